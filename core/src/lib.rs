@@ -1,0 +1,15 @@
+//! All decisions of a Forebay volume and none of its I/O.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod api;
+pub mod format;
+pub mod status;
+pub mod types;
+pub mod volume;
+
+pub use volume::{TierConfig, Volume, VolumeConfig};

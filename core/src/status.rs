@@ -1,0 +1,151 @@
+//! What a volume shows of itself: policies with reasons, amounts, counters. The same words reach the CLI, the API,
+//! the metrics and the dashboard.
+
+use crate::types::*;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// When the backing has it.
+    Through,
+    /// When the tier has it.
+    Back,
+}
+
+/// Why the effective policy is not the requested one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It is the requested one.
+    AsRequested,
+    /// Changing to write-through: the log is being emptied first.
+    Draining,
+    /// The tier reports errors; writes are acknowledged by the backing.
+    TierError,
+    /// The volume is being stopped.
+    Stopping,
+}
+
+impl Reason {
+    /// Stable code for scripts and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::AsRequested => "as-requested",
+            Reason::Draining => "draining",
+            Reason::TierError => "tier-error",
+            Reason::Stopping => "stopping",
+        }
+    }
+}
+
+/// State of the way to the backing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BackingState {
+    /// Waiting until no earlier process can write to it any more.
+    AwaitingLock,
+    /// In use.
+    Ready,
+    /// Held unchanged for a backup or snapshot.
+    Held,
+    /// The last operation failed; it is tried again, everything unsynced is rewritten.
+    Failing(crate::api::IoError),
+}
+
+/// Where a volume is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Reading the log of an earlier run.
+    Recovering,
+    /// Serving clients.
+    Serving,
+    /// Finishing; new requests are refused.
+    Stopping,
+    /// Nothing more will be done: safe to close.
+    Stopped,
+    /// The tier cannot be used; the text says why. Nothing was changed.
+    Refused(&'static str),
+}
+
+/// Why a command was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControlError {
+    /// A drain or hold is already under way, or the phase does not allow the command.
+    Busy,
+    /// There is no hold, or it had ended: a backup made under it is void.
+    NotHeld,
+    /// The hold's dirty limit or the volume's stop ended it.
+    HoldEnded,
+    /// A volume can only grow, by whole sectors, up to [`VOLUME_BYTES_MAX`].
+    BadSize,
+    /// The backing kept failing.
+    BackingFailed,
+    /// The tier failed.
+    TierFailed,
+}
+
+/// Counters since start; all grow only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // each name says what it counts
+pub struct Counters {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub zeros: u64,
+    pub zero_bytes: u64,
+    pub flushes: u64,
+    pub read_blocks_from_log: u64,
+    pub read_blocks_from_cache: u64,
+    pub read_blocks_of_zeros: u64,
+    pub read_blocks_from_backing: u64,
+    pub superseded_blocks: u64,
+    pub destaged_blocks: u64,
+    pub backing_writes: u64,
+    pub backing_write_bytes: u64,
+    pub backing_reads: u64,
+    pub backing_syncs: u64,
+    pub backing_errors: u64,
+    pub tier_writes: u64,
+    pub tier_write_blocks: u64,
+    pub tier_syncs: u64,
+    pub tier_errors: u64,
+    pub compacted_blocks: u64,
+    pub evictions: u64,
+    pub fills_dropped: u64,
+    pub checksum_errors: u64,
+    pub throttled_writes: u64,
+}
+
+/// A volume at a glance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each name says what it is
+pub struct Status {
+    pub phase: Phase,
+    pub size_bytes: u64,
+    pub term: Term,
+    pub requested: Policy,
+    pub effective: Policy,
+    pub reason: Reason,
+    pub reason_since: Instant,
+    pub backing: BackingState,
+    /// Live bytes in the log that are not yet durable in the backing.
+    pub dirty_bytes: u64,
+    /// Bytes of the tier that are neither live nor free (flash: waiting for compaction or release).
+    pub dead_bytes: u64,
+    /// Most dirty bytes that are taken before writes wait.
+    pub dirty_bytes_max: u64,
+    pub clean_bytes: u64,
+    pub groups_waiting: u32,
+    /// Age of the oldest dirty write.
+    pub oldest_dirty: Duration,
+    /// Measured speed of the backing while destaging.
+    pub destage_bytes_per_sec: u64,
+    /// Dirty bytes at the measured speed.
+    pub drain_left: Duration,
+    /// Write requests waiting for room in the tier.
+    pub waiting_writes: u32,
+    pub accepted: Lsn,
+    pub held: Lsn,
+    pub synced: Lsn,
+    pub destaged: Lsn,
+    pub counters: Counters,
+}
