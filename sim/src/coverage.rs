@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 43] = [
+pub const SOMETIMES: [&str; 44] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -18,6 +18,7 @@ pub const SOMETIMES: [&str; 43] = [
     "backing full",
     "backing gone",
     "backing stalled",
+    "tier stalled",
     "tier write failed",
     "tier sync failed",
     "tier read failed",

@@ -36,7 +36,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -52,7 +52,7 @@ impl Random {
     /// A number below `bound`, which is not 0. The bias of the modulus is below 2^-32 for the bounds used here.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a random number below 0 was asked for");
-        self.next() % bound
+        self.draw() % bound
     }
 
     /// A number in `[low, high]`.
@@ -79,7 +79,7 @@ mod tests {
     fn mix_can_be_undone() {
         let mut random = Random::new(1);
         for _ in 0..10_000 {
-            let value = random.next();
+            let value = random.draw();
             assert_eq!(unmix(mix(value)), value);
         }
     }
@@ -88,7 +88,7 @@ mod tests {
     fn equal_seeds_give_equal_streams_and_others_do_not() {
         let stream = |seed| {
             let mut random = Random::new(seed);
-            (0..8).map(|_| random.next()).collect::<Vec<_>>()
+            (0..8).map(|_| random.draw()).collect::<Vec<_>>()
         };
         assert_eq!(stream(7), stream(7));
         assert_ne!(stream(7), stream(8));
