@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 44] = [
+pub const SOMETIMES: [&str; 45] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -19,6 +19,7 @@ pub const SOMETIMES: [&str; 44] = [
     "backing gone",
     "backing stalled",
     "tier stalled",
+    "torn tail found in recovery",
     "tier write failed",
     "tier sync failed",
     "tier read failed",
