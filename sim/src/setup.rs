@@ -5,7 +5,7 @@
 
 use crate::media::Landing;
 use crate::random::Random;
-use forebay_core::format::{TierKind, TierLayout};
+use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout};
 use forebay_core::status::Policy;
 use forebay_core::types::*;
 
@@ -144,10 +144,10 @@ impl Setup {
     /// No faults, no chance: what exhaustive runs and scenarios start from.
     pub fn quiet(kind: TierKind, blocks: u64) -> Setup {
         let layout = match kind {
-            TierKind::Memory => TierLayout::memory(128),
-            TierKind::Flash => TierLayout::flash(128),
+            TierKind::Memory => TierLayout::memory(TIER_BLOCKS_MIN),
+            TierKind::Flash => TierLayout::flash(TIER_BLOCKS_MIN),
         }
-        .expect("128 blocks are the smallest tier");
+        .expect("the smallest tier");
         Setup {
             layout,
             size_bytes: blocks * BLOCK_BYTES,
@@ -188,11 +188,11 @@ impl Setup {
     pub fn draw(random: &mut Random) -> Setup {
         let kind = random.pick(&[TierKind::Memory, TierKind::Flash]);
         let blocks = match random.below(8) {
-            0 => random.range(130, 260),
+            0 => random.range(500, 700),
             1 => random.range(1, 6),
             _ => random.range(8, 64),
         };
-        let tier_blocks = random.pick(&[128, 128, 160, 200, 256]);
+        let tier_blocks = TIER_BLOCKS_MIN + random.pick(&[0, 0, 0, 24, 100]);
         let mut setup = Setup::quiet(kind, blocks);
         setup.layout = match kind {
             TierKind::Memory => TierLayout::memory(tier_blocks),
@@ -215,7 +215,7 @@ impl Setup {
         setup.destage_delay = random.pick(&[Duration(0), Duration::from_millis(1), Duration::from_millis(200)]);
         setup.clients = random.range(1, 3) as usize;
         setup.depth_max = random.pick(&[1, 2, 4, 8]);
-        setup.requests = random.pick(&[20, 100, 200, 400]);
+        setup.requests = random.pick(&[20, 100, 200, 400, 800]);
         setup.request_bytes_max = random.pick(&[4096, 16 << 10, 64 << 10]);
         setup.hot_blocks = random.pick(&[1, 2, 6, 20]);
         setup.weights = [

@@ -209,7 +209,7 @@ fn a_read_fill_never_hides_a_newer_write() {
 #[test]
 fn a_volume_larger_than_its_cache_evicts_and_reads_again() {
     let coverage = holds_on(&BOTH, "eviction", 20, |s| {
-        s.size_bytes = 300 * 4096;
+        s.size_bytes = 700 * 4096;
         s.size_bytes_max = s.size_bytes;
         s.cold = 900_000;
         s.request_bytes_max = 64 << 10;

@@ -256,6 +256,9 @@ impl Volume {
             dead: Vec::new(),
             config,
         };
+        // An arena begins with whatever its memory holds.
+        let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
+        volume.effects.push_back(Effect::Copy { source, target: zero_frame, start: 0, length });
         volume.begin_recovery();
         volume
     }
