@@ -63,7 +63,7 @@ enum OpKind {
     BackingWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     BackingZero { offset: usize, length: usize },
     BackingSync { mark: u64 },
-    Merge { target: FrameId, base: Option<FrameId>, checksum: u32 },
+    Merge { target: FrameId, checksum: u32 },
 }
 
 struct Op {
@@ -1499,14 +1499,8 @@ impl World {
                     self.hand(Event::Done { op, outcome: Outcome::Merged(checksum) });
                 } else {
                     self.pin_target(target, "a merge");
-                    let base = match base {
-                        Source::Frame(frame, _) => {
-                            self.pin_source(frame, "a merge");
-                            Some(frame)
-                        }
-                        Source::Zero => None,
-                    };
-                    self.begin(op, OpKind::Merge { target, base, checksum }, None, 1, 0);
+                    // The bytes are merged already, only the answer is late: the base may be reused.
+                    self.begin(op, OpKind::Merge { target, checksum }, None, 1, 0);
                 }
             }
             Effect::Copy { source, target, start, length } => {
@@ -1630,11 +1624,8 @@ impl World {
                     self.backing.sync(mark);
                 }
             }
-            OpKind::Merge { target, base, checksum } => {
+            OpKind::Merge { target, checksum } => {
                 self.unpin_target(target);
-                if let Some(frame) = base {
-                    self.unpin_source(frame);
-                }
                 outcome = Outcome::Merged(checksum);
             }
         }
