@@ -256,7 +256,16 @@ impl Volume {
                     frame
                 }
             };
-            task_edges.push(Edge { block, from, to, frame, base: None, pieces: Pieces::new(), checksum: None, ended: false });
+            task_edges.push(Edge {
+                block,
+                from,
+                to,
+                frame,
+                base: None,
+                pieces: Pieces::new(),
+                checksum: None,
+                ended: false,
+            });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
         let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None });
