@@ -178,6 +178,8 @@ pub struct World {
     backing_gone_until: Instant,
     backing_sync_failed: BTreeSet<usize>,
     errors_injected: bool,
+    /// Failed tier operations of this life.
+    tier_errors: u32,
     damaged: bool,
     damage_carried: bool,
     refused: bool,
@@ -254,6 +256,7 @@ impl World {
             backing_gone_until: Instant(0),
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
+            tier_errors: 0,
             damaged: false,
             damage_carried: false,
             refused: false,
@@ -484,6 +487,7 @@ impl World {
         self.volume = Some(Volume::new(config, self.now));
         self.serving = false;
         self.backing_ready = false;
+        self.tier_errors = 0;
         self.stopping = false;
         self.hold = None;
         self.releasing = None;
@@ -1188,6 +1192,11 @@ impl World {
             }
             Phase::Stopped => self.on_stopped(),
             Phase::Refused(reason) => {
+                if self.tier_errors > 0 && !self.damaged {
+                    // The device failed while the log was read: the operator tries again.
+                    self.crash = Some(Crash::ProcessKilled);
+                    return;
+                }
                 assert!(self.damaged, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
@@ -1210,8 +1219,8 @@ impl World {
             return;
         }
         assert!(
-            self.ops.values().all(|op| matches!(op.kind, OpKind::BackingRead { .. } | OpKind::TierRead { .. })),
-            "stopped with operations in flight"
+            !self.ops.values().any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
+            "stopped while the log is being written"
         );
         trace!(self, "stopped");
         let now = self.tick();
@@ -1219,8 +1228,11 @@ impl World {
         self.volume = None;
         self.serving = false;
         let ghosts = self.abandon_operations(Crash::ProcessKilled);
-        assert!(ghosts.is_empty());
-        self.agenda.retain(|_, due| matches!(due, Due::LieLands(..)));
+        self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
+        for (offset, bytes) in ghosts {
+            let wait = self.micros(4_000_000);
+            self.schedule(wait, Due::Ghost(offset, bytes));
+        }
         self.open.clear();
         self.coming.clear();
         self.controls.clear();
@@ -1259,6 +1271,9 @@ impl World {
         }
         if error.is_some() {
             self.errors_injected = true;
+            if !backing {
+                self.tier_errors += 1;
+            }
         }
         assert!(self.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");
         self.schedule(wait, Due::Op(op.0));
@@ -1998,7 +2013,12 @@ impl World {
                     self.stage = Stage::Done;
                     return;
                 }
-                if self.audit.is_none() && self.at_rest() {
+                let failed = |v: &Volume| v.status(self.now).reason == Reason::TierError;
+                if self.serving && self.volume.as_ref().is_some_and(failed) && self.ops.is_empty() {
+                    // A failed tier stays failed until the operator starts the volume again.
+                    assert!(self.open.values().all(|o| o.hung_up), "a failed tier leaves requests without an answer");
+                    self.crash_now(Crash::ProcessKilled);
+                } else if self.audit.is_none() && self.at_rest() {
                     self.at_rest_checks();
                     self.stage = Stage::LastAudit;
                     self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: false });

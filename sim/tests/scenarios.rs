@@ -42,9 +42,13 @@ fn met(coverage: &Coverage, names: &[&str]) {
 #[test]
 fn every_crash_point_of_small_workloads_keeps_the_promises() {
     let mut coverage = Coverage::default();
-    let runs = exhaustive(|report| coverage.merge(&report.coverage)).unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+    let runs =
+        exhaustive(|report| coverage.merge(&report.coverage)).unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
     assert!(runs > 5_000, "only {runs} crash points");
-    met(&coverage, &["crash during destage", "crash while recovering", "process killed", "power lost", "all logs lost"]);
+    met(
+        &coverage,
+        &["crash during destage", "crash while recovering", "process killed", "power lost", "all logs lost"],
+    );
 }
 
 #[test]
