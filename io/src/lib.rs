@@ -11,18 +11,26 @@
 //! completions to events (node).
 
 pub mod arena;
+pub mod backing;
 pub mod clock;
 pub mod file;
 pub mod lock;
 pub mod memory;
 pub mod operation;
 pub mod reactor;
+pub mod stats;
+pub mod tier;
 pub mod units;
+pub mod volume_io;
 
 pub use arena::Arena;
+pub use backing::{Backing, BackingOptions, OpenError};
 pub use clock::now;
 pub use file::DeviceFile;
 pub use lock::{HolderDescription, LockAttempt};
 pub use memory::{AlignedBuffer, Buffers, Mapping};
 pub use operation::{Operation, OperationKind};
 pub use reactor::{Completion, Interest, Mode, ModeChoice, Reactor, Waker};
+pub use stats::{DeviceStats, OperationStats};
+pub use tier::{FlashTier, MemoryTier, Tier, TierError};
+pub use volume_io::{Executed, VolumeIo, volume_of};

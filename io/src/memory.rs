@@ -220,11 +220,12 @@ impl Buffers {
         self.length += length as u64;
         // The owned buffer comes first and is another allocation, never to be merged with.
         let last_is_owned = self.owned.is_some() && self.iovecs.len() == 1;
-        if let Some(last) = self.iovecs.last_mut() {
-            if !last_is_owned && last.iov_base as usize + last.iov_len == piece.iov_base as usize {
-                last.iov_len += length;
-                return;
-            }
+        if let Some(last) = self.iovecs.last_mut()
+            && !last_is_owned
+            && last.iov_base as usize + last.iov_len == piece.iov_base as usize
+        {
+            last.iov_len += length;
+            return;
         }
         self.iovecs.push(piece);
     }
