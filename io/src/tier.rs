@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -269,8 +269,12 @@ impl MemoryTier {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed("open", path))?;
         lock(&file, path, lock_timeout)?;
         let length = existing_length(path, &file, FileKind::Regular)?;
-        // A sparse file would be a SIGBUS at the first store without room: reserve (again) what the file claims.
-        reserve(&file, length).map_err(failed("reserve the space of", path))?;
+        // A sparse file would be a SIGBUS at the first store without room. One that is complete is not reserved again:
+        // that walks every page.
+        let metadata = file.metadata().map_err(failed("look at", path))?;
+        if metadata.blocks() * 512 < length {
+            reserve(&file, length).map_err(failed("reserve the space of", path))?;
+        }
         MemoryTier::map(path, file, length)
     }
 
@@ -543,6 +547,16 @@ mod tests {
         let table = tier.scan(TierBlock(3), 2);
         assert_eq!(table[129 * 32..130 * 32], [9; 32]);
         assert!(table[..129 * 32].iter().chain(&table[130 * 32..]).all(|&b| b == 0));
+    }
+
+    #[test]
+    fn a_memory_tier_with_holes_is_reserved_again() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        File::create(&path).unwrap().set_len(64 * 4096).unwrap();
+        let tier = MemoryTier::open(&path, SECOND).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().blocks() * 512, 64 * 4096);
+        assert_eq!(tier.blocks(), 64);
     }
 
     #[test]

@@ -271,7 +271,8 @@ fn a_slow_backing_answers_on_time_and_not_before(mode: ModeChoice, kind: TierKin
         assert!((least..least + 400).contains(at), "operation {op} ended after {at} ms, its time was {least} ms");
     }
     assert_eq!((rig.io.deadline(), rig.io.in_flight()), (None, 0));
-    assert!(rig.io.backing().stats.syncs.latency_max_ns >= 80_000_000);
+    // A little less than 80 ms: the sync was asked for after the operations that it waited for.
+    assert!(rig.io.backing().stats.syncs.latency_max_ns >= 60_000_000);
 }
 
 fn planned_faults_become_the_errors_that_core_knows(mode: ModeChoice, kind: TierKind) {
