@@ -5,6 +5,7 @@
 //! when its socket is ready and tells it the time.
 
 pub mod backend;
+pub mod memory;
 pub mod nbd;
 
 pub use backend::Backend;

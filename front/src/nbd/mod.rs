@@ -2,11 +2,13 @@
 //!
 //! - [`proto`]: the bytes, pure encode and decode.
 //! - [`handshake`]: negotiation, bytes in and bytes out.
+//! - [`greeter`]: negotiation on a socket.
 //! - [`connection`]: the transmission phase over a non-blocking socket.
 //!
 //! Left out, and refused in the protocol's own words: TLS, extended headers, oldstyle negotiation.
 
 pub mod connection;
+pub mod greeter;
 pub mod handshake;
 pub mod proto;
 mod socket;
