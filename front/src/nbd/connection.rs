@@ -1113,3 +1113,6 @@ impl Segment {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -352,3 +352,6 @@ fn refuse(option: OptionKind, why: Malformed, out: &mut Vec<u8>) {
     };
     put_option_reply(out, option, reply, text);
 }
+
+#[cfg(test)]
+mod tests;
