@@ -11,7 +11,7 @@ use forebay_core::types::Instant;
 use forebay_front::memory::MemoryVolume;
 use forebay_front::nbd::connection::{Connection, STALL_MAX, Scratch, WaitsFor, drop_reply};
 use forebay_front::nbd::greeter::{Greeter, Greeting};
-use forebay_front::nbd::handshake::{ExportInfo, Exports, HANDSHAKE_MAX};
+use forebay_front::nbd::handshake::{ExportInfo, HANDSHAKE_MAX};
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -21,17 +21,6 @@ use std::os::unix::net::UnixListener;
 const CLIENTS_MAX: usize = 1024;
 /// Frames besides the volume's content: what a few clients may have in flight.
 const SPARE_FRAMES: usize = 32 << 10;
-
-struct One(ExportInfo);
-
-impl Exports for One {
-    fn lookup(&self, name: &str) -> Option<ExportInfo> {
-        (name.is_empty() || name == self.0.name).then(|| self.0.clone())
-    }
-    fn list(&self) -> Vec<(String, String)> {
-        vec![(self.0.name.clone(), self.0.description.clone())]
-    }
-}
 
 enum Listener {
     Unix(UnixListener),
@@ -88,12 +77,12 @@ fn main() -> std::io::Result<()> {
         eprintln!("usage: nbd-memory unix:PATH|tcp:HOST:PORT SIZE_MIB [--read-only] [--check]");
         std::process::exit(2);
     };
-    let exports = One(ExportInfo {
+    let exports = ExportInfo {
         name: "memory".into(),
         size_bytes: mib << 20,
         description: "memory, nothing behind it".into(),
         read_only: arguments.iter().any(|argument| argument == "--read-only"),
-    });
+    };
     let listener = Listener::bind(address)?;
     let mut volume = MemoryVolume::new(mib << 20, SPARE_FRAMES)?;
     if arguments.iter().any(|argument| argument == "--check") {
