@@ -196,7 +196,7 @@ impl TierLayout {
 
     /// Segments of a flash tier.
     pub fn segments(&self) -> u32 {
-        if self.segment_blocks == 0 { 0 } else { self.payload_blocks / self.segment_blocks }
+        self.payload_blocks.checked_div(self.segment_blocks).unwrap_or(0)
     }
 
     fn invalid(&self) -> Option<Reason> {
@@ -308,7 +308,9 @@ impl Superblock {
     }
 }
 
-/// What changes slowly: term, watermark, size. Two copies are written in turn, the newer valid one counts.
+/// What changes slowly: term, watermark, size. Two copies; the newer valid one counts. Every change is written twice,
+/// with consecutive sequence numbers, and relied upon only when both are durable: so that a copy damaged at rest is
+/// covered by the other and never a step back to an older watermark or term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checkpoint {
     /// Grows by one with each writing; even ones go to block 2, odd ones to block 1.
