@@ -54,22 +54,20 @@ fn root() -> PathBuf {
 
 #[derive(Debug, PartialEq)]
 struct Options {
-    minutes: f64,
+    minutes: u64,
     only: Vec<String>,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Options, String> {
-        let mut options = Options { minutes: 2.0, only: Vec::new() };
+        let mut options = Options { minutes: 2, only: Vec::new() };
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
             let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
             match *word {
                 "--minutes" => {
-                    options.minutes = match value.parse() {
-                        Ok(minutes) if minutes >= 0.0 => minutes,
-                        _ => return Err(format!("--minutes {value}: not a number of minutes")),
-                    };
+                    options.minutes =
+                        value.parse().map_err(|_| format!("--minutes {value}: not a whole number of minutes"))?;
                 }
                 "--only" if STEPS.contains(value) => options.only.push((*value).to_string()),
                 "--only" => return Err(format!("--only {value}: no such step")),
@@ -148,8 +146,8 @@ fn fuzz(root: &std::path::Path) -> Outcome {
 }
 
 /// Fresh seeds; the fixed ones (`sim/seeds.txt`) and the scenarios run with the tests of the package.
-fn sim(root: &std::path::Path, minutes: f64) -> Outcome {
-    if minutes == 0.0 {
+fn sim(root: &std::path::Path, minutes: u64) -> Outcome {
+    if minutes == 0 {
         return Outcome::Skipped("--minutes 0: no fresh seeds".to_string());
     }
     let minutes = minutes.to_string();
@@ -179,9 +177,9 @@ mod tests {
 
     #[test]
     fn options_are_read_and_refused() {
-        assert_eq!(Options::parse(&[]), Ok(Options { minutes: 2.0, only: vec![] }));
-        let parsed = Options::parse(&["--minutes", "0.5", "--only", "tidy", "--only", "fmt"]).unwrap();
-        assert_eq!(parsed.minutes, 0.5);
+        assert_eq!(Options::parse(&[]), Ok(Options { minutes: 2, only: vec![] }));
+        let parsed = Options::parse(&["--minutes", "5", "--only", "tidy", "--only", "fmt"]).unwrap();
+        assert_eq!(parsed.minutes, 5);
         assert!(parsed.wants("tidy") && parsed.wants("fmt") && !parsed.wants("test"));
         for bad in [&["--minutes"][..], &["--minutes", "-1"], &["--minutes", "x"], &["--only", "all"], &["--fast", "1"]]
         {

@@ -112,16 +112,20 @@ struct Dependency<'a> {
     name: &'a str,
     /// The folder of our own package that it names.
     ours: Option<&'a str>,
-    /// A comment stands above it, or above the workspace's line that it inherits.
+    /// A comment stands above it or above the run of lines that it is in, or above the workspace's line that it inherits.
     reason: bool,
 }
 
 fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
     let mut found = Vec::new();
     let mut inside = false;
-    let mut above_is_comment = false;
+    let mut run_has_comment = false;
     for (at, line) in manifest.lines().enumerate() {
         let line = line.trim();
+        if line.is_empty() || line.starts_with('[') {
+            run_has_comment = false;
+        }
+        run_has_comment |= line.starts_with('#');
         if let Some(section) = line.strip_prefix('[') {
             inside = section.trim_end_matches(']').ends_with("dependencies");
         } else if inside
@@ -135,9 +139,8 @@ fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
                 .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len())])
                 .next();
             let inherited = key.trim().ends_with(".workspace") || value.contains("workspace = true");
-            found.push(Dependency { line: at + 1, name, ours, reason: above_is_comment || inherited });
+            found.push(Dependency { line: at + 1, name, ours, reason: run_has_comment || inherited });
         }
-        above_is_comment = line.starts_with('#');
     }
     found
 }
@@ -388,7 +391,7 @@ mod tests {
     #[test]
     fn dependencies_are_read_with_their_reasons() {
         let manifest = "[package]\nname = \"x\"\n[dependencies]\nforebay-core.workspace = true\n# why\nlibc = \"0.2\"\n\
-                        rustix = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\nslab.workspace = true\n\
+                        serde = \"1\"\n\nrustix = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\nslab.workspace = true\n\
                         other = { package = \"forebay-io\", path = \"../io\" }\n[lints]\nworkspace = true\n";
         let dependency = |line, name, ours, reason| Dependency { line, name, ours, reason };
         assert_eq!(
@@ -396,9 +399,10 @@ mod tests {
             [
                 dependency(4, "forebay-core", Some("core"), true),
                 dependency(6, "libc", None, true),
-                dependency(7, "rustix", None, false),
-                dependency(9, "slab", None, true),
-                dependency(10, "other", Some("io"), false),
+                dependency(7, "serde", None, true),
+                dependency(9, "rustix", None, false),
+                dependency(11, "slab", None, true),
+                dependency(12, "other", Some("io"), false),
             ]
         );
     }
