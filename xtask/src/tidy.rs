@@ -22,7 +22,7 @@ const EDGES: [(&str, &[&str]); 8] = [
 ];
 
 /// A Rust file longer than this stands in the list of lengths.
-const RUST_LINES_MAX: usize = 800;
+const RUST_LINES_MAX: usize = 1000;
 /// Pages that must stay readable in one sitting.
 const PAGE_LINES_MAX: [(&str, usize); 2] = [("README.md", 150), ("ARCHITECTURE.md", 500)];
 const LENGTHS: &str = "xtask/lengths.txt";
@@ -475,7 +475,7 @@ mod tests {
             "core/src/lib.rs:2: std is for core's tests only",
             "core/src/unused.rs: no `mod` leads to it",
             "README.md: 150 lines, must stay below 150",
-            "io/src/lib.rs: 801 lines, more than 800",
+            "io/src/lib.rs: 1001 lines, more than 1000",
             concat!("core/src/unused.rs:1: todo", "!( is left over"),
             "core/src/unused.rs:1: white space at the end",
             "docs/losses.md:2: link to nowhere.md: no such file",
