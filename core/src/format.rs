@@ -130,7 +130,7 @@ pub struct TierLayout {
 }
 
 /// Smallest tier of each kind, in blocks.
-pub const TIER_BLOCKS_MIN: u32 = 128;
+pub const TIER_BLOCKS_MIN: u32 = 512;
 /// Largest tier, in blocks: 8 TiB. Half the range of a [`TierBlock`], so that no sum of two places overflows.
 pub const TIER_BLOCKS_MAX: u32 = 1 << 31;
 /// Segments are at most this long: 16 MiB.
@@ -140,7 +140,7 @@ pub const SEGMENT_BLOCKS_MIN: u32 = 24;
 
 fn invalid_tier_size(tier_blocks: u32) -> Option<Reason> {
     if tier_blocks < TIER_BLOCKS_MIN {
-        return Some("a tier has at least 512 KiB");
+        return Some("a tier has at least 2 MiB");
     }
     (tier_blocks > TIER_BLOCKS_MAX).then_some("a tier has at most 8 TiB")
 }

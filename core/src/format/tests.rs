@@ -82,8 +82,8 @@ fn summary() -> Summary {
     Summary { segment: 0x3_0000_0002, first_batch: 42, last_batch: 42, records }
 }
 
-const SUPERBLOCK_MEMORY: &str = "464f52454241590001000100698c6087101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
-    000000000001000003000000030000004000000006000000fa0000000000000000000000766d31";
+const SUPERBLOCK_MEMORY: &str = "464f52454241590001000100becfe835101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
+    00000000000400000300000009000000800000000c000000f40300000000000000000000766d31";
 const SUPERBLOCK_FLASH: &str = "464f524542415900010002009497ca54101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
     000000000020000000000000000000000004000003000000801f00008000000002000000766d31";
 const CHECKPOINT_ODD: &str = "4642434b5054000003000000425e1f3807000000000000006400000000000000290000000000000000000080020000\
@@ -133,7 +133,7 @@ fn payload_checksum_is_golden_and_bound_to_its_place() {
 #[test]
 fn superblock_is_golden_both_ways() {
     for (layout, golden) in
-        [(TierLayout::memory(256).unwrap(), SUPERBLOCK_MEMORY), (TierLayout::flash(8192).unwrap(), SUPERBLOCK_FLASH)]
+        [(TierLayout::memory(1024).unwrap(), SUPERBLOCK_MEMORY), (TierLayout::flash(8192).unwrap(), SUPERBLOCK_FLASH)]
     {
         let superblock = superblock(layout);
         assert_golden(&superblock.encode(), golden);
@@ -217,7 +217,7 @@ fn full_structures_roundtrip() {
 
 #[test]
 fn layouts_fit_their_tier() {
-    let mut sizes = vec![TIER_BLOCKS_MIN, TIER_BLOCKS_MIN + 1, 131, 255, 1 << 20, (1 << 20) + 1, TIER_BLOCKS_MAX];
+    let mut sizes = vec![TIER_BLOCKS_MIN, TIER_BLOCKS_MIN + 1, 515, 1023, 1 << 20, (1 << 20) + 1, TIER_BLOCKS_MAX];
     let mut state = 42;
     sizes.extend((0..2000).map(|_| TIER_BLOCKS_MIN + (xorshift(&mut state) % u64::from(TIER_BLOCKS_MAX >> 4)) as u32));
     for blocks in sizes {
@@ -243,7 +243,7 @@ fn layouts_fit_their_tier() {
 fn impossible_tier_sizes_are_refused() {
     for make in [TierLayout::memory, TierLayout::flash] {
         for blocks in [0, 1, TIER_BLOCKS_MIN - 1] {
-            assert_eq!(make(blocks), Err("a tier has at least 512 KiB"));
+            assert_eq!(make(blocks), Err("a tier has at least 2 MiB"));
         }
         for blocks in [TIER_BLOCKS_MAX + 1, u32::MAX] {
             assert_eq!(make(blocks), Err("a tier has at most 8 TiB"));
@@ -260,7 +260,7 @@ fn resealed(mut bytes: Vec<u8>, place: u64, change: impl FnOnce(&mut [u8])) -> V
 
 #[test]
 fn superblock_says_why_it_is_refused() {
-    let good = superblock(TierLayout::memory(256).unwrap()).encode();
+    let good = superblock(TierLayout::memory(1024).unwrap()).encode();
     let refused = |bytes: &[u8]| Superblock::decode(bytes).unwrap_err();
     let changed = |change: &dyn Fn(&mut [u8])| refused(&resealed(good.clone(), 0, |b| change(b)));
     assert_eq!(refused(&good[..4095]), "superblock: the tier is shorter than one block");
@@ -278,7 +278,7 @@ fn superblock_says_why_it_is_refused() {
             assert_eq!(changed(&|b| b[48 + 4 * field] ^= 1), other);
         }
     }
-    assert_eq!(changed(&|b| b[48..52].copy_from_slice(&[127, 0, 0, 0])), "a tier has at least 512 KiB");
+    assert_eq!(changed(&|b| b[48..52].copy_from_slice(&[255, 1, 0, 0])), "a tier has at least 2 MiB");
     assert_eq!(changed(&|b| b[48..52].fill(0xff)), "a tier has at most 8 TiB");
     let mut flipped = good;
     flipped[4095] = 1;
@@ -418,7 +418,7 @@ fn every_changed_byte_is_noticed() {
 fn no_bytes_make_a_decoder_panic() {
     let originals = [
         superblock(TierLayout::flash(8192).unwrap()).encode(),
-        superblock(TierLayout::memory(256).unwrap()).encode(),
+        superblock(TierLayout::memory(1024).unwrap()).encode(),
         checkpoint(8, false).encode(&VOLUME),
         batch().encode(&VOLUME, BATCH_PLACE),
         summary().encode(&VOLUME, SUMMARY_PLACE, 2),
