@@ -78,6 +78,8 @@ pub(super) struct Recovery {
     segments: BTreeMap<u32, (u64, u32)>,
     /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
     sealed: BTreeMap<u32, Summary>,
+    /// Segments whose summary speaks of batches that may not all count, with the last of them.
+    unproven: Vec<(u32, u64)>,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -298,7 +300,13 @@ impl Volume {
             Ok(summary) if summary.segment == number && summary.last_batch <= self.checkpoint.batches_synced => {
                 self.recovery_mut().sealed.insert(segment, summary);
             }
-            Ok(_) | Err(_) => self.walk(segment, 0),
+            Ok(summary) => {
+                if summary.segment == number {
+                    self.recovery_mut().unproven.push((segment, summary.last_batch));
+                }
+                self.walk(segment, 0);
+            }
+            Err(_) => self.walk(segment, 0),
         }
         self.scan_segments();
     }
@@ -486,6 +494,12 @@ impl Volume {
                 layout.segment_blocks - layout.summary_blocks;
         }
         let segments = core::mem::take(&mut recovery.segments);
+        // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
+        for (segment, last) in core::mem::take(&mut recovery.unproven) {
+            if last > last_batch {
+                erase.push((segment, layout.segment_blocks - layout.summary_blocks));
+            }
+        }
         for (segment, at) in erase {
             writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
         }
