@@ -653,6 +653,8 @@ impl World {
             for (offset, bytes) in std::mem::take(&mut ghosts) {
                 self.backing.write_torn(offset, &bytes, landing, &mut self.random);
             }
+            // Whoever makes a new volume of the image has synced it before.
+            self.backing.sync(self.backing.mark());
             self.tier = Media::new(self.tier.current.len());
             self.formatted = false;
             self.term = Term(0);
@@ -2054,6 +2056,7 @@ impl World {
             && self.ops.is_empty()
             && !self.agenda.values().any(|d| matches!(d, Due::Sent(_)))
             && volume.status(self.now).dirty_bytes == 0
+            && volume.status(self.now).groups_waiting == 0
     }
 
     fn at_rest_checks(&mut self) {

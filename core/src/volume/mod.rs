@@ -182,6 +182,9 @@ pub struct Volume {
     checkpoint: Checkpoint,
     checkpoint_busy: bool,
     checkpoint_wanted: bool,
+    /// What is durable may have been superseded instead of destaged: until the log holds everything up to here, the
+    /// checkpoint must not let go of it.
+    checkpoint_after: Lsn,
 
     acks: acks::Acks,
     writes: write::Writes,
@@ -241,6 +244,7 @@ impl Volume {
             checkpoint: Checkpoint::default(),
             checkpoint_busy: false,
             checkpoint_wanted: false,
+            checkpoint_after: Lsn(0),
             acks: Default::default(),
             writes: write::Writes::new(now),
             reads: Default::default(),
