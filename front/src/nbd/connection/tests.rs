@@ -490,7 +490,7 @@ fn pieces_are_handed_back_when_their_last_byte_has_left_and_not_before() {
         pair.listen();
         pair.client_reads = false;
         assert_eq!(pair.volume.answers_sent, pair.received.len() / answer_bytes);
-        cut_inside_an_answer |= pair.received.len() % answer_bytes != 0;
+        cut_inside_an_answer |= !pair.received.len().is_multiple_of(answer_bytes);
         pair.turn();
     }
     assert!(cut_inside_an_answer, "a socket's buffer is no multiple of an answer");
