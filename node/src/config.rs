@@ -278,6 +278,22 @@ impl VolumeSpec {
     }
 }
 
+/// Makes the path behind a backing's wrappers absolute: a record outlives the directory it was written in.
+pub fn absolute_spec(spec: &str) -> String {
+    let mut rest = spec;
+    while let Some(wrapper) = ["slow:", "faulty:"].iter().find(|w| rest.starts_with(**w)) {
+        match rest[wrapper.len()..].split_once(':') {
+            Some((_, inner)) => rest = inner,
+            None => return spec.to_owned(),
+        }
+    }
+    let head = &spec[..spec.len() - rest.len()];
+    match std::path::absolute(rest) {
+        Ok(path) => format!("{head}{}", path.display()),
+        Err(_) => spec.to_owned(),
+    }
+}
+
 /// Smallest tier that is taken; the format itself goes lower, but a tier has to hold a largest request twice.
 pub const TIER_BYTES_MIN: u64 = 64 << 20;
 /// Largest: block numbers of the format are 32 bits wide.
@@ -434,6 +450,16 @@ mod tests {
         refused(("\"vm2\"", "\"../vm2\""), "volume name");
         refused(("unix:/run/forebay/nbd.sock", "/run/forebay/nbd.sock"), "unix:PATH");
         refused(("\"threads\"", "\"fibers\""), "fibers");
+    }
+
+    #[test]
+    fn path_behind_wrappers_is_made_absolute() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.display();
+        assert_eq!(absolute_spec("a.img"), format!("{here}/a.img"));
+        assert_eq!(absolute_spec("/b/a.img"), "/b/a.img");
+        assert_eq!(absolute_spec("slow:iops=7:faulty:seed=1:a.img"), format!("slow:iops=7:faulty:seed=1:{here}/a.img"));
+        assert_eq!(absolute_spec("slow:iops=7"), "slow:iops=7");
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         } => {
             let spec = VolumeSpec {
                 name,
-                backing: absolute_spec(&backing),
+                backing: crate::config::absolute_spec(&backing),
                 size,
                 create,
                 policy,
@@ -175,22 +175,6 @@ fn path(name: &str, rest: &str) -> String {
     // A name that is none must not become another path; the daemon says that there is no such volume.
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     format!("/v1/volumes/{plain}{rest}")
-}
-
-/// The daemon's working directory is not the user's: the path behind the wrappers is made absolute here.
-pub fn absolute_spec(spec: &str) -> String {
-    let mut rest = spec;
-    while let Some(wrapper) = ["slow:", "faulty:"].iter().find(|w| rest.starts_with(**w)) {
-        match rest[wrapper.len()..].split_once(':') {
-            Some((_, inner)) => rest = inner,
-            None => return spec.to_owned(),
-        }
-    }
-    let head = &spec[..spec.len() - rest.len()];
-    match std::path::absolute(rest) {
-        Ok(path) => format!("{head}{}", path.display()),
-        Err(_) => spec.to_owned(),
-    }
 }
 
 /// Waits for the drain and meanwhile shows on a terminal what is left.
@@ -316,16 +300,6 @@ fn print_one(v: &VolumeReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn path_behind_wrappers_is_made_absolute() {
-        let here = std::env::current_dir().unwrap();
-        let here = here.display();
-        assert_eq!(absolute_spec("a.img"), format!("{here}/a.img"));
-        assert_eq!(absolute_spec("/b/a.img"), "/b/a.img");
-        assert_eq!(absolute_spec("slow:iops=7:faulty:seed=1:a.img"), format!("slow:iops=7:faulty:seed=1:{here}/a.img"));
-        assert_eq!(absolute_spec("slow:iops=7"), "slow:iops=7");
-    }
 
     #[test]
     fn a_name_cannot_reach_another_path() {
