@@ -268,7 +268,8 @@ fn statx(file: &File, mask: u32) -> Option<libc::statx> {
     (result == 0).then(|| unsafe { found.assume_init() })
 }
 
-/// What tells one file from another that took its place. Compared with what a marker recorded.
+/// What tells one file from another that took its place. Compared with what a marker recorded. Of a block device only
+/// number and size say anything: the node in /dev is made anew with each start of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Device number of the file system, or of the block device itself.
@@ -286,11 +287,14 @@ pub struct Identity {
 /// Reads the identity of an open file.
 pub fn identity(file: &DeviceFile) -> io::Result<Identity> {
     let metadata = file.file().metadata()?;
+    if file.kind() == FileKind::Block {
+        return Ok(Identity { device: metadata.rdev(), inode: 0, birth_ns: None, size: file.size()?, mtime_ns: 0 });
+    }
     let birth_ns = statx(file.file(), libc::STATX_BTIME)
         .filter(|found| found.stx_mask & libc::STATX_BTIME != 0)
         .map(|found| i128::from(found.stx_btime.tv_sec) * 1_000_000_000 + i128::from(found.stx_btime.tv_nsec));
     Ok(Identity {
-        device: if file.kind() == FileKind::Block { metadata.rdev() } else { metadata.dev() },
+        device: metadata.dev(),
         inode: metadata.ino(),
         birth_ns,
         size: file.size()?,

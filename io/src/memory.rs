@@ -50,8 +50,26 @@ impl Mapping {
     /// mapping holds the file description, and so its lock, until it is unmapped.
     pub fn shared(file: &File, length: usize) -> io::Result<Mapping> {
         let mapping = Mapping::map(length, libc::MAP_SHARED, file.as_raw_fd(), "cannot map the tier's file")?;
+        // Takes effect where the mount says huge=advise.
+        mapping.advise(libc::MADV_HUGEPAGE);
         mapping.advise(libc::MADV_DONTDUMP);
         Ok(mapping)
+    }
+
+    /// Keeps every page out of swap, if the process may.
+    pub fn lock_in_memory(&self) -> io::Result<()> {
+        // SAFETY: the range is exactly our own mapping; locking does not change its content.
+        if unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } == 0 {
+            return Ok(());
+        }
+        let (error, mib) = (io::Error::last_os_error(), self.length.div_ceil(1 << 20));
+        Err(io::Error::new(
+            error.kind(),
+            format!(
+                "cannot lock {mib} MiB into memory: {error}; it may be swapped out, which costs speed, not data. Allow \
+                 it by `LimitMEMLOCK=infinity` (systemd) or `--ulimit memlock=-1` (container)"
+            ),
+        ))
     }
 
     fn map(length: usize, flags: i32, descriptor: i32, attempted: &str) -> io::Result<Mapping> {

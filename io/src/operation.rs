@@ -315,3 +315,124 @@ impl Operation {
         if result < 0 { -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)) } else { result }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use forebay_core::types::FrameId;
+
+    fn device(stable: bool) -> (tempfile::TempDir, Arc<DeviceFile>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let file = DeviceFile::buffered(file, &path, "a test").unwrap();
+        (folder, Arc::new(if stable { file.with_stable_writes() } else { file }))
+    }
+
+    fn pieces(arena: &Arena, frames: &[u32]) -> Buffers {
+        let mut buffers = Buffers::none();
+        for &frame in frames {
+            buffers.push_frame(arena, FrameId(frame), 0, 4096);
+        }
+        buffers
+    }
+
+    fn shape(call: Call) -> (u64, usize, usize) {
+        match call {
+            Call::Read { iovecs, count, offset } | Call::Write { iovecs, count, offset, .. } => {
+                // SAFETY: the iovecs belong to an operation that the test still holds.
+                let length = unsafe { (0..count).map(|i| (*iovecs.add(i)).iov_len).sum() };
+                (offset, count, length)
+            }
+            Call::DataSync | Call::Allocate { .. } => panic!("{call:?}"),
+        }
+    }
+
+    #[test]
+    fn a_short_write_goes_on_where_it_stopped() {
+        let (_folder, file) = device(false);
+        let arena = Arena::anonymous(8, false).unwrap();
+        let mut write = Operation::new(file, OperationKind::Write { offset: 512 }, pieces(&arena, &[6, 4, 2]));
+        assert_eq!(shape(write.next_call()), (512, 3, 12288));
+        assert!(matches!(write.advance(4096 + 1024), Progress::Again));
+        assert_eq!(shape(write.next_call()), (512 + 5120, 2, 7168));
+        for errno in [libc::EINTR, libc::EAGAIN] {
+            assert!(matches!(write.advance(-i64::from(errno)), Progress::Again));
+            assert_eq!(shape(write.next_call()), (512 + 5120, 2, 7168));
+        }
+        assert!(matches!(write.advance(7168), Progress::Finished(Ok(()))));
+    }
+
+    #[test]
+    fn a_write_that_takes_nothing_and_endless_eagain_are_errors() {
+        let (_folder, file) = device(false);
+        let arena = Arena::anonymous(1, false).unwrap();
+        let write = || Operation::new(file.clone(), OperationKind::Write { offset: 0 }, pieces(&arena, &[0]));
+        assert!(matches!(write().advance(0), Progress::Finished(Err(_))));
+        let mut busy = write();
+        let ended = (0..=AGAIN_MAX).find_map(|_| match busy.advance(-i64::from(libc::EAGAIN)) {
+            Progress::Again => None,
+            Progress::Finished(result) => Some(result),
+        });
+        assert_eq!(ended.unwrap().unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    }
+
+    #[test]
+    fn a_read_that_stops_before_the_end_is_an_error_and_no_zeros() {
+        let (_folder, file) = device(false);
+        let mut arena = Arena::anonymous(1, false).unwrap();
+        arena.bytes_mut(FrameId(0)).fill(0xee);
+        let mut read = Operation::new(file, OperationKind::Read { offset: 0 }, pieces(&arena, &[0]));
+        assert!(matches!(read.advance(512), Progress::Again));
+        assert!(matches!(read.advance(0), Progress::Finished(Err(_))));
+        assert!(arena.bytes(FrameId(0)).iter().all(|&b| b == 0xee));
+    }
+
+    #[test]
+    fn zeros_step_down_from_hole_to_range_to_writing() {
+        let (_folder, file) = device(true);
+        let length = ZEROS_PER_CALL + 4096;
+        let kind = OperationKind::Zero { offset: 8192, length, hole: true };
+        let mut zero = Operation::new(file, kind, Buffers::none());
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        assert!(matches!(zero.next_call(), Call::Allocate { mode, offset: 8192, .. } if mode == punch));
+        assert!(matches!(zero.advance(-i64::from(libc::EOPNOTSUPP)), Progress::Again));
+        let range = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        assert!(matches!(zero.next_call(), Call::Allocate { mode, .. } if mode == range));
+        assert!(matches!(zero.advance(-i64::from(libc::EOPNOTSUPP)), Progress::Again));
+        let call = zero.next_call();
+        assert!(matches!(call, Call::Write { flags: libc::RWF_DSYNC, .. }), "{call:?}");
+        assert_eq!(shape(call), (8192, (ZEROS_PER_CALL as usize) / ZEROS_BYTES, ZEROS_PER_CALL as usize));
+        assert!(matches!(zero.advance(ZEROS_PER_CALL as i64 - 512), Progress::Again));
+        assert_eq!(shape(zero.next_call()), (8192 + ZEROS_PER_CALL - 512, 1, 4608));
+        assert!(matches!(zero.advance(4608), Progress::Finished(Ok(()))));
+    }
+
+    #[test]
+    fn a_real_error_of_a_hole_is_told_and_stable_zeros_are_synced() {
+        let (_folder, file) = device(true);
+        let kind = OperationKind::Zero { offset: 0, length: 4096, hole: false };
+        let zero = || Operation::new(file.clone(), kind, Buffers::none());
+        let Progress::Finished(Err(error)) = zero().advance(-i64::from(libc::ENOSPC)) else { panic!() };
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        let mut stable = zero();
+        assert!(matches!(stable.advance(0), Progress::Again));
+        assert!(matches!(stable.next_call(), Call::DataSync));
+        assert!(matches!(stable.advance(0), Progress::Finished(Ok(()))));
+    }
+
+    #[test]
+    fn zeros_by_writing_leave_zeros() {
+        let (_folder, file) = device(false);
+        std::os::unix::fs::FileExt::write_all_at(file.file(), &[0xee; 65536], 0).unwrap();
+        let kind = OperationKind::Zero { offset: 4096, length: 40960, hole: true };
+        let mut zero = Operation::new(file.clone(), kind, Buffers::none());
+        zero.zero_way = ZeroWay::Write;
+        zero.run().unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes[4096..45056].iter().all(|&b| b == 0));
+        assert!(bytes[..4096].iter().chain(&bytes[45056..65536]).all(|&b| b == 0xee));
+    }
+}

@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -161,6 +161,16 @@ fn mount_point_of(path: &Path) -> Option<String> {
     points.filter(|point| folder.starts_with(point)).max_by_key(|point| point.len()).map(str::to_owned)
 }
 
+/// The tightest memory limit of this process's control group and those above it; none where there is no limit.
+fn memory_limit(membership: &Path, root: &Path) -> Option<u64> {
+    let membership = std::fs::read_to_string(membership).ok()?;
+    let group = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limit_of = |folder: &Path| -> Option<u64> {
+        std::fs::read_to_string(root.join(folder).join("memory.max")).ok()?.trim().parse().ok()
+    };
+    Path::new(group).ancestors().filter_map(limit_of).min()
+}
+
 fn is_tmpfs(file: &File) -> bool {
     // SAFETY: all zeros is a valid statfs.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
@@ -230,6 +240,19 @@ pub struct MemoryTier {
 impl MemoryTier {
     /// A new tier. The path must not exist.
     pub fn create(path: &Path, length: u64, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
+        // Memory of tmpfs is charged to the control group; beyond its limit the kernel does not refuse, it kills.
+        if let Some(limit) = memory_limit(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
+            && length >= limit
+        {
+            let (wants, limit) = (length.div_ceil(1 << 20), limit >> 20);
+            let reason = format!(
+                "it needs {wants} MiB and the memory limit of this control group is {limit} MiB; raise it (systemd: \
+                 `MemoryMax={}M` in the unit, container: `--memory={}m`) or choose a smaller tier by `--tier-size`",
+                wants + 256,
+                wants + 256
+            );
+            return Err(TierError::Unusable { path: path.to_owned(), reason });
+        }
         let file = create_file(path, length, lock_timeout)?;
         let mapped = MemoryTier::map(path, file, length).and_then(|tier| {
             tier.mapping.prefault().map_err(failed("bring in the memory of", path))?;
@@ -246,8 +269,12 @@ impl MemoryTier {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed("open", path))?;
         lock(&file, path, lock_timeout)?;
         let length = existing_length(path, &file, FileKind::Regular)?;
-        // A sparse file would be a SIGBUS at the first store without room: reserve (again) what the file claims.
-        reserve(&file, length).map_err(failed("reserve the space of", path))?;
+        // A sparse file would be a SIGBUS at the first store without room. One that is complete is not reserved again:
+        // that walks every page.
+        let metadata = file.metadata().map_err(failed("look at", path))?;
+        if metadata.blocks() * 512 < length {
+            reserve(&file, length).map_err(failed("reserve the space of", path))?;
+        }
         MemoryTier::map(path, file, length)
     }
 
@@ -523,6 +550,16 @@ mod tests {
     }
 
     #[test]
+    fn a_memory_tier_with_holes_is_reserved_again() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        File::create(&path).unwrap().set_len(64 * 4096).unwrap();
+        let tier = MemoryTier::open(&path, SECOND).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().blocks() * 512, 64 * 4096);
+        assert_eq!(tier.blocks(), 64);
+    }
+
+    #[test]
     fn a_second_opener_waits_and_is_told_who_has_it() {
         let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
         let path = folder.path().join("tier");
@@ -551,6 +588,38 @@ mod tests {
         assert!(matches!(FlashTier::open(&path, Duration::ZERO).unwrap_err(), TierError::HeldBy { .. }));
         drop(tier);
         assert_eq!(FlashTier::open(&path, SECOND).unwrap().superblock_bytes().unwrap(), [0; 4096]);
+    }
+
+    #[test]
+    fn a_tier_larger_than_its_tmpfs_is_refused_with_the_cure() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        let room = file_system(&path).unwrap();
+        // One block more than the whole mount: tmpfs refuses that before it takes any memory.
+        let length = (room.f_blocks + 1) * room.f_frsize;
+        let error = match create_file(&path, length, SECOND) {
+            Err(error) => error,
+            Ok(_) => panic!("reserved more than the mount has"),
+        };
+        assert!(matches!(error, TierError::NoRoom { tmpfs: true, .. }), "{error}");
+        assert!(error.to_string().contains("mount -o remount,size="), "{error}");
+        assert!(error.to_string().contains("M /dev/shm`"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_tightest_limit_of_the_control_groups_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("membership"), "1:name=x:/y\n0::/a/b\n").unwrap();
+        let limit = || memory_limit(&root.join("membership"), root);
+        assert_eq!(limit(), None);
+        std::fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(root.join("a/memory.max"), "1048576\n").unwrap();
+        std::fs::write(root.join("memory.max"), "4194304\n").unwrap();
+        assert_eq!(limit(), Some(1 << 20));
     }
 
     #[test]

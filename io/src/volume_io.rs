@@ -272,17 +272,12 @@ impl VolumeIo {
         }
     }
 
+    /// Keeps what is needed at the end of an operation; the reactor's token for it.
     fn pend(&mut self, op: OpId, kind: Kind, bytes: u64, pieces: u64) -> u64 {
         let asked = clock_now();
-        let pending =
-            Pending { op, kind, asked, due: asked, bytes, pieces, corrupt: false, told: false, outcome: None };
-        self.token(self.pending.vacant_key(), pending)
-    }
-
-    fn token(&mut self, key: usize, pending: Pending) -> u64 {
-        let inserted = self.pending.insert(pending);
-        debug_assert_eq!(inserted, key);
-        let key = u32::try_from(key).expect("fewer than 2^32 operations are in flight");
+        let due = asked;
+        let pending = Pending { op, kind, asked, due, bytes, pieces, corrupt: false, told: false, outcome: None };
+        let key = u32::try_from(self.pending.insert(pending)).expect("fewer than 2^32 operations are in flight");
         u64::from(self.index) << 32 | u64::from(key)
     }
 
