@@ -11,7 +11,7 @@ use forebay_core::types::Instant;
 use forebay_front::memory::MemoryVolume;
 use forebay_front::nbd::connection::{Connection, STALL_MAX, Scratch, WaitsFor, drop_reply};
 use forebay_front::nbd::greeter::{Greeter, Greeting};
-use forebay_front::nbd::handshake::{ExportInfo, Exports, HANDSHAKE_MAX};
+use forebay_front::nbd::handshake::{ExportInfo, HANDSHAKE_MAX};
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,24 +22,17 @@ const CLIENTS_MAX: usize = 1024;
 /// Frames besides the volume's content: what a few clients may have in flight.
 const SPARE_FRAMES: usize = 32 << 10;
 
-struct One(ExportInfo);
-
-impl Exports for One {
-    fn lookup(&self, name: &str) -> Option<ExportInfo> {
-        (name.is_empty() || name == self.0.name).then(|| self.0.clone())
-    }
-    fn list(&self) -> Vec<(String, String)> {
-        vec![(self.0.name.clone(), self.0.description.clone())]
-    }
-}
-
-enum Listener {
+/// Where clients come in.
+pub enum Listener {
+    /// Local.
     Unix(UnixListener),
+    /// Over the network.
     Tcp(TcpListener),
 }
 
 impl Listener {
-    fn bind(address: &str) -> std::io::Result<Listener> {
+    /// Listens on `unix:PATH` or `tcp:HOST:PORT`.
+    pub fn bind(address: &str) -> std::io::Result<Listener> {
         let listener = match address.split_once(':') {
             Some(("unix", path)) => {
                 let _ = std::fs::remove_file(path);
@@ -88,15 +81,18 @@ fn main() -> std::io::Result<()> {
         eprintln!("usage: nbd-memory unix:PATH|tcp:HOST:PORT SIZE_MIB [--read-only] [--check]");
         std::process::exit(2);
     };
-    let exports = One(ExportInfo {
-        name: "memory".into(),
-        size_bytes: mib << 20,
-        description: "memory, nothing behind it".into(),
-        read_only: arguments.iter().any(|argument| argument == "--read-only"),
-    });
+    let given = |option: &str| arguments.iter().any(|argument| argument == option);
     let listener = Listener::bind(address)?;
-    let mut volume = MemoryVolume::new(mib << 20, SPARE_FRAMES)?;
-    if arguments.iter().any(|argument| argument == "--check") {
+    eprintln!("serving {mib} MiB on {address}");
+    serve(listener, mib << 20, given("--read-only"), given("--check"))
+}
+
+/// Serves until the process ends.
+pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) -> std::io::Result<()> {
+    let description = "memory, nothing behind it".into();
+    let exports = ExportInfo { name: "memory".into(), size_bytes, description, read_only };
+    let mut volume = MemoryVolume::new(size_bytes, SPARE_FRAMES)?;
+    if check {
         volume.check_payloads();
     }
     let mut scratch = Scratch::default();
@@ -104,7 +100,6 @@ fn main() -> std::io::Result<()> {
     let mut answers = Vec::new();
     let mut numbers = 0;
     let start = std::time::Instant::now();
-    eprintln!("serving {mib} MiB on {address}");
 
     let mut polled: Vec<libc::pollfd> = Vec::new();
     let mut owners: Vec<u32> = Vec::new();

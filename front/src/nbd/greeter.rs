@@ -6,6 +6,7 @@
 use super::handshake::{Exports, Handshake, Negotiated, Outcome};
 use super::socket::{self, Moved, vector};
 use forebay_core::types::Instant;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes taken from the socket by one call. A client rarely sends more before its first answer.
@@ -54,6 +55,25 @@ impl Greeter {
     /// When it began.
     pub fn since(&self) -> Instant {
         self.since
+    }
+
+    /// Greets to the end, blocking: for servers of one client.
+    pub fn finish(mut self, exports: &dyn Exports) -> io::Result<(OwnedFd, Box<Negotiated>)> {
+        loop {
+            let writable = match self.advance(exports) {
+                Greeting::WaitsReadable(greeter) => {
+                    self = greeter;
+                    false
+                }
+                Greeting::WaitsWritable(greeter) => {
+                    self = greeter;
+                    true
+                }
+                Greeting::Ready(socket, negotiated) => return Ok((socket, negotiated)),
+                Greeting::Closed(why) => return Err(io::Error::other(why)),
+            };
+            socket::wait(self.socket(), writable)?;
+        }
     }
 
     /// Goes on as far as the socket allows.

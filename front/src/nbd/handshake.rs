@@ -43,6 +43,16 @@ pub trait Exports {
     fn list(&self) -> Vec<(String, String)>;
 }
 
+/// A server of one export, which is the default one as well.
+impl Exports for ExportInfo {
+    fn lookup(&self, name: &str) -> Option<ExportInfo> {
+        (name.is_empty() || name == self.name).then(|| self.clone())
+    }
+    fn list(&self) -> Vec<(String, String)> {
+        vec![(self.name.clone(), self.description.clone())]
+    }
+}
+
 /// What negotiation ended with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Negotiated {

@@ -60,6 +60,30 @@ pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -
     }
 }
 
+/// Blocks until the socket can be read, or written where that is asked for.
+pub(crate) fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
+    let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
+    let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one entry, which lives through the call.
+    if unsafe { libc::poll(&mut polled, 1, -1) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// CPU time of the calling thread in seconds, user and system.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure lives through the call, which cannot fail with these arguments.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 /// Ends both directions; an error means that the other side already has.
 pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
     // SAFETY: no memory is involved, and the descriptor is open while it is borrowed.
