@@ -294,8 +294,10 @@ pub fn absolute_spec(spec: &str) -> String {
     }
 }
 
-/// Smallest tier that is taken; the format itself goes lower, but a tier has to hold a largest request twice.
-pub const TIER_BYTES_MIN: u64 = 64 << 20;
+/// Smallest tier that is taken: that of the format. The largest request that such a volume accepts is small, too.
+pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4096;
+/// Smallest tier by default: one that holds the largest request of the protocol twice.
+const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Largest: block numbers of the format are 32 bits wide.
 pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
 /// Least RAM for staging and read cache: a largest request in, another one out.
@@ -333,7 +335,7 @@ pub fn check_size(name: &str, size: u64) -> Result<()> {
 /// Tier size where none is given: a tenth of the volume within 1 to 16 GiB; below a 10 GiB volume less than 1 GiB
 /// would be a tenth, and a tier larger than its volume is of no use.
 pub fn tier_size_default(volume_bytes: u64) -> u64 {
-    let within_volume = volume_bytes.clamp(TIER_BYTES_MIN, 1 << 30);
+    let within_volume = volume_bytes.clamp(TIER_BYTES_DEFAULT_MIN, 1 << 30);
     (volume_bytes / 10).clamp(within_volume, 16 << 30) / 4096 * 4096
 }
 

@@ -5,7 +5,7 @@ use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
 use forebay_core::types::Instant;
-use forebay_front::nbd::Negotiated;
+use forebay_front::nbd::handshake::Negotiated;
 use forebay_io::Waker;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -342,6 +342,11 @@ impl Node {
         self.memory_bytes_besides + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
     }
 
+    /// That part of the bound that is not of volumes.
+    pub fn memory_bytes_besides(&self) -> u64 {
+        self.memory_bytes_besides
+    }
+
     /// The node.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {

@@ -23,7 +23,7 @@ use crate::open::OpenVolume;
 use anyhow::{Context, Result};
 use clients::{Clients, Desk};
 use forebay_core::Volume;
-use forebay_core::api::{Control, Effect, Event};
+use forebay_core::api::{Control, Event};
 use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant};
 use forebay_io::clock;
@@ -88,8 +88,10 @@ pub fn spawn(
 /// when memory is short and a volume is mounted on this very host. Needs CAP_SYS_RESOURCE; without it, nothing is lost
 /// but that.
 fn declare_io_flusher() {
+    // From linux/prctl.h; the libc crate does not name it.
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
     // SAFETY: a call with numbers only.
-    unsafe { libc::prctl(libc::PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
 }
 
 /// A volume with everything that is the shard's of it.

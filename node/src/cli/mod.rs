@@ -1,6 +1,7 @@
 //! The command line: what is asked becomes a call; what comes back becomes text, JSON and an exit code.
 
 mod client;
+pub use client::Client;
 mod volume;
 
 use crate::config::{Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec};
@@ -215,8 +216,8 @@ fn run(cli: Cli) -> Result<bool> {
             };
             crate::serve::run(config)
         }
-        Command::Volume { to, command } => volume::run(&client::Client::new(to.api), to.json, command),
-        Command::Status { to } => volume::status(&client::Client::new(to.api), to.json),
+        Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
+        Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } => {
             let done = crate::salvage::run(&tier, &to, base.as_deref())?;
