@@ -606,7 +606,7 @@ fn a_slow_reader_is_seen_as_stalled_and_gets_its_bytes_in_the_end() {
 }
 
 #[test]
-fn a_run_of_whole_blocks_is_received_in_place_and_a_wrong_guess_does_no_harm() {
+fn runs_of_whole_blocks_and_what_interrupts_them_end_up_in_place() {
     let mut pair = pair(Session::default());
     let mut model = vec![0u8; SIZE as usize];
     let mut expected = Vec::new();
@@ -748,7 +748,7 @@ proptest! {
         // Error and payload of each answer, by cookie: what is refused overtakes what the volume answers.
         let mut expected = vec![(0, Vec::new())];
         let mut cookie = 0;
-        // Repeated, so that runs of whole blocks are long enough to be foreseen.
+        // Repeated, so that there are runs of whole blocks as well.
         for (op, repeats) in ops {
             let repeats = if matches!(op, Op::Write { length: BLOCK, .. }) { repeats * 8 } else { 1 };
             for _ in 0..repeats {
