@@ -91,6 +91,8 @@ pub struct Flying {
     pub sequence: u64,
     /// Segment index.
     pub segment: u32,
+    /// Header block, counted from the tier's start.
+    pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
     /// Pinned frames.
@@ -314,6 +316,18 @@ impl FlashLog {
         self.entries = summary.records;
         self.entries.clear();
         self.owed.push_back(Owed::Summary { segment, at, bytes });
+    }
+
+    /// The payload of this id is not on the tier yet: its batch collects, waits or is being written.
+    pub fn is_unwritten(&self, id: u32) -> bool {
+        let place = self.place(id).0;
+        let within = |at: TierBlock, frames: usize| at.0 < place && place <= at.0 + frames as u32;
+        self.building.as_ref().is_some_and(|batch| within(batch.at, batch.frames.len()))
+            || self.flying.iter().any(|batch| within(batch.at, batch.frames.len()))
+            || self.owed.iter().any(|owed| match owed {
+                Owed::Batch(batch) => within(batch.at, batch.frames.len()),
+                Owed::Summary { .. } => false,
+            })
     }
 
     /// A batch collects records, or a write is owed.
