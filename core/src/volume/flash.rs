@@ -208,8 +208,20 @@ impl FlashLog {
     pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32, last_batch: u64) {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0, last_batch };
+        // Busy until all records are loaded: one that is superseded while loading must not drain it.
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch };
         self.free -= 1;
+    }
+
+    /// All records are loaded: segments without a live one are drained.
+    pub fn restored(&mut self) {
+        for segment in 0..self.segments.len() as u32 {
+            let state = &mut self.segments[segment as usize];
+            if state.life == Life::Sealed {
+                state.busy -= 1;
+                self.drain_if_empty(segment);
+            }
+        }
     }
 
     /// Gives a record its place at the end of the log. `other` is the id of a record without payload. Returns the
