@@ -60,8 +60,13 @@ struct Entry {
     presence: Presence,
     /// A loss of power must not undo it.
     durable: bool,
+    /// The death of the process must not undo it: acknowledged, or found after a crash. A write that was only seen
+    /// by a read is not bound: it may have been read before the log had it.
+    bound: bool,
     /// Reads that begin after this must not return it.
     dead_at: Moment,
+    /// A read after a crash has settled for another one.
+    passed_over: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +138,14 @@ impl Oracle {
 
     /// The volume has so many bytes now.
     pub fn grow(&mut self, bytes: u64) {
-        let zeros = Entry { write: 0, presence: Presence::Certain, durable: true, dead_at: NEVER };
+        let zeros = Entry {
+            write: 0,
+            presence: Presence::Certain,
+            durable: true,
+            bound: true,
+            dead_at: NEVER,
+            passed_over: false,
+        };
         while (self.sectors.len() as u64) < bytes / SECTOR_BYTES {
             self.sectors.push(vec![Segment { from: 0, to: SECTOR_BYTES as u16, history: vec![zeros.clone()] }]);
         }
@@ -214,7 +226,14 @@ impl Oracle {
             group_max: u32::MAX,
         };
         self.barriers_asked += u32::from(fua);
-        let entry = Entry { write: id, presence: Presence::Possible, durable: false, dead_at: NEVER };
+        let entry = Entry {
+            write: id,
+            presence: Presence::Possible,
+            durable: false,
+            bound: false,
+            dead_at: NEVER,
+            passed_over: false,
+        };
         self.whole_segments(offset, length, |_, _, segment| segment.history.push(entry.clone()));
     }
 
@@ -248,6 +267,7 @@ impl Oracle {
             for entry in &mut segment.history {
                 if entry.write == id {
                     entry.presence = Presence::Certain;
+                    entry.bound = true;
                     entry.durable |= write.fua;
                 } else if writes[entry.write as usize].precedes(&write) {
                     entry.dead_at = entry.dead_at.min(now);
@@ -318,13 +338,16 @@ impl Oracle {
                 if found.contains(&i) {
                     if found.len() == 1 {
                         entry.presence = Presence::Certain;
+                        entry.bound = true;
                         entry.durable |= durable;
                     }
                 } else {
-                    // An older value keeps its presence: the backing may still hold it.
-                    if entry.dead_at > now {
+                    // An older value keeps its presence: the backing may still hold it. So does what only the process's
+                    // death made invisible: it may lie in the log, under what a loss of power takes away.
+                    if durable && entry.dead_at > now {
                         entry.presence = Presence::Lost;
                     }
+                    entry.passed_over = true;
                     entry.dead_at = entry.dead_at.min(now);
                 }
             }
@@ -343,6 +366,21 @@ impl Oracle {
     /// The process is gone: what was not acknowledged is there or not.
     pub fn process_killed(&mut self, now: Moment) {
         self.end_open_writes(now);
+        for segment in self.sectors.iter_mut().flatten() {
+            for i in 0..segment.history.len() {
+                let write = &self.writes[segment.history[i].write as usize];
+                let superseded = segment.history.iter().any(|e| {
+                    e.bound && e.presence == Presence::Certain && write.precedes(&self.writes[e.write as usize])
+                });
+                let entry = &mut segment.history[i];
+                if entry.presence == Presence::Certain && !entry.bound {
+                    entry.presence = Presence::Possible;
+                }
+                if entry.presence != Presence::Lost && !entry.passed_over && !superseded {
+                    entry.dead_at = NEVER;
+                }
+            }
+        }
     }
 
     /// The power is gone, and the log is on stable media: what was not under a barrier is there or not.
@@ -361,6 +399,7 @@ impl Oracle {
                 }
                 if !superseded {
                     entry.dead_at = NEVER;
+                    entry.passed_over = false;
                 }
                 if entry.presence == Presence::Certain && !entry.durable {
                     entry.presence = Presence::Possible;
@@ -382,7 +421,9 @@ impl Oracle {
             for entry in &mut kept {
                 entry.presence = if only { Presence::Certain } else { Presence::Possible };
                 entry.durable = only;
+                entry.bound = only;
                 entry.dead_at = NEVER;
+                entry.passed_over = false;
             }
             segment.history = kept;
         });
@@ -454,7 +495,14 @@ impl Oracle {
     pub fn image_has_all_before(&mut self, image: &[u8], offset: u64, length: u64, moment: Moment, why: &str) {
         let range = offset as usize..(offset + length) as usize;
         self.touched_segments(offset, &image[range], |writes, at, bytes, segment| {
-            if matching(writes, segment, at, bytes, |e| e.dead_at > moment).is_empty() {
+            let older = |e: &Entry| {
+                let write = &writes[e.write as usize];
+                segment.history.iter().any(|later| {
+                    let by = &writes[later.write as usize];
+                    later.bound && later.presence == Presence::Certain && by.ended <= moment && write.precedes(by)
+                })
+            };
+            if matching(writes, segment, at, bytes, |e| !older(e)).is_empty() {
                 illegal(why, writes, segment, at, bytes, moment);
             }
         });

@@ -689,6 +689,7 @@ impl Volume {
         d.retry_delay = RETRY_DELAY_MIN;
         self.on_durable(through);
         self.checkpoint_wanted = true;
+        self.checkpoint_after = self.accepted;
         self.write_checkpoint();
     }
 
