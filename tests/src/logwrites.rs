@@ -1,15 +1,20 @@
 //! Replays a recording of the kernel's dm-log-writes target to any moment of a power cut.
 //!
-//! The recorder logs a write when it has completed **and** a later flush has completed too, in the order of
-//! completion; FUA writes and marks at once. So the disk at "after entry n" is what a disk with a volatile cache
-//! keeps in the worst case. Between two flushes any part of the unflushed writes may have reached the media, torn at
-//! 512 bytes: [`Cut::Between`] draws such a part from a seed.
+//! Several devices (tier and backing) lie as parts on one recorded disk, so that the order between them is known. A
+//! flush entry carries the first sector of the part that was flushed, so each part is judged as a disk of its own: a
+//! write is certainly on its media when it was forced (FUA), or when a flush **of its part** completed after it. All
+//! other writes may have reached the media or not, torn at 512 bytes.
+//!
+//! The recorder logs a write when it has completed and some later flush was sent, in the order of completion; FUA
+//! writes, flushes and marks at once. So nothing that is certain is ever missing before a mark that was placed after
+//! the client had its answer.
 //!
 //! Format (linux/drivers/md/dm-log-writes.c, version 1): a superblock in the first sector, then entries of one sector
 //! each, followed by their data (marks keep theirs inside the entry's sector, discards have none).
 
 use crate::rng::Rng;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -46,49 +51,22 @@ pub struct Log {
     pub entries: Vec<Entry>,
 }
 
-/// A file that stands for a stretch of the recorded disk.
-#[derive(Debug)]
-pub struct Part {
-    /// First byte of the recorded disk that lies in it.
-    pub from: u64,
-    /// One past the last.
-    pub to: u64,
-    /// The file.
-    pub file: File,
-}
-
 /// A moment of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// Every entry before this one is on the media, nothing after it.
-    Before(usize),
-    /// Every entry before `flushed` is on the media, of the writes in `flushed..until` a part drawn from the seed.
-    Between {
-        /// One past the last flush.
-        flushed: usize,
-        /// First entry that had not begun to land.
-        until: usize,
-        /// Which part.
-        seed: u64,
-    },
+pub struct Cut {
+    /// Entries before this one had been sent.
+    pub before: usize,
+    /// What becomes of those that were not certainly on the media.
+    pub keep: Keep,
 }
 
-impl Cut {
-    /// First entry that has not certainly happened.
-    pub fn certain(&self) -> usize {
-        match *self {
-            Cut::Before(at) => at,
-            Cut::Between { flushed, .. } => flushed,
-        }
-    }
-
-    /// The entries that may have happened end here.
-    pub fn until(&self) -> usize {
-        match *self {
-            Cut::Before(at) => at,
-            Cut::Between { until, .. } => until,
-        }
-    }
+/// Which of the uncertain writes have reached the media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// None.
+    Nothing,
+    /// A part of them, some torn, drawn from this seed.
+    Some(u64),
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -141,73 +119,28 @@ impl Log {
         Ok(Log { file, entries })
     }
 
-    /// Applies one entry.
-    pub fn apply(&self, entry: &Entry, parts: &[Part]) -> Result<(), String> {
-        self.apply_range(entry, 0, entry.length, parts)
-    }
-
-    fn apply_range(&self, entry: &Entry, from: u64, to: u64, parts: &[Part]) -> Result<(), String> {
-        if entry.mark.is_some() || from == to {
-            return Ok(());
-        }
-        let mut bytes = vec![0; (to - from) as usize];
+    fn data(&self, entry: &Entry) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; entry.length as usize];
+        // A discarded range may hold anything afterwards; zeros are what the guest's disk gives.
         if !entry.discard {
             self.file
-                .read_exact_at(&mut bytes, entry.data_at + from)
+                .read_exact_at(&mut bytes, entry.data_at)
                 .map_err(|e| format!("recording: data of the write at {}: {e}", entry.offset))?;
         }
-        let (start, end) = (entry.offset + from, entry.offset + to);
-        for part in parts {
-            let (a, b) = (start.max(part.from), end.min(part.to));
-            if a < b {
-                let piece = &bytes[(a - start) as usize..(b - start) as usize];
-                part.file.write_all_at(piece, a - part.from).map_err(|e| format!("replay at {a}: {e}"))?;
-            }
-        }
-        Ok(())
+        Ok(bytes)
     }
 
-    /// Applies what a cut leaves beyond its certain entries.
-    pub fn apply_uncertain(&self, cut: &Cut, parts: &[Part]) -> Result<(), String> {
-        let Cut::Between { flushed, until, seed } = *cut else { return Ok(()) };
-        let mut rng = Rng::new(seed);
-        for entry in &self.entries[flushed..until] {
-            if entry.fua {
-                self.apply(entry, parts)?;
-                continue;
-            }
-            let sectors = entry.length / 512;
-            match rng.below(4) {
-                0 => {}
-                1 if sectors > 1 && !entry.discard => {
-                    // Torn: any sectors of it, not only a head.
-                    for sector in 0..sectors {
-                        if rng.chance(50) {
-                            self.apply_range(entry, sector * 512, (sector + 1) * 512, parts)?;
-                        }
-                    }
-                }
-                _ => self.apply(entry, parts)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// About `wanted` cuts: after each flush or FUA write, and between them; all of them when there are fewer,
-    /// evenly spread when there are more.
+    /// About `wanted` cuts in order: after each flush or FUA write, and between them with a part of what was under
+    /// way; all of them when there are fewer, evenly spread when there are more.
     pub fn cuts(&self, wanted: usize, seed: u64) -> Vec<Cut> {
         let mut rng = Rng::new(seed);
         let mut all = Vec::new();
-        let mut flushed = 0;
         for (i, entry) in self.entries.iter().enumerate() {
-            if i > flushed + 1 && (entry.flush || entry.fua || rng.chance(10)) {
-                all.push(Cut::Between { flushed, until: i, seed: rng.next() });
-            }
-            if entry.flush {
-                flushed = i + 1;
-            }
             if entry.flush || entry.fua {
-                all.push(Cut::Before(i + 1));
+                all.push(Cut { before: i, keep: Keep::Some(rng.next()) });
+                all.push(Cut { before: i + 1, keep: Keep::Nothing });
+            } else if entry.mark.is_some() || rng.chance(2) {
+                all.push(Cut { before: i + 1, keep: Keep::Some(rng.next()) });
             }
         }
         if all.len() <= wanted {
@@ -220,6 +153,146 @@ impl Log {
     pub fn last_mark(&self, count: usize) -> Option<&str> {
         self.entries[..count].iter().rev().find_map(|e| e.mark.as_deref())
     }
+}
+
+/// A write that has not certainly reached the media: what of it a later forced write has not replaced.
+#[derive(Debug)]
+struct Uncertain {
+    entry: usize,
+    left: Vec<Range<u64>>,
+}
+
+/// The recorded disk at one moment, with its parts.
+#[derive(Debug)]
+pub struct Disk<'l> {
+    log: &'l Log,
+    /// First byte of each part, and the end of the last.
+    bounds: Vec<u64>,
+    certain: Vec<u8>,
+    uncertain: Vec<Uncertain>,
+    at: usize,
+    deaf: bool,
+}
+
+impl<'l> Disk<'l> {
+    /// The empty disk before the first entry; `lengths` are the parts in order.
+    pub fn new(log: &'l Log, lengths: &[u64]) -> Disk<'l> {
+        let mut bounds = vec![0];
+        for length in lengths {
+            bounds.push(bounds[bounds.len() - 1] + length);
+        }
+        let certain = vec![0; bounds[bounds.len() - 1] as usize];
+        Disk { log, bounds, certain, uncertain: Vec::new(), at: 0, deaf: false }
+    }
+
+    /// A disk that acknowledges flushes and FUA and does nothing: to see a check fail.
+    pub fn deaf_to_flushes(log: &'l Log, lengths: &[u64]) -> Disk<'l> {
+        Disk { deaf: true, ..Disk::new(log, lengths) }
+    }
+
+    /// Takes the entries up to this one (it not included).
+    pub fn advance(&mut self, before: usize) -> Result<(), String> {
+        assert!(before >= self.at, "a replay goes forward only");
+        while self.at < before {
+            let entry = &self.log.entries[self.at];
+            if entry.mark.is_none() {
+                if entry.offset + entry.length > self.certain.len() as u64 {
+                    return Err(format!("entry {}: lies behind the end of the recorded disk", self.at));
+                }
+                if entry.flush && !self.deaf {
+                    self.flush(entry.offset)?;
+                }
+                let whole = entry.offset..entry.offset + entry.length;
+                if entry.fua && !self.deaf {
+                    self.force(&whole)?;
+                } else if entry.length > 0 {
+                    self.uncertain.push(Uncertain { entry: self.at, left: vec![whole] });
+                }
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, offset: u64) -> Result<(), String> {
+        let part = self.bounds.partition_point(|&b| b <= offset);
+        let (from, to) = (self.bounds[part - 1], self.bounds[part]);
+        let (now, later) = std::mem::take(&mut self.uncertain)
+            .into_iter()
+            .partition(|u| (from..to).contains(&self.log.entries[u.entry].offset));
+        self.uncertain = later;
+        let now: Vec<Uncertain> = now;
+        for write in now {
+            let entry = &self.log.entries[write.entry];
+            let data = self.log.data(entry)?;
+            for range in write.left {
+                let piece = &data[(range.start - entry.offset) as usize..(range.end - entry.offset) as usize];
+                self.certain[range.start as usize..range.end as usize].copy_from_slice(piece);
+            }
+        }
+        Ok(())
+    }
+
+    fn force(&mut self, whole: &Range<u64>) -> Result<(), String> {
+        let data = self.log.data(&self.log.entries[self.at])?;
+        self.certain[whole.start as usize..whole.end as usize].copy_from_slice(&data);
+        for write in &mut self.uncertain {
+            let old = std::mem::take(&mut write.left);
+            for range in old {
+                let before = range.start..range.end.min(whole.start);
+                let after = range.start.max(whole.end)..range.end;
+                write.left.extend([before, after].into_iter().filter(|r| r.start < r.end));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts as power was cut now.
+    pub fn parts_after_cut(&self, keep: Keep) -> Result<Vec<Vec<u8>>, String> {
+        let mut disk = self.certain.clone();
+        if let Keep::Some(seed) = keep {
+            let mut rng = Rng::new(seed);
+            // Some cuts lose nearly everything that was under way, some nearly nothing.
+            let percent = rng.below(101) as u32;
+            for write in &self.uncertain {
+                let entry = &self.log.entries[write.entry];
+                let torn = rng.chance(20);
+                if !torn && !rng.chance(percent) {
+                    continue;
+                }
+                let data = self.log.data(entry)?;
+                for range in &write.left {
+                    for sector in range.clone().step_by(512) {
+                        if !torn || rng.chance(50) {
+                            let from = (sector - entry.offset) as usize;
+                            disk[sector as usize..sector as usize + 512].copy_from_slice(&data[from..from + 512]);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(self.bounds.windows(2).map(|b| disk[b[0] as usize..b[1] as usize].to_vec()).collect())
+    }
+
+    /// Writes and discards whose fate a cut now would decide.
+    pub fn uncertain_count(&self) -> usize {
+        self.uncertain.len()
+    }
+}
+
+/// Writes bytes to a new file, leaving holes where there are zeros.
+pub fn write_sparse(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let write = || -> std::io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(bytes.len() as u64)?;
+        for (i, chunk) in bytes.chunks(1 << 16).enumerate() {
+            if chunk.iter().any(|&b| b != 0) {
+                file.write_all_at(chunk, (i as u64) << 16)?;
+            }
+        }
+        Ok(())
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]
@@ -255,54 +328,74 @@ mod tests {
         path
     }
 
-    fn part(name: &str, from: u64, to: u64) -> (PathBuf, Part) {
-        let path = std::env::temp_dir().join(format!("forebay-part-{}-{name}", std::process::id()));
-        let file = File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
-        file.set_len(to - from).unwrap();
-        (path, Part { from, to, file })
-    }
-
     #[test]
-    fn a_replay_puts_each_write_on_its_part_and_knows_marks() {
+    fn flushed_and_forced_writes_are_certain_and_each_part_is_flushed_by_itself() {
         let path = recording(
-            "replay",
+            "parts",
             &[
                 (0, 0, &[1; 1024]),
-                (0, 3, &[2; 1024]),
+                (0, 4, &[2; 1024]),
                 (FLAG_FLUSH, 0, &[]),
-                (FLAG_MARK, 0, b"flush 7"),
-                (FLAG_FUA, 7, &[3; 512]),
-                (FLAG_DISCARD, 0, &[0; 512]),
+                (FLAG_MARK, 0, b"7"),
+                (FLAG_FUA, 5, &[3; 512]),
+                (FLAG_FLUSH, 4, &[]),
             ],
         );
         let log = Log::open(&path).unwrap();
-        assert_eq!(log.entries.len(), 6);
-        assert_eq!(log.entries[3].mark.as_deref(), Some("flush 7"));
-        assert_eq!((log.last_mark(3), log.last_mark(4)), (None, Some("flush 7")));
-        let (path_a, a) = part("a", 0, 2048);
-        let (path_b, b) = part("b", 2048, 4096);
-        let parts = [a, b];
-        for entry in &log.entries {
-            log.apply(entry, &parts).unwrap();
-        }
-        let (a, b) = (std::fs::read(&path_a).unwrap(), std::fs::read(&path_b).unwrap());
-        assert_eq!((a[0], a[511], a[512], a[1024], a[1536]), (0, 0, 1, 0, 2), "the first sector was discarded");
-        assert_eq!((b[0], b[512], b[1536]), (2, 0, 3), "the second write crosses into the second part");
-        for path in [path, path_a, path_b] {
-            std::fs::remove_file(path).unwrap();
-        }
+        assert_eq!((log.last_mark(3), log.last_mark(4)), (None, Some("7")));
+        let mut disk = Disk::new(&log, &[2048, 2048]);
+        let look = |disk: &Disk, keep| -> [u8; 4] {
+            let parts = disk.parts_after_cut(keep).unwrap();
+            [parts[0][0], parts[0][512], parts[1][0], parts[1][512]]
+        };
+        disk.advance(2).unwrap();
+        assert_eq!(look(&disk, Keep::Nothing), [0, 0, 0, 0]);
+        disk.advance(3).unwrap();
+        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 0, 0], "a flush of the first part is none of the second");
+        disk.advance(5).unwrap();
+        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 0, 3]);
+        let seen: std::collections::BTreeSet<[u8; 4]> = (0..64).map(|seed| look(&disk, Keep::Some(seed))).collect();
+        assert_eq!(seen, [[1, 1, 0, 3], [1, 1, 2, 3]].into(), "the forced sector is never replaced by the older write");
+        disk.advance(6).unwrap();
+        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 2, 3]);
+        let mut deaf = Disk::deaf_to_flushes(&log, &[2048, 2048]);
+        deaf.advance(6).unwrap();
+        assert_eq!(look(&deaf, Keep::Nothing), [0, 0, 0, 0]);
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
-    fn cuts_lie_after_each_flush_and_between() {
+    fn a_discard_that_was_flushed_is_certain_and_uncertain_writes_tear_at_sectors() {
         let path = recording(
-            "cuts",
-            &[(0, 0, &[1; 512]), (0, 1, &[1; 512]), (FLAG_FLUSH, 0, &[]), (FLAG_FUA, 2, &[1; 512]), (0, 3, &[1; 512])],
+            "discard",
+            &[(0, 0, &[1; 1024]), (FLAG_FLUSH, 0, &[]), (FLAG_DISCARD, 0, &[0; 512]), (0, 2, &[5; 1024])],
         );
         let log = Log::open(&path).unwrap();
+        let mut disk = Disk::new(&log, &[2048]);
+        disk.advance(4).unwrap();
+        assert_eq!(disk.uncertain_count(), 2);
+        let seen: std::collections::BTreeSet<(u8, u8, u8)> = (0..200)
+            .map(|seed| {
+                let part = &disk.parts_after_cut(Keep::Some(seed)).unwrap()[0];
+                (part[0], part[1024], part[1536])
+            })
+            .collect();
+        for expected in [(1, 0, 0), (0, 5, 5), (1, 5, 0), (1, 0, 5)] {
+            assert!(seen.contains(&expected), "{expected:?} is not among {seen:?}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn cuts_lie_after_each_flush_and_before_it() {
+        let path = recording("cuts", &[(0, 0, &[1; 512]), (FLAG_FLUSH, 0, &[]), (FLAG_FUA, 2, &[1; 512])]);
+        let log = Log::open(&path).unwrap();
         let cuts = log.cuts(100, 1);
-        assert!(cuts.contains(&Cut::Before(3)) && cuts.contains(&Cut::Before(4)), "{cuts:?}");
-        assert!(cuts.iter().any(|c| matches!(c, Cut::Between { flushed: 0, until: 2, .. })), "{cuts:?}");
+        for before in [2, 3] {
+            assert!(cuts.contains(&Cut { before, keep: Keep::Nothing }), "{cuts:?}");
+        }
+        assert!(cuts.iter().any(|c| c.before == 1 && c.keep != Keep::Nothing), "{cuts:?}");
+        assert!(cuts.windows(2).all(|pair| pair[0].before <= pair[1].before), "a replay goes forward only");
         assert_eq!(log.cuts(1, 1).len(), 1);
         std::fs::remove_file(path).unwrap();
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 const USAGE: &str = "\
 usage: pattern write --uri URI --journal FILE [--from BYTES] [--to BYTES] [--seconds S] [--requests N] [--seed N]
                      [--connections N] [--in-flight N] [--flush-every N] [--fua-percent N] [--zero-percent N]
-                     [--pause-us N] [--concurrent-barriers] [--errors-allowed] [--mark-device DM_NAME]
+                     [--pause-us N] [--no-trims] [--concurrent-barriers] [--errors-allowed] [--mark-device DM_NAME]
        pattern verify --uri URI --journal FILE --after kill|power [--until-reply SEQ]
        pattern verify-image FILE --journal FILE --after all-logs-lost|drain|power
 URI is nbd+unix:///EXPORT?socket=PATH or nbd://HOST:PORT/EXPORT. Without --seconds and --requests: 10 seconds.
@@ -100,6 +100,7 @@ fn write(mut rest: Arguments) -> Result<(), Failure> {
             "--fua-percent" => options.fua_percent = rest.number(name)? as u32,
             "--zero-percent" => options.zero_percent = rest.number(name)? as u32,
             "--pause-us" => options.pause = Duration::from_micros(rest.number(name)?),
+            "--no-trims" => options.trims = false,
             "--concurrent-barriers" => options.exact_groups = false,
             "--errors-allowed" => options.errors_allowed = true,
             "--mark-device" => mark_device = Some(rest.value(name)?.to_owned()),

@@ -1,12 +1,13 @@
-//! `replay LOG`: lists a dm-log-writes recording. `replay LOG --before N FROM:TO:FILE...`: builds the disk (or its
-//! parts) as it was before entry N. For looking by hand at a power cut that a test has reported.
+//! `replay LOG`: lists a dm-log-writes recording. `replay LOG --before N LENGTH:FILE...`: builds the parts of the
+//! recorded disk, in their order, as a power cut before entry N certainly leaves them. For looking by hand at a cut
+//! that a test has reported.
 
-use forebay_tests::logwrites::{Log, Part};
-use std::fs::File;
+use forebay_tests::logwrites::{Disk, Keep, Log, write_sparse};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: replay LOG | replay LOG --before ENTRY FROM:TO:FILE...";
+const USAGE: &str = "usage: replay LOG | replay LOG --before ENTRY LENGTH:FILE...";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +32,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn list(log: &Log) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
     for (number, entry) in log.entries.iter().enumerate() {
         let mut what = Vec::new();
         for (name, on) in [("flush", entry.flush), ("fua", entry.fua), ("discard", entry.discard)] {
@@ -38,9 +40,13 @@ fn list(log: &Log) -> Result<(), String> {
                 what.push(name);
             }
         }
-        match &entry.mark {
-            Some(mark) => println!("{number:6} mark '{mark}'"),
-            None => println!("{number:6} {:>12} +{:<8} {}", entry.offset, entry.length, what.join(" ")),
+        let line = match &entry.mark {
+            Some(mark) => format!("{number:6} mark '{mark}'"),
+            None => format!("{number:6} {:>12} +{:<8} {}", entry.offset, entry.length, what.join(" ")),
+        };
+        // A reader that has seen enough (`| head`) is no failure.
+        if writeln!(out, "{line}").is_err() {
+            break;
         }
     }
     Ok(())
@@ -50,19 +56,17 @@ fn build(log: &Log, before: usize, parts: &[String]) -> Result<(), String> {
     if before > log.entries.len() {
         return Err(format!("entry {before}: the recording has {} entries", log.entries.len()));
     }
-    let mut files = Vec::new();
+    let mut lengths = Vec::new();
+    let mut paths = Vec::new();
     for part in parts {
-        let fields: Vec<&str> = part.splitn(3, ':').collect();
-        let [from, to, path] = fields[..] else { return Err(USAGE.into()) };
-        let number = |text: &str| text.parse().map_err(|_| format!("{text}: not a number of bytes"));
-        let (from, to): (u64, u64) = (number(from)?, number(to)?);
-        let file = File::options().create(true).truncate(true).write(true).open(path);
-        let file = file.map_err(|e| format!("{path}: {e}"))?;
-        file.set_len(to.saturating_sub(from)).map_err(|e| format!("{path}: {e}"))?;
-        files.push(Part { from, to, file });
+        let (length, path) = part.split_once(':').ok_or(USAGE)?;
+        lengths.push(length.parse().map_err(|_| format!("{length}: not a number of bytes"))?);
+        paths.push(path);
     }
-    for entry in &log.entries[..before] {
-        log.apply(entry, &files)?;
+    let mut disk = Disk::new(log, &lengths);
+    disk.advance(before)?;
+    for (path, bytes) in paths.iter().zip(disk.parts_after_cut(Keep::Nothing)?) {
+        write_sparse(Path::new(path), &bytes)?;
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ pub struct LoadOptions {
     pub fua_percent: u32,
     /// Percent of the requests that write zeros or trim.
     pub zero_percent: u32,
+    /// Half of those are trims, which our volumes promise to read as zeros; other servers may ignore a trim.
+    pub trims: bool,
     /// Nothing is in flight while a barrier is: needed for `check::image`.
     pub exact_groups: bool,
     /// The server may answer with errors (a faulty backing): they are recorded and the load goes on.
@@ -59,6 +61,7 @@ impl LoadOptions {
             flush_every: 20,
             fua_percent: 3,
             zero_percent: 8,
+            trims: true,
             exact_groups: true,
             errors_allowed: false,
             pause: Duration::ZERO,
@@ -209,7 +212,7 @@ impl Shared<'_> {
             return Choice { op: Op::Flush, fua: false, range: 0..0 };
         }
         let zero = rng.chance(options.zero_percent);
-        let op = match (zero, rng.chance(50)) {
+        let op = match (zero, rng.chance(50) && options.trims) {
             (false, _) => Op::Write,
             (true, false) => Op::Zero,
             (true, true) => Op::Trim,
