@@ -365,6 +365,54 @@ impl Client {
     }
 }
 
+/// One request of a batch.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Command.
+    pub command: Command,
+    /// Flags.
+    pub flags: u16,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Payload of a write.
+    pub payload: Vec<u8>,
+}
+
+impl Client {
+    /// Sends all requests without waiting, receives while sending (a client that only sends can block a server that
+    /// only answers), and returns each request's error number and data in the order of the requests.
+    pub fn exchange(&mut self, asks: &[Ask]) -> io::Result<Vec<(u32, Vec<u8>)>> {
+        let mut sender = self.stream.try_clone()?;
+        let receiver = &mut self.stream;
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || -> io::Result<()> {
+                for (cookie, ask) in asks.iter().enumerate() {
+                    send(&mut sender, ask.command, ask.flags, cookie as u64, ask.offset, ask.length, &ask.payload)?;
+                }
+                Ok(())
+            });
+            let mut answers = vec![None; asks.len()];
+            for _ in asks {
+                let (cookie, error) = receive(receiver)?;
+                let open = answers.get_mut(cookie as usize).filter(|a| a.is_none());
+                let Some(open) = open else {
+                    let message = format!("a reply for cookie {cookie}, which is not open");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+                };
+                let ask = &asks[cookie as usize];
+                let mut data =
+                    vec![0; if ask.command == Command::Read && error == 0 { ask.length as usize } else { 0 }];
+                receiver.read_exact(&mut data)?;
+                *open = Some((error, data));
+            }
+            sending.join().expect("the sender does not panic")?;
+            Ok(answers.into_iter().map(|a| a.expect("as many replies as requests")).collect())
+        })
+    }
+}
+
 fn as_result(error: u32) -> Result<(), ServerError> {
     if error == 0 { Ok(()) } else { Err(ServerError(error)) }
 }
