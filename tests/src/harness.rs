@@ -385,7 +385,7 @@ impl Volume {
         command.arg("--state").arg(self.state());
         command.arg("--nbd").arg(format!("unix:{}", self.socket().display()));
         command.arg("--api").arg(self.api());
-        command.args(["--http", "none"]);
+        command.args(["--http", "off"]);
         command.args(&self.arguments);
         // Nothing of the machine's own daemon may be met by accident.
         command.env("XDG_RUNTIME_DIR", &self.folder).env("XDG_STATE_HOME", self.state());
