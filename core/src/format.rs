@@ -130,7 +130,7 @@ pub struct TierLayout {
 }
 
 /// Smallest tier of each kind, in blocks.
-pub const TIER_BLOCKS_MIN: u32 = 128;
+pub const TIER_BLOCKS_MIN: u32 = 512;
 /// Segments are at most this long: 16 MiB.
 pub const SEGMENT_BLOCKS_MAX: u32 = 4096;
 /// Segments are at least this long.
@@ -140,7 +140,7 @@ impl TierLayout {
     /// Layout of a memory tier of this many blocks.
     pub fn memory(tier_blocks: u32) -> Result<TierLayout, Reason> {
         if tier_blocks < TIER_BLOCKS_MIN {
-            return Err("a tier has at least 512 KiB");
+            return Err("a tier has at least 2 MiB");
         }
         let ranges_max = (tier_blocks / 8).clamp(64, 65_536);
         // One descriptor for each payload block and each range; a little slack in the last table block stays unused.
@@ -163,7 +163,7 @@ impl TierLayout {
     /// Layout of a flash tier of this many blocks: about 64 segments or more.
     pub fn flash(tier_blocks: u32) -> Result<TierLayout, Reason> {
         if tier_blocks < TIER_BLOCKS_MIN {
-            return Err("a tier has at least 512 KiB");
+            return Err("a tier has at least 2 MiB");
         }
         let segment_blocks = (tier_blocks / 64).clamp(SEGMENT_BLOCKS_MIN, SEGMENT_BLOCKS_MAX);
         let summary_bytes = SUMMARY_HEAD_BYTES + segment_blocks as usize * SUMMARY_ENTRY_BYTES;
@@ -184,7 +184,7 @@ impl TierLayout {
 
     /// Segments of a flash tier.
     pub fn segments(&self) -> u32 {
-        if self.segment_blocks == 0 { 0 } else { self.payload_blocks / self.segment_blocks }
+        self.payload_blocks.checked_div(self.segment_blocks).unwrap_or(0)
     }
 
     fn invalid(&self) -> Option<Reason> {

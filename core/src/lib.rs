@@ -12,4 +12,4 @@ pub mod status;
 pub mod types;
 pub mod volume;
 
-pub use volume::{TierConfig, Volume, VolumeConfig};
+pub use volume::{Extent, Volume, VolumeConfig};

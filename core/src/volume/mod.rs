@@ -1,9 +1,48 @@
-//! (in work) public face of a volume.
+//! A volume: one pipeline from a client's write to the backing, and the reads that see through it.
+//!
+//! ```text
+//!  request -> admission -> log (accepted) -> tier has it (held) -> tier synced it (synced)
+//!                            |                                          |
+//!                            +-> destage, group by group -> backing synced it (durable) -> checkpoint (destaged)
+//! ```
+//!
+//! The positions keep one order, checked by [`Volume::validate`]:
+//! `destaged <= durable <= held <= accepted` and `synced <= held`.
+//! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `durable`).
+//!
+//! What each file owns:
+//! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
+//! [`append`] putting records into the log; [`acks`] who waits for what; [`write`] admission, unaligned edges;
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
+//! [`control`] policies, drain, hold, stop.
+//!
+//! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
+
+mod acks;
+mod append;
+mod block_map;
+mod chunked;
+mod control;
+mod destage;
+mod flash;
+mod frames;
+mod live;
+mod ranges;
+mod read;
+mod recover;
+mod write;
+
 use crate::api::*;
-use crate::format::{Superblock, TierLayout};
+use crate::format::{Checkpoint, Superblock, TierKind};
 use crate::status::*;
 use crate::types::*;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use flash::FlashLog;
+use frames::FramePool;
+use live::LiveLog;
+use slab::Slab;
 
 /// How a volume is set up. Bounds are counts and bytes; their sum is the volume's memory.
 #[derive(Clone, Debug)]
@@ -31,10 +70,7 @@ pub struct VolumeConfig {
     pub destage_delay: Duration,
 }
 
-/// The kinds of tier as seen by a configuration.
-pub type TierConfig = TierLayout;
-
-/// Extent for block status.
+/// An extent of a volume, for block status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes.
@@ -47,62 +83,460 @@ pub struct Extent {
     pub cached: bool,
 }
 
-/// One volume.
-pub struct Volume {}
+/// Planted bugs that the simulator must find; every one is off in a product build, where this type has no fields.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)] // each name says which rule is broken
+pub struct Rules {
+    #[cfg(feature = "mutants")]
+    pub acknowledge_before_held: bool,
+    #[cfg(feature = "mutants")]
+    pub flush_without_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub ignore_groups: bool,
+    #[cfg(feature = "mutants")]
+    pub next_group_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub release_without_backing_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub retry_failed_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub fill_over_newer_write: bool,
+    #[cfg(feature = "mutants")]
+    pub overtake_same_block: bool,
+    #[cfg(feature = "mutants")]
+    pub supersede_across_groups: bool,
+    #[cfg(feature = "mutants")]
+    pub reuse_segment_early: bool,
+    #[cfg(feature = "mutants")]
+    pub accept_torn_tail: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_before_lock: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_zeros: bool,
+    #[cfg(feature = "mutants")]
+    pub skip_edge_lock: bool,
+    #[cfg(feature = "mutants")]
+    pub skip_check: bool,
+}
 
-#[allow(unused_variables, missing_docs)]
+/// True when the named rule is broken on purpose; constant false in a product build.
+macro_rules! planted {
+    ($volume:expr, $rule:ident) => {{
+        #[cfg(feature = "mutants")]
+        let planted = $volume.rules.$rule;
+        #[cfg(not(feature = "mutants"))]
+        let planted = false;
+        planted
+    }};
+}
+use planted;
+
+/// What an operation was asked for; found again when it is done.
+#[derive(Debug)]
+enum Op {
+    Batch { sequence: u64 },
+    Summary { segment: u32 },
+    TierSync { held: Lsn, batch: u64 },
+    Checkpoint(Checkpoint),
+    CheckpointSync(Checkpoint),
+    Merge { task: usize, edge: usize },
+    ReadBacking { fill: usize },
+    ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
+    LoadForWrite { write: usize, segment: u32 },
+    LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
+    OldBlock { write: usize },
+    Destage { write: usize },
+    BackingSync { through: Lsn },
+    Recover(recover::Step),
+}
+
+/// One volume. See the module.
+pub struct Volume {
+    config: VolumeConfig,
+    /// Broken on purpose, for the simulator.
+    #[cfg(feature = "mutants")]
+    pub rules: Rules,
+    id: [u8; 16],
+    phase: Phase,
+    size_bytes: u64,
+    term: Term,
+
+    pool: FramePool,
+    live: LiveLog,
+    flash: Option<FlashLog>,
+    /// Flash: records whose payload covers part of a block, until their batch is written: where their bytes are.
+    staged: alloc::collections::BTreeMap<u32, FrameId>,
+    /// A frame of zeros, for zeroed sectors on their way to the backing.
+    zero_frame: FrameId,
+
+    group: Group,
+    group_has_records: bool,
+    accepted: Lsn,
+    held: Lsn,
+    synced: Lsn,
+    durable: Lsn,
+    destaged: Lsn,
+    tier_failed: bool,
+    tier_syncing: bool,
+
+    checkpoint: Checkpoint,
+    checkpoint_busy: bool,
+    checkpoint_wanted: bool,
+
+    acks: acks::Acks,
+    writes: write::Writes,
+    reads: read::Reads,
+    destage: destage::Destage,
+    control: control::ControlState,
+    recovery: Option<recover::Recovery>,
+
+    effects: VecDeque<Effect>,
+    ops: Slab<(OpId, Op)>,
+    op_next: u64,
+    frames_refused: bool,
+    now: Instant,
+    counters: Counters,
+    dead: Vec<u32>,
+}
+
+const OP_INDEX_BITS: u32 = 24;
+/// Enough for the largest request, its two unaligned edges included.
+const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
+
 impl Volume {
-    /// Begins: poll effects, feed events, until `status().phase` is `Serving`.
+    /// Begins: poll effects, feed events, until `status().phase` is `Serving` (or `Refused`).
     pub fn new(config: VolumeConfig, now: Instant) -> Volume {
-        todo!()
+        let layout = config.superblock.layout;
+        if layout.kind == TierKind::Memory {
+            assert_eq!(config.frames, layout.payload_blocks, "a memory tier's frames are its payload blocks");
+        }
+        assert!(config.frames >= 64, "an arena has at least 64 frames");
+        assert!(config.backing_align == 512 || config.backing_align == 4096);
+        assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
+        let mut pool = FramePool::new(config.frames);
+        // The last frame: on a memory tier every other one may hold a record.
+        let zero_frame = FrameId(config.frames - 1);
+        pool.claim(zero_frame);
+        let mut volume = Volume {
+            #[cfg(feature = "mutants")]
+            rules: Rules::default(),
+            id: config.superblock.volume,
+            phase: Phase::Recovering,
+            size_bytes: config.size_bytes,
+            term: Term(0),
+            pool,
+            live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
+            flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
+            staged: Default::default(),
+            zero_frame,
+            group: Group(1),
+            group_has_records: false,
+            accepted: Lsn(0),
+            held: Lsn(0),
+            synced: Lsn(0),
+            durable: Lsn(0),
+            destaged: Lsn(0),
+            tier_failed: false,
+            tier_syncing: false,
+            checkpoint: Checkpoint::default(),
+            checkpoint_busy: false,
+            checkpoint_wanted: false,
+            acks: Default::default(),
+            writes: write::Writes::new(now),
+            reads: Default::default(),
+            destage: destage::Destage::new(&config, now),
+            control: control::ControlState::new(config.policy, now),
+            recovery: None,
+            effects: VecDeque::with_capacity(256),
+            ops: Slab::with_capacity(256),
+            op_next: 1,
+            frames_refused: false,
+            now,
+            counters: Counters::default(),
+            dead: Vec::new(),
+            config,
+        };
+        volume.begin_recovery();
+        volume
     }
+
     /// Size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        todo!()
+        self.size_bytes
     }
+
+    /// Identity; payload checksums are computed with it.
+    pub fn id(&self) -> &[u8; 16] {
+        &self.id
+    }
+
     /// Term of this owner; payload checksums of writes are computed with it. Known from `Serving` on.
     pub fn term(&self) -> Term {
-        todo!()
+        self.term
     }
+
+    /// Largest request that is accepted: what is always kept back from dirty data, at most [`REQUEST_BYTES_MAX`].
+    pub fn request_bytes_max(&self) -> u32 {
+        (u64::from(self.frames_reserved() - 2) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+    }
+
     /// Checks a request's bounds before it is handed in.
     pub fn admissible(&self, request: &Request) -> Result<(), RequestError> {
-        todo!()
+        if !matches!(self.phase, Phase::Serving) {
+            return Err(RequestError::Shutdown);
+        }
+        let (offset, length, past_end) = match *request {
+            Request::Flush => return Ok(()),
+            Request::Read { offset, length } | Request::Prefetch { offset, length } => {
+                if length > self.request_bytes_max() {
+                    return Err(RequestError::Invalid);
+                }
+                (offset, u64::from(length), RequestError::Invalid)
+            }
+            Request::Write { offset, length, .. } => {
+                if length > self.request_bytes_max() {
+                    return Err(RequestError::Invalid);
+                }
+                (offset, u64::from(length), RequestError::NoSpace)
+            }
+            Request::Zero { offset, length, hole, .. } => {
+                (offset, length, if hole { RequestError::Invalid } else { RequestError::NoSpace })
+            }
+        };
+        if length == 0 {
+            return Err(RequestError::Invalid);
+        }
+        match offset.checked_add(length) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(past_end),
+        }
     }
+
     /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
-    /// wait for `Effect::FramesFree`.
+    /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        todo!()
+        if self.pool.available() < count + self.frames_reserved() {
+            self.frames_refused = true;
+            return false;
+        }
+        for _ in 0..count {
+            into.push(self.pool.allocate().expect("available() was asked"));
+        }
+        true
     }
+
     /// Gives back frames whose request never came.
     pub fn return_frames(&mut self, frames: &[FrameId]) {
-        todo!()
+        for &frame in frames {
+            self.pool.release(frame);
+        }
     }
+
+    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on.
+    fn frames_reserved(&self) -> u32 {
+        (self.pool.total() / 16).clamp(16, FRAMES_RESERVED_MAX)
+    }
+
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
     pub fn handle(&mut self, now: Instant, event: Event) {
-        todo!()
+        self.now = now;
+        match event {
+            Event::Request { id, request } => self.on_request(id, request),
+            Event::Sent(pieces) => self.unpin_pieces(&pieces),
+            Event::Hangup(ids) => self.on_hangup(&ids),
+            Event::Done { op, outcome } => self.on_done(op, outcome),
+            Event::BackingReady => {
+                self.destage.ready = true;
+            }
+            Event::Control { id, command } => self.on_control(id, command),
+        }
     }
+
     /// After a batch of events, or when a timeout is due: seal log batches, destage, admit waiting writes.
     pub fn settle(&mut self, now: Instant) {
-        todo!()
+        self.now = now;
+        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
+            return;
+        }
+        self.admit_waiting();
+        self.retry_waiting_reads();
+        self.compact();
+        self.write_log();
+        self.sync_log_if_wanted();
+        self.destage();
+        self.settle_control();
+        if self.frames_refused && self.pool.available() > self.frames_reserved() {
+            self.frames_refused = false;
+            self.effects.push_back(Effect::FramesFree);
+        }
     }
+
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        todo!()
+        self.effects.pop_front()
     }
+
     /// When `settle` must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
+        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
+            return None;
+        }
+        [self.destage_timeout(), self.admission_timeout(), self.control.timeout()].into_iter().flatten().min()
     }
+
+    fn begin_op(&mut self, op: Op) -> OpId {
+        let entry = self.ops.vacant_entry();
+        let index = entry.key() as u64;
+        assert!(index < 1 << OP_INDEX_BITS, "operations in flight are bounded");
+        let id = OpId(self.op_next << OP_INDEX_BITS | index);
+        self.op_next += 1;
+        entry.insert((id, op));
+        id
+    }
+
+    fn on_done(&mut self, id: OpId, outcome: Outcome) {
+        let index = (id.0 & ((1 << OP_INDEX_BITS) - 1)) as usize;
+        let known = self.ops.get(index).is_some_and(|(asked, _)| *asked == id);
+        assert!(known, "an operation completes once, and only if it was asked for");
+        let (_, op) = self.ops.remove(index);
+        let failed = match outcome {
+            Outcome::Failed(error) => Some(error),
+            Outcome::Ok | Outcome::Bytes(_) | Outcome::Merged(_) => None,
+        };
+        if failed == Some(IoError::Checksum) {
+            self.counters.checksum_errors += 1;
+        }
+        match op {
+            Op::Batch { sequence } => self.on_batch_done(sequence, failed),
+            Op::Summary { segment } => self.on_summary_done(segment, failed),
+            Op::TierSync { held, batch } => self.on_tier_synced(held, batch, failed),
+            Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
+            Op::CheckpointSync(written) => self.on_checkpoint_durable(written, failed),
+            Op::Merge { task, edge } => {
+                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
+                self.on_merged(task, edge, checksum);
+            }
+            Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
+            Op::ReadTier { read, frame, segment, block, lsn } => {
+                self.on_tier_read(read, frame, segment, block, lsn, failed)
+            }
+            Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
+            Op::LoadForCompaction { id, lsn, frame, segment } => {
+                self.on_loaded_for_compaction(id, lsn, frame, segment, failed)
+            }
+            Op::OldBlock { write } => self.on_old_block_read(write, failed),
+            Op::Destage { write } => self.on_destage_done(write, failed),
+            Op::BackingSync { through } => self.on_backing_synced(through, failed),
+            Op::Recover(step) => self.on_recovery_step(step, outcome),
+        }
+    }
+
+    /// Bytes of a block that exist: less than 4 KiB only for the last block of a volume.
+    fn block_bytes(&self, block: BlockIndex) -> u64 {
+        (self.size_bytes - block.byte()).min(BLOCK_BYTES)
+    }
+
+    /// Most live blocks before writes wait.
+    fn dirty_blocks_max(&self) -> u32 {
+        match &self.flash {
+            // Room for headers, for segments half dead, and for compaction to have somewhere to go.
+            Some(flash) => {
+                let segments = self.config.superblock.layout.segments();
+                (segments - segments / 8 - 4) * flash.segment_data_blocks() / 4 * 3
+            }
+            None => self.pool.total() - 2 * self.frames_reserved(),
+        }
+    }
+
+    fn fill(&self) -> f64 {
+        f64::from(self.live.payload_blocks()) / f64::from(self.dirty_blocks_max())
+    }
+
     /// What it shows of itself.
     pub fn status(&self, now: Instant) -> Status {
-        todo!()
+        let dirty_bytes = u64::from(self.live.payload_blocks()) * BLOCK_BYTES;
+        let rate = self.destage.bytes_per_sec();
+        let left = if rate > 0 { dirty_bytes as f64 / rate as f64 } else { 0.0 };
+        let mut counters = self.counters;
+        counters.evictions = self.pool.evictions;
+        Status {
+            phase: self.phase,
+            size_bytes: self.size_bytes,
+            term: self.term,
+            requested: self.control.requested,
+            effective: self.control.effective,
+            reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
+            reason_since: self.control.reason_since,
+            backing: self.backing_state(),
+            dirty_bytes,
+            dead_bytes: self.flash.as_ref().map_or(0, |flash| flash.dead_blocks() * BLOCK_BYTES),
+            dirty_bytes_max: u64::from(self.dirty_blocks_max()) * BLOCK_BYTES,
+            clean_bytes: u64::from(self.pool.cached()) * BLOCK_BYTES,
+            groups_waiting: self.groups_waiting(),
+            oldest_dirty: self.oldest_dirty(now),
+            destage_bytes_per_sec: rate,
+            drain_left: Duration((left * 1e9) as u64),
+            waiting_writes: self.writes.waiting_len(),
+            accepted: self.accepted,
+            held: self.held,
+            synced: self.synced,
+            destaged: self.destaged,
+            counters,
+        }
     }
+
     /// Extents from `offset` on, at most `max` of them, for block status.
     pub fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
-        todo!()
+        let end = offset.saturating_add(length).min(self.size_bytes);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let block = BlockIndex::of_byte(at);
+            let found = self.live.find(block, SectorMask::FULL);
+            // A zeroed range without newer data is one extent however long; data goes block by block.
+            let mut next = block.byte() + BLOCK_BYTES;
+            if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
+                let change = self.live.next_zero_change(block);
+                let mut probe = block.0 + 1;
+                while probe < change.0 && probe * BLOCK_BYTES < end && probe - block.0 < 65_536 {
+                    if self.live.newest_record(BlockIndex(probe)).is_some() {
+                        break;
+                    }
+                    probe += 1;
+                }
+                next = probe * BLOCK_BYTES;
+            }
+            let extent = Extent {
+                length: next.min(end) - at,
+                zero: found.iter().all(|(_, source)| *source == live::Found::Zero),
+                dirty: found.iter().any(|(_, source)| *source != live::Found::Backing),
+                cached: self.pool.cached_frame(block).is_some()
+                    || (self.flash.is_none() && found.iter().all(|(_, s)| matches!(s, live::Found::Record(_)))),
+            };
+            let full = extents.len() == max;
+            match extents.last_mut() {
+                Some(last) if (last.zero, last.dirty, last.cached) == (extent.zero, extent.dirty, extent.cached) => {
+                    last.length += extent.length;
+                }
+                _ if full => break,
+                _ => extents.push(extent),
+            }
+            at = next;
+        }
+        extents
     }
+
     /// Checks every invariant of the state; for tests and simulation.
     pub fn validate(&self) {
-        todo!()
+        assert!(self.destaged <= self.durable);
+        assert!(self.durable <= self.accepted);
+        assert!(self.held <= self.accepted);
+        assert!(self.synced <= self.held);
+        self.live.validate();
+        self.pool.validate();
+        if let Some(oldest) = self.live.oldest() {
+            assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
+        }
+        assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
     }
 }

@@ -1,0 +1,205 @@
+//! Who waits for what: the acknowledgement rule.
+//!
+//! A request is answered on one of several grounds: the members of the log hold everything up to it (here one member,
+//! this node's tier), a member's medium has synced everything up to it, the backing has its own blocks, or the
+//! backing has synced everything up to it. Which ground holds for a request is fixed when it is accepted.
+
+use super::*;
+use alloc::collections::BTreeMap;
+
+/// Nodes whose log must hold a record before it is acknowledged, with how far each has got. One node: itself.
+#[derive(Default, Debug)]
+pub(super) struct Members {
+    held: [Lsn; 1],
+}
+
+impl Members {
+    /// A member holds everything up to here.
+    pub(super) fn holds(&mut self, member: usize, lsn: Lsn) {
+        self.held[member] = self.held[member].max(lsn);
+    }
+
+    /// Every member holds everything up to here.
+    pub(super) fn held_by_all(&self) -> Lsn {
+        *self.held.iter().min().expect("there is at least one member")
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    lsn: Lsn,
+    id: RequestId,
+}
+
+#[derive(Debug)]
+struct Through {
+    id: RequestId,
+    first: Lsn,
+    left: u32,
+}
+
+/// Requests that wait, by ground.
+#[derive(Default)]
+pub(super) struct Acks {
+    pub(super) members: Members,
+    held: VecDeque<Waiter>,
+    synced: VecDeque<Waiter>,
+    durable: VecDeque<Waiter>,
+    /// Write-through: by the position of their last record.
+    written: BTreeMap<Lsn, Through>,
+}
+
+/// On which ground a request is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ground {
+    /// Every member's log holds it.
+    Held,
+    /// Every member's medium has synced it.
+    Synced,
+    /// The backing has completed so many records of it.
+    Written(u32),
+    /// The backing has synced it.
+    Durable,
+}
+
+impl Acks {
+    /// A flush or FUA waits for a sync of the tier, and one begun now would cover it.
+    pub(super) fn tier_sync_would_help(&self, held: Lsn) -> bool {
+        self.synced.iter().any(|waiter| waiter.lsn <= held)
+    }
+
+    /// A flush or FUA waits for the backing's sync.
+    pub(super) fn wants_backing_sync(&self) -> bool {
+        !self.durable.is_empty()
+    }
+
+    /// Nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.synced.is_empty() && self.durable.is_empty() && self.written.is_empty()
+    }
+}
+
+impl Volume {
+    /// How a write is answered now.
+    pub(super) fn write_ground(&self, fua: bool, records: u32) -> Ground {
+        match (self.control.effective, fua) {
+            (Policy::Back, false) => Ground::Held,
+            (Policy::Back, true) => Ground::Synced,
+            (Policy::Through, false) => Ground::Written(records),
+            (Policy::Through, true) => Ground::Durable,
+        }
+    }
+
+    /// Answers the request when its ground is reached.
+    pub(super) fn answer_at(&mut self, id: RequestId, lsn: Lsn, ground: Ground) {
+        if planted!(self, acknowledge_before_held) && matches!(ground, Ground::Held) {
+            return self.answer(id, Ok(()));
+        }
+        match ground {
+            Ground::Held if self.held >= lsn => self.answer(id, Ok(())),
+            Ground::Held => self.acks.held.push_back(Waiter { lsn, id }),
+            Ground::Synced if self.synced >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
+            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id }),
+            Ground::Written(left) => {
+                let first = Lsn(lsn.0 + 1 - u64::from(left));
+                self.acks.written.insert(lsn, Through { id, first, left });
+            }
+            Ground::Durable if self.durable >= lsn => self.answer(id, Ok(())),
+            Ground::Durable => self.acks.durable.push_back(Waiter { lsn, id }),
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
+        self.effects.push_back(Effect::Reply { id, result: result.map(|()| Pieces::new()) });
+    }
+
+    /// The tier has completed everything up to here.
+    pub(super) fn on_held(&mut self, lsn: Lsn) {
+        self.acks.members.holds(0, lsn);
+        self.held = self.acks.members.held_by_all();
+        while let Some(first) = self.acks.held.front()
+            && first.lsn <= self.held
+        {
+            let id = first.id;
+            self.acks.held.pop_front();
+            self.answer(id, Ok(()));
+        }
+        if self.flash.is_none() {
+            // Memory has no medium below it to sync: what a flush can promise is already so.
+            self.on_synced(self.held);
+        }
+    }
+
+    pub(super) fn on_synced(&mut self, lsn: Lsn) {
+        self.synced = self.synced.max(lsn);
+        // Not sorted: a FUA write of a large position may stand before a flush of a small one.
+        let mut kept = VecDeque::new();
+        while let Some(waiter) = self.acks.synced.pop_front() {
+            if waiter.lsn <= self.synced {
+                self.answer(waiter.id, Ok(()));
+            } else {
+                kept.push_back(waiter);
+            }
+        }
+        self.acks.synced = kept;
+    }
+
+    /// The backing has completed a record.
+    pub(super) fn on_written(&mut self, lsn: Lsn) {
+        let Some((&last, through)) = self.acks.written.range_mut(lsn..).next() else { return };
+        // Positions of one request are neighbours and requests do not share any, so the first entry at or after the
+        // record is its own, if the record was written through at all.
+        if lsn < through.first {
+            return;
+        }
+        through.left -= 1;
+        if through.left == 0 {
+            let id = through.id;
+            self.acks.written.remove(&last);
+            self.answer(id, Ok(()));
+        }
+    }
+
+    /// Everything that is not durable will be written again: what was counted as written no longer counts.
+    pub(super) fn recount_written(&mut self) {
+        for through in self.acks.written.values_mut() {
+            through.left = 0;
+        }
+        let mut id = self.live.oldest();
+        while let Some(at) = id {
+            let lsn = self.live.get(at).descriptor.lsn;
+            if let Some((_, through)) = self.acks.written.range_mut(lsn..).next()
+                && lsn >= through.first
+                && lsn > self.durable
+            {
+                through.left += 1;
+            }
+            id = self.live.after(at);
+        }
+    }
+
+    pub(super) fn on_durable(&mut self, lsn: Lsn) {
+        self.durable = self.durable.max(lsn);
+        let mut kept = VecDeque::new();
+        while let Some(waiter) = self.acks.durable.pop_front() {
+            if waiter.lsn <= self.durable {
+                self.answer(waiter.id, Ok(()));
+            } else {
+                kept.push_back(waiter);
+            }
+        }
+        self.acks.durable = kept;
+    }
+
+    /// The tier failed: what it does not hold can be promised on no ground, because destage waits for it too.
+    pub(super) fn fail_tier_waiters(&mut self) {
+        let mut failed: Vec<RequestId> = Vec::new();
+        for queue in [&mut self.acks.held, &mut self.acks.synced, &mut self.acks.durable] {
+            failed.extend(core::mem::take(queue).into_iter().map(|waiter| waiter.id));
+        }
+        failed.extend(core::mem::take(&mut self.acks.written).into_values().map(|through| through.id));
+        for id in failed {
+            self.answer(id, Err(RequestError::Io));
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Putting records into the log and getting them onto the tier: descriptors in place on a memory tier; batches, group
+//! commit and compaction on flash.
+
+use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
+use super::frames::Owner;
+use super::live::State;
+use super::*;
+use crate::format::{Batch, Descriptor, Kind};
+
+/// Segments that clients' writes leave free, so that compaction always has somewhere to go.
+pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
+/// Loads that compaction has in flight at one time.
+const COMPACTION_LOADS_MAX: usize = 64;
+/// Completed blocks after which a sync is begun without being asked: bounds what a restart must verify. 64 MiB.
+const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
+
+impl Volume {
+    /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
+    /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
+    pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
+        let lsn = self.accepted.next();
+        self.accepted = lsn;
+        self.group_has_records = true;
+        let descriptor = Descriptor { lsn, block, group: self.group, term: self.term, kind };
+        let (blocks, whole) = match kind {
+            Kind::Data { mask, .. } => (1, mask.is_full()),
+            Kind::ZeroSectors { .. } => (1, false),
+            Kind::ZeroBlocks { blocks, .. } => (u64::from(blocks), false),
+        };
+        self.pool.uncache_range(block, blocks);
+        if !planted!(self, fill_over_newer_write) {
+            self.reads.mark_stale(block, blocks);
+        }
+        let other = frame.is_none().then(|| self.live.take_other_id());
+        let id = match &mut self.flash {
+            None => match frame {
+                Some(frame) => {
+                    self.pool.give_to_log(frame);
+                    frame.0
+                }
+                None => other.expect("taken above"),
+            },
+            Some(flash) => {
+                let id = flash.append(&self.id, descriptor, frame, other, true).expect("admission left room");
+                if let Some(frame) = frame {
+                    self.pool.pin(frame);
+                    if whole {
+                        self.pool.cache(frame, block, lsn);
+                    } else {
+                        self.staged.insert(id, frame);
+                    }
+                }
+                id
+            }
+        };
+        if self.flash.is_none() {
+            let bytes = descriptor.encode(&self.id, u64::from(id));
+            self.effects.push_back(Effect::Describe { index: id, bytes });
+        }
+        // Write-through counts each record's own completion, so none may end early.
+        let supersede = self.control.effective == Policy::Back;
+        let mut dead = core::mem::take(&mut self.dead);
+        let mut group = descriptor;
+        if planted!(self, supersede_across_groups)
+            && let Some(newest) = self.live.newest_record(block)
+        {
+            group.group = self.live.get(newest).descriptor.group;
+        }
+        self.live.append(
+            id,
+            if planted!(self, supersede_across_groups) { group } else { descriptor },
+            supersede,
+            &mut dead,
+        );
+        self.counters.superseded_blocks += dead.len() as u64;
+        for id in dead.drain(..) {
+            self.free_place(id);
+        }
+        self.dead = dead;
+        self.note_age(lsn);
+    }
+
+    /// A record has ended without becoming clean cache: its place is free.
+    pub(super) fn free_place(&mut self, id: u32) {
+        match &mut self.flash {
+            None => {
+                if id < self.config.superblock.layout.payload_blocks {
+                    self.pool.release(FrameId(id));
+                }
+            }
+            Some(flash) => flash.forget_one(flash.segment_of(id)),
+        }
+    }
+
+    /// Closes the barrier group: what comes later may not reach the backing before all of this is durable there.
+    pub(super) fn close_group(&mut self) {
+        if self.group_has_records && !planted!(self, ignore_groups) {
+            self.group = Group(self.group.0 + 1);
+            self.group_has_records = false;
+        }
+    }
+
+    /// Flash: writes what has collected.
+    pub(super) fn write_log(&mut self) {
+        let Some(flash) = &mut self.flash else { return };
+        if self.tier_failed {
+            return;
+        }
+        while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
+            if flash.owed.is_empty() {
+                flash.close_batch();
+            }
+            let Some(owed) = flash.owed.pop_front() else { break };
+            match owed {
+                Owed::Batch(batch) => {
+                    let head = Batch {
+                        segment: flash.segments[batch.segment as usize].number,
+                        sequence: batch.sequence,
+                        synced_through: flash.batch_synced,
+                        term: self.term,
+                        records: batch.records,
+                    }
+                    .encode(&self.id, batch.at);
+                    flash.flying.push_back(Flying {
+                        sequence: batch.sequence,
+                        segment: batch.segment,
+                        lsn_max: batch.lsn_max,
+                        frames: batch.frames.clone(),
+                        done: false,
+                    });
+                    self.counters.tier_writes += 1;
+                    self.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
+                    let sequence = batch.sequence;
+                    let entry = self.ops.vacant_entry();
+                    let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
+                    self.op_next += 1;
+                    entry.insert((op, Op::Batch { sequence }));
+                    self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
+                }
+                Owed::Summary { segment, at, bytes } => {
+                    let entry = self.ops.vacant_entry();
+                    let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
+                    self.op_next += 1;
+                    entry.insert((op, Op::Summary { segment }));
+                    self.counters.tier_writes += 1;
+                    self.effects.push_back(Effect::TierWrite { op, at, head: bytes, frames: Vec::new() });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_batch_done(&mut self, sequence: u64, failed: Option<IoError>) {
+        if let Some(error) = failed {
+            return self.fail_tier(error);
+        }
+        let flash = self.flash.as_mut().expect("batches are written to flash");
+        let batch = flash.flying.iter_mut().find(|b| b.sequence == sequence).expect("it was in flight");
+        batch.done = true;
+        let mut held = Lsn(0);
+        // Acknowledgement is by prefix: a batch counts when all before it count.
+        while let Some(front) = flash.flying.front()
+            && front.done
+        {
+            let batch = flash.flying.pop_front().expect("looked at above");
+            held = held.max(batch.lsn_max);
+            flash.batch_held = batch.sequence;
+            flash.unsynced_blocks += 1 + batch.frames.len() as u32;
+            let segment = &mut flash.segments[batch.segment as usize];
+            segment.busy -= 1;
+            flash.drain_if_empty(batch.segment);
+            for frame in batch.frames {
+                if self.pool.owner(frame) == Owner::Taken {
+                    self.staged.retain(|_, staged| *staged != frame);
+                    self.pool.release(frame);
+                }
+                self.pool.unpin(frame);
+            }
+        }
+        if held > Lsn(0) {
+            self.on_held(held);
+        }
+    }
+
+    pub(super) fn on_summary_done(&mut self, segment: u32, failed: Option<IoError>) {
+        if let Some(error) = failed {
+            return self.fail_tier(error);
+        }
+        let flash = self.flash.as_mut().expect("summaries are written to flash");
+        flash.segments[segment as usize].busy -= 1;
+        flash.drain_if_empty(segment);
+    }
+
+    /// A failed write or sync of the tier is not retried: nobody knows what the device kept. Nothing more is
+    /// acknowledged, and as no checkpoint can be written, destage ends with the group it is at. What was acknowledged
+    /// stays in the log for the next start.
+    pub(super) fn fail_tier(&mut self, _error: IoError) {
+        self.counters.tier_errors += 1;
+        if !self.tier_failed {
+            self.tier_failed = true;
+            self.control.reason_since = self.now;
+            self.fail_tier_waiters();
+            self.refuse_waiting(RequestError::Io);
+        }
+    }
+
+    /// Flash: begins a sync when somebody waits for one, when segments wait to become free, or when much is unsynced.
+    pub(super) fn sync_log_if_wanted(&mut self) {
+        let Some(flash) = &self.flash else { return };
+        if self.tier_syncing || self.tier_failed {
+            return;
+        }
+        let unsynced = flash.batch_held > flash.batch_synced;
+        let blocked = flash.free_segments() < self.segments_low() && flash.drained_segments() > 0;
+        if blocked && !unsynced && flash.batch_synced > flash.batch_checkpointed {
+            self.checkpoint_wanted = true;
+            return self.write_checkpoint();
+        }
+        let asked = self.acks.tier_sync_would_help(self.held);
+        if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
+            self.tier_syncing = true;
+            let (held, batch) = (self.held, flash.batch_held);
+            self.flash.as_mut().expect("looked at above").unsynced_blocks = 0;
+            let op = self.begin_op(Op::TierSync { held, batch });
+            self.counters.tier_syncs += 1;
+            self.effects.push_back(Effect::TierSync { op });
+        }
+    }
+
+    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, failed: Option<IoError>) {
+        self.tier_syncing = false;
+        match failed {
+            Some(_) if planted!(self, retry_failed_sync) => {}
+            Some(error) => self.fail_tier(error),
+            None => {
+                let flash = self.flash.as_mut().expect("only flash is synced");
+                flash.batch_synced = flash.batch_synced.max(batch);
+                self.on_synced(held);
+            }
+        }
+    }
+
+    fn segments_low(&self) -> u32 {
+        SEGMENTS_KEPT_FREE + (self.config.superblock.layout.segments() / 8).max(2)
+    }
+
+    /// Flash: moves the live records out of the emptiest segment when free segments run low.
+    pub(super) fn compact(&mut self) {
+        let Some(flash) = &self.flash else { return };
+        if flash.free_segments() >= self.segments_low() || self.tier_failed {
+            return;
+        }
+        let Some(segment) = flash.emptiest() else { return };
+        let layout = self.config.superblock.layout;
+        let payload = segment * layout.segment_blocks..(segment + 1) * layout.segment_blocks;
+        let others = (0..layout.ranges_max)
+            .filter(|&i| flash.other_segment[i as usize] == segment)
+            .map(|i| layout.payload_blocks + i);
+        let movable: Vec<u32> = payload
+            .chain(others)
+            .filter(|&id| {
+                let record = self.live.get(id);
+                record.descriptor.lsn > Lsn(0) && record.state == State::Idle && !self.staged.contains_key(&id)
+            })
+            .take(COMPACTION_LOADS_MAX)
+            .collect();
+        for id in movable {
+            let descriptor = self.live.get(id).descriptor;
+            if !descriptor.has_payload() {
+                self.move_record(id, None);
+                continue;
+            }
+            match self.pool.cached_frame(descriptor.block) {
+                Some((frame, lsn)) if lsn == descriptor.lsn => {
+                    self.pool.pin(frame);
+                    if !self.move_record(id, Some(frame)) {
+                        self.pool.unpin(frame);
+                        return;
+                    }
+                }
+                _ => {
+                    let Some(frame) = self.pool.allocate() else { return };
+                    let check = self.check_of(id);
+                    let flash = self.flash.as_mut().expect("looked at above");
+                    flash.segments[segment as usize].busy += 1;
+                    let at = flash.place(id);
+                    let op = self.begin_op(Op::LoadForCompaction { id, lsn: descriptor.lsn, frame, segment });
+                    self.effects.push_back(Effect::TierRead { op, at, frame, check });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_loaded_for_compaction(
+        &mut self,
+        id: u32,
+        lsn: Lsn,
+        frame: FrameId,
+        segment: u32,
+        failed: Option<IoError>,
+    ) {
+        let flash = self.flash.as_mut().expect("only flash is compacted");
+        flash.segments[segment as usize].busy -= 1;
+        flash.drain_if_empty(segment);
+        let still_there = self.live.is_live(id, lsn) && self.live.get(id).state == State::Idle;
+        if failed.is_some() || !still_there || self.tier_failed {
+            return self.pool.release(frame);
+        }
+        self.pool.pin(frame);
+        if !self.move_record(id, Some(frame)) {
+            self.pool.unpin(frame);
+            self.pool.release(frame);
+        }
+    }
+
+    /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
+    fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
+        let descriptor = self.live.get(id).descriptor;
+        let flash = self.flash.as_mut().expect("only flash is compacted");
+        let old_segment = flash.segment_of(id);
+        let other = frame.is_none().then_some(id);
+        let Some(new) = flash.append(&self.id, descriptor, frame, other, false) else { return false };
+        if new != id {
+            self.live.relocate(id, new);
+        }
+        if let (Some(frame), Kind::Data { mask, .. }) = (frame, descriptor.kind)
+            && self.pool.owner(frame) == Owner::Taken
+            && !mask.is_full()
+        {
+            self.staged.insert(new, frame);
+        }
+        self.counters.compacted_blocks += 1;
+        let flash = self.flash.as_mut().expect("looked at above");
+        flash.forget_one(old_segment);
+        true
+    }
+
+    /// What a record's payload must be.
+    pub(super) fn check_of(&self, id: u32) -> Check {
+        let d = self.live.get(id).descriptor;
+        let Kind::Data { mask, checksum } = d.kind else { panic!("only data has a payload to check") };
+        Check { block: d.block, mask, term: d.term, checksum }
+    }
+}

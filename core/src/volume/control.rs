@@ -1,0 +1,301 @@
+//! Commands: policy, drain, hold, resize, stop; and the checkpoint that several of them wait for.
+
+use super::*;
+use crate::format::TierKind;
+
+/// Fill at which a hold is given up, so that clients never stop for a backup.
+const HOLD_FILL_MAX: f64 = 0.9;
+/// While changing to write-through the log counts as small enough to switch below this many live blocks.
+const SWITCH_BLOCKS_MAX: u32 = 256;
+
+/// A drain under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal {
+    /// Everything up to here must be durable in the backing.
+    pub(super) through: Lsn,
+    id: ControlId,
+    then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    GoOn,
+    Hold(Duration),
+    Stop,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    No,
+    Until(Instant),
+    Ended,
+}
+
+/// See the module.
+pub(super) struct ControlState {
+    pub(super) requested: Policy,
+    pub(super) effective: Policy,
+    pub(super) reason: Reason,
+    pub(super) reason_since: Instant,
+    pub(super) goal: Option<Goal>,
+    hold: Hold,
+    stopping: Option<ControlId>,
+    resize: Option<(ControlId, u64)>,
+    final_checkpoint: bool,
+}
+
+impl ControlState {
+    pub(super) fn new(policy: Policy, now: Instant) -> ControlState {
+        ControlState {
+            requested: policy,
+            effective: policy,
+            reason: Reason::AsRequested,
+            reason_since: now,
+            goal: None,
+            hold: Hold::No,
+            stopping: None,
+            resize: None,
+            final_checkpoint: false,
+        }
+    }
+
+    /// The backing is to be left unchanged.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.hold, Hold::Until(_))
+    }
+
+    /// Destage goes no further than this.
+    pub(super) fn destage_stops_after(&self) -> Option<Lsn> {
+        match (&self.goal, self.hold) {
+            (_, Hold::Until(_)) => Some(Lsn(0)),
+            (Some(Goal { through, then: Then::Hold(_), .. }), _) => Some(*through),
+            _ => None,
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        match self.hold {
+            Hold::Until(end) => Some(end),
+            Hold::No | Hold::Ended => None,
+        }
+    }
+}
+
+impl Volume {
+    pub(super) fn on_control(&mut self, id: ControlId, command: Control) {
+        if self.phase != Phase::Serving {
+            return self.answer_control(id, Err(ControlError::Busy));
+        }
+        match command {
+            Control::SetPolicy(policy) => {
+                self.control.requested = policy;
+                let reason = match (policy, self.control.effective) {
+                    (Policy::Through, Policy::Back) => Reason::Draining,
+                    _ => Reason::AsRequested,
+                };
+                if policy == Policy::Back {
+                    self.control.effective = Policy::Back;
+                }
+                self.set_reason(reason);
+                self.answer_control(id, Ok(()));
+            }
+            Control::Drain => self.begin_goal(id, Then::GoOn),
+            Control::Hold(span) => self.begin_goal(id, Then::Hold(span)),
+            Control::Release => {
+                let result = match self.control.hold {
+                    Hold::Until(_) => Ok(()),
+                    Hold::Ended => Err(ControlError::HoldEnded),
+                    Hold::No => Err(ControlError::NotHeld),
+                };
+                self.control.hold = Hold::No;
+                self.answer_control(id, result);
+            }
+            Control::Resize(bytes) => {
+                let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
+                if !fits {
+                    return self.answer_control(id, Err(ControlError::BadSize));
+                }
+                if self.control.resize.is_some() {
+                    return self.answer_control(id, Err(ControlError::Busy));
+                }
+                self.control.resize = Some((id, bytes));
+                self.checkpoint_wanted = true;
+                self.write_checkpoint();
+            }
+            Control::Stop { drain } => {
+                if let Some(goal) = self.control.goal.take() {
+                    self.answer_control(goal.id, Err(ControlError::Busy));
+                }
+                self.control.hold = Hold::No;
+                self.phase = Phase::Stopping;
+                self.set_reason(Reason::Stopping);
+                self.refuse_waiting(RequestError::Shutdown);
+                if drain {
+                    self.begin_goal(id, Then::Stop);
+                } else {
+                    self.control.stopping = Some(id);
+                }
+            }
+        }
+    }
+
+    fn set_reason(&mut self, reason: Reason) {
+        if self.control.reason != reason {
+            self.control.reason = reason;
+            self.control.reason_since = self.now;
+        }
+    }
+
+    fn answer_control(&mut self, id: ControlId, result: Result<(), ControlError>) {
+        self.effects.push_back(Effect::Answer { id, result });
+    }
+
+    fn begin_goal(&mut self, id: ControlId, then: Then) {
+        if self.control.goal.is_some() || self.control.is_held() {
+            return self.answer_control(id, Err(ControlError::Busy));
+        }
+        self.control.hold = Hold::No;
+        // A barrier of our own: what comes later must not reach the backing with, or instead of, what is there now.
+        self.close_group();
+        self.control.goal = Some(Goal { through: self.accepted, id, then });
+    }
+
+    pub(super) fn settle_control(&mut self) {
+        if let Hold::Until(end) = self.control.hold
+            && (self.now >= end
+                || self.fill() > HOLD_FILL_MAX
+                || self.flash.as_ref().is_some_and(|f| f.free_segments() < 3))
+        {
+            self.control.hold = Hold::Ended;
+        }
+        if self.control.reason == Reason::Draining && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
+            // The few that are left keep their own ground; from here on writes wait for the backing.
+            self.control.effective = Policy::Through;
+            self.close_group();
+            if self.live.is_empty() {
+                self.set_reason(Reason::AsRequested);
+            }
+        }
+        if let Some(goal) = self.control.goal {
+            if self.tier_failed {
+                self.control.goal = None;
+                self.finish_goal(goal, Err(ControlError::TierFailed));
+            } else if self.is_destaged(&goal) && self.in_order_to(goal.then) {
+                self.control.goal = None;
+                self.finish_goal(goal, Ok(()));
+            } else if goal.then == Then::Stop && self.backing_failing() {
+                // Stopping does not wait for a backing that does not answer: everything stays in the log.
+                self.control.goal = None;
+                self.finish_goal(goal, Err(ControlError::BackingFailed));
+            }
+        }
+        if let Some(id) = self.control.stopping
+            && self.quiet()
+        {
+            self.control.stopping = None;
+            self.phase = Phase::Stopped;
+            self.answer_control(id, Ok(()));
+        }
+    }
+
+    /// A hold begins, and a stop ends, only when nothing is on its way any more.
+    fn in_order_to(&self, then: Then) -> bool {
+        match then {
+            Then::GoOn => true,
+            Then::Hold(_) => self.backing_quiet(),
+            Then::Stop => self.quiet() && self.live.is_empty(),
+        }
+    }
+
+    /// Requests have been answered and the tier has synced what it holds.
+    fn quiet(&self) -> bool {
+        if self.tier_failed {
+            return true;
+        }
+        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten());
+        log_quiet && self.acks.is_empty() && self.writes.is_empty() && !self.checkpoint_busy && !self.tier_syncing
+    }
+
+    fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {
+        match (goal.then, result) {
+            (Then::GoOn, result) => self.answer_control(goal.id, result),
+            (Then::Hold(span), Ok(())) => {
+                self.control.hold = Hold::Until(self.now + span);
+                self.answer_control(goal.id, Ok(()));
+            }
+            (Then::Stop, Ok(())) => {
+                self.control.final_checkpoint = true;
+                self.control.stopping = Some(goal.id);
+                self.checkpoint_wanted = true;
+                self.write_checkpoint();
+            }
+            (Then::Hold(_), Err(error)) => self.answer_control(goal.id, Err(error)),
+            (Then::Stop, Err(error)) => {
+                self.phase = Phase::Stopped;
+                self.answer_control(goal.id, Err(error));
+            }
+        }
+    }
+
+    // --- checkpoint ---
+
+    /// Writes what changes slowly, when it has changed and no writing is under way.
+    pub(super) fn write_checkpoint(&mut self) {
+        if self.checkpoint_busy || !self.checkpoint_wanted || self.tier_failed {
+            return;
+        }
+        self.checkpoint_wanted = false;
+        self.checkpoint_busy = true;
+        let next = Checkpoint {
+            sequence: self.checkpoint.sequence + 1,
+            term: self.term,
+            destaged: self.durable,
+            accepted: self.accepted,
+            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
+            size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
+            clean: self.control.final_checkpoint,
+        };
+        let op = self.begin_op(Op::Checkpoint(next));
+        let head = next.encode(&self.id);
+        self.counters.tier_writes += 1;
+        self.effects.push_back(Effect::TierWrite { op, at: next.place(), head, frames: Vec::new() });
+    }
+
+    pub(super) fn on_checkpoint_written(&mut self, written: Checkpoint, failed: Option<IoError>) {
+        if let Some(error) = failed {
+            return self.fail_tier(error);
+        }
+        match self.config.superblock.layout.kind {
+            TierKind::Memory => self.checkpoint_taken(written),
+            TierKind::Flash => {
+                let op = self.begin_op(Op::CheckpointSync(written));
+                self.counters.tier_syncs += 1;
+                self.effects.push_back(Effect::TierSync { op });
+            }
+        }
+    }
+
+    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, failed: Option<IoError>) {
+        match failed {
+            Some(error) => self.fail_tier(error),
+            None => self.checkpoint_taken(written),
+        }
+    }
+
+    fn checkpoint_taken(&mut self, written: Checkpoint) {
+        self.checkpoint = written;
+        self.checkpoint_busy = false;
+        if let Some((id, bytes)) = self.control.resize
+            && written.size_bytes == bytes
+        {
+            self.control.resize = None;
+            self.size_bytes = bytes;
+            self.answer_control(id, Ok(()));
+        }
+        self.retire_through(written.destaged);
+        if let Some(flash) = &mut self.flash {
+            flash.checkpointed(written.batches_synced);
+        }
+        self.write_checkpoint();
+    }
+}

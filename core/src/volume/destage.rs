@@ -1,0 +1,680 @@
+//! Destage: the log's records go to the backing, barrier group by barrier group.
+//!
+//! Rules (the argument is in docs/losses.md; the simulator breaks each on purpose):
+//! 1. a record goes out only when every member of the log holds it;
+//! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the checkpoint
+//!    that says so is durable in the tier. So at most one group is ever in flight, and a restart never rewinds a
+//!    group that is complete;
+//! 3. a record never overtakes an older one of the same block that the backing is still writing;
+//! 4. a record ends only when the backing has *synced* it and the checkpoint says so; a failed write or sync means
+//!    that everything since the last good sync is written again;
+//! 5. nothing goes out before the backing is locked by this process.
+//!
+//! Within a group records leave oldest first, in chunks sorted by address with neighbours merged. Oldest first makes
+//! a group that is still open drain what was not rewritten for the longest time: what is rewritten supersedes its
+//! older self in the log and never reaches the backing twice.
+
+use super::control::Goal;
+use super::frames::Owner;
+use super::live::State;
+use super::*;
+use crate::format::Kind;
+use smallvec::SmallVec;
+
+/// Records collected at one time: enough to sort and merge, few enough that newer writes can still supersede.
+const CHUNK_RECORDS_MAX: usize = 512;
+/// A sync that nobody waits for is delayed by this much, so that trickling writes share one.
+const SYNC_DELAY: Duration = Duration::from_millis(500);
+/// Pause after a failed operation, doubled up to the maximum while it keeps failing.
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// A round between two syncs is sized to take about this long, so that room is freed smoothly.
+const ROUND_TIME: Duration = Duration::from_millis(500);
+/// Fill above which destage does not wait for writes to age.
+const FILL_EAGER: f64 = 0.25;
+/// Ages are noted this often.
+const AGE_STEP: Duration = Duration::from_millis(50);
+
+/// One write to the backing: neighbouring whole blocks, or some sectors of one block.
+#[derive(Debug)]
+struct Writing {
+    records: SmallVec<[(u32, Lsn); 4]>,
+    /// Pinned; of a payload that had to be loaded, also taken.
+    frames: SmallVec<[FrameId; 4]>,
+    loads_left: u32,
+    writes_left: u32,
+    /// Old block under a partial record on a backing of 4 KiB sectors.
+    old_block: Option<FrameId>,
+    failed: Option<IoError>,
+}
+
+/// See the module.
+pub(super) struct Destage {
+    pub(super) ready: bool,
+    /// Chosen and sorted, to be issued.
+    queue: VecDeque<(u32, Lsn)>,
+    /// Chosen, but an older write of the same block is still in flight.
+    deferred: Vec<(u32, Lsn)>,
+    group: Group,
+    /// Everything live up to here has been chosen since the last rewind.
+    collected: Lsn,
+    writing: Slab<Writing>,
+    pub(super) in_flight: u32,
+    /// A zeroed range is in flight: it may overlap anything, so it runs alone.
+    range_in_flight: bool,
+    /// Bytes completed since the last sync began.
+    unsynced_bytes: u64,
+    unsynced_since: Option<Instant>,
+    syncing: bool,
+    failing: Option<IoError>,
+    retry_at: Instant,
+    retry_delay: Duration,
+    round_bytes: u64,
+    round_began: Instant,
+    rate_bytes_per_sec: u64,
+    /// When positions were accepted, coarsely: `(first position, time)`.
+    ages: VecDeque<(Lsn, Instant)>,
+}
+
+impl Destage {
+    pub(super) fn new(config: &VolumeConfig, now: Instant) -> Destage {
+        Destage {
+            ready: false,
+            queue: VecDeque::new(),
+            deferred: Vec::new(),
+            group: Group(0),
+            collected: Lsn(0),
+            writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
+            in_flight: 0,
+            range_in_flight: false,
+            unsynced_bytes: 0,
+            unsynced_since: None,
+            syncing: false,
+            failing: None,
+            retry_at: now,
+            retry_delay: RETRY_DELAY_MIN,
+            round_bytes: config.destage_round_bytes_max.min(4 << 20),
+            round_began: now,
+            rate_bytes_per_sec: 0,
+            ages: VecDeque::new(),
+        }
+    }
+
+    /// Measured speed while destaging.
+    pub(super) fn bytes_per_sec(&self) -> u64 {
+        self.rate_bytes_per_sec
+    }
+
+    /// Recovery has filled the log.
+    pub(super) fn resume(&mut self, destaged: Lsn) {
+        self.collected = destaged;
+    }
+}
+
+/// How a record reaches the backing.
+enum Way {
+    /// Its payload's bytes as they are, all or some sectors.
+    Payload,
+    /// Zeros to some sectors.
+    ZeroSectors,
+    /// Zeros to a range of blocks.
+    Range { blocks: u32, hole: bool },
+}
+
+impl Volume {
+    pub(super) fn note_age(&mut self, lsn: Lsn) {
+        let due = self.destage.ages.back().is_none_or(|(_, noted)| self.now - *noted >= AGE_STEP);
+        if due && self.destage.ages.len() < 4096 {
+            self.destage.ages.push_back((lsn, self.now));
+        }
+    }
+
+    fn accepted_at(&self, lsn: Lsn) -> Instant {
+        let after = self.destage.ages.partition_point(|(first, _)| *first <= lsn);
+        match after.checked_sub(1) {
+            Some(i) => self.destage.ages[i].1,
+            None => Instant(0),
+        }
+    }
+
+    pub(super) fn oldest_dirty(&self, now: Instant) -> Duration {
+        match self.live.oldest() {
+            Some(id) => now - self.accepted_at(self.live.get(id).descriptor.lsn),
+            None => Duration(0),
+        }
+    }
+
+    pub(super) fn groups_waiting(&self) -> u32 {
+        match self.live.oldest() {
+            Some(id) => self.group.0 - self.live.get(id).descriptor.group.0 + u32::from(self.group_has_records),
+            None => 0,
+        }
+    }
+
+    pub(super) fn backing_state(&self) -> BackingState {
+        match (self.destage.ready, self.destage.failing) {
+            (false, _) => BackingState::AwaitingLock,
+            (true, Some(error)) => BackingState::Failing(error),
+            (true, None) if self.control.is_held() => BackingState::Held,
+            (true, None) => BackingState::Ready,
+        }
+    }
+
+    /// The backing keeps failing: for those who wait for a drain with an end.
+    pub(super) fn backing_failing(&self) -> bool {
+        self.destage.failing.is_some()
+    }
+
+    /// Nothing is under way to the backing and nothing completed is unsynced.
+    pub(super) fn backing_quiet(&self) -> bool {
+        self.destage.in_flight == 0
+            && self.destage.queue.is_empty()
+            && self.destage.deferred.is_empty()
+            && !self.destage.syncing
+            && self.destage.unsynced_since.is_none()
+    }
+
+    /// How long a record must have been accepted before it goes out.
+    fn delay_now(&self) -> Duration {
+        let eager = self.control.effective == Policy::Through
+            || self.control.goal.is_some()
+            || self.control.reason == Reason::Draining
+            || self.acks.wants_backing_sync()
+            || self.fill() > FILL_EAGER
+            || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
+        if eager { Duration(0) } else { self.config.destage_delay }
+    }
+
+    /// When something becomes due by time alone.
+    pub(super) fn destage_timeout(&self) -> Option<Instant> {
+        let d = &self.destage;
+        if !d.ready || self.control.is_held() {
+            return None;
+        }
+        if d.failing.is_some() && self.now < d.retry_at {
+            return Some(d.retry_at);
+        }
+        if d.in_flight > 0 || d.syncing {
+            return None;
+        }
+        let age = self
+            .live
+            .cursor()
+            .map(|id| self.accepted_at(self.live.get(id).descriptor.lsn) + self.delay_now() + AGE_STEP);
+        let sync = d.unsynced_since.map(|since| since + SYNC_DELAY);
+        // A time that has passed means waiting for an event, not for the clock.
+        [age, sync].into_iter().flatten().filter(|at| *at > self.now).min()
+    }
+
+    /// Moves as much as the rules allow.
+    pub(super) fn destage(&mut self) {
+        let gate = self.destage.ready || planted!(self, destage_before_lock);
+        if !gate {
+            return;
+        }
+        if self.destage.failing.is_some() {
+            if self.destage.in_flight > 0 || self.destage.syncing || self.now < self.destage.retry_at {
+                return;
+            }
+            self.rewind();
+        }
+        loop {
+            self.issue_queued();
+            if !self.destage.queue.is_empty() || !self.destage.deferred.is_empty() {
+                break;
+            }
+            if !self.collect() {
+                break;
+            }
+        }
+        self.sync_backing_if_wanted();
+    }
+
+    /// Everything since the last good sync is written again.
+    fn rewind(&mut self) {
+        let d = &mut self.destage;
+        d.queue.clear();
+        d.deferred.clear();
+        d.unsynced_bytes = 0;
+        d.unsynced_since = None;
+        d.collected = self.durable;
+        self.live.rewind_cursor(self.durable);
+        self.recount_written();
+        // Trying again counts as in use until it fails again.
+        self.destage.failing = None;
+    }
+
+    fn backing_failed(&mut self, error: IoError) {
+        let d = &mut self.destage;
+        self.counters.backing_errors += 1;
+        d.failing = Some(error);
+        d.retry_at = self.now + d.retry_delay;
+        d.retry_delay = Duration((d.retry_delay.0 * 2).min(RETRY_DELAY_MAX.0));
+    }
+
+    /// May this record be chosen now?
+    fn eligible(&self, id: u32) -> bool {
+        let descriptor = self.live.get(id).descriptor;
+        if descriptor.lsn > self.held {
+            return false;
+        }
+        if let Some(stop) = self.control.destage_stops_after()
+            && descriptor.lsn > stop
+        {
+            return false;
+        }
+        self.now - self.accepted_at(descriptor.lsn) >= self.delay_now()
+    }
+
+    fn round_full(&self) -> bool {
+        self.destage.unsynced_bytes >= self.destage.round_bytes
+    }
+
+    /// Chooses the next chunk. False: nothing may be chosen now.
+    fn collect(&mut self) -> bool {
+        let Some(first) = self.live.cursor() else { return false };
+        if !self.eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
+            return false;
+        }
+        let descriptor = self.live.get(first).descriptor;
+        if descriptor.group != self.destage.group {
+            let complete = self.destage.in_flight == 0
+                && self.destage.unsynced_since.is_none()
+                && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
+            if !complete && !planted!(self, ignore_groups) {
+                return false;
+            }
+            self.destage.group = descriptor.group;
+        }
+        if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
+            // May overlap anything before or after it: alone.
+            if self.destage.in_flight > 0 {
+                return false;
+            }
+            self.choose(first, descriptor.lsn);
+            return true;
+        }
+        let mut chunk: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
+        while let Some(id) = self.live.cursor() {
+            let d = self.live.get(id).descriptor;
+            let fits = chunk.len() < CHUNK_RECORDS_MAX
+                && (chunk.len() as u64) * BLOCK_BYTES + self.destage.unsynced_bytes < self.destage.round_bytes;
+            let range = matches!(d.kind, Kind::ZeroBlocks { .. });
+            if !fits || d.group != descriptor.group || range || !self.eligible(id) {
+                break;
+            }
+            chunk.push((d.block, id, d.lsn));
+            self.live.set_state(id, State::Queued);
+            self.live.advance_cursor();
+            self.destage.collected = d.lsn;
+        }
+        // By address, and by age within a block: rule 3 defers, it does not reorder.
+        chunk.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
+        self.destage.queue.extend(chunk.into_iter().map(|(_, id, lsn)| (id, lsn)));
+        true
+    }
+
+    fn choose(&mut self, id: u32, lsn: Lsn) {
+        self.live.set_state(id, State::Queued);
+        self.live.advance_cursor();
+        self.destage.collected = lsn;
+        self.destage.queue.push_back((id, lsn));
+    }
+
+    fn issue_queued(&mut self) {
+        let mut deferred = core::mem::take(&mut self.destage.deferred);
+        deferred.sort_unstable_by_key(|&(_, lsn)| lsn);
+        for &entry in deferred.iter().rev() {
+            self.destage.queue.push_front(entry);
+        }
+        while self.destage.in_flight < self.config.backing_depth_max {
+            let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
+            if !self.live.is_live(id, lsn) || self.live.get(id).state != State::Queued {
+                continue; // superseded since it was chosen
+            }
+            if self.destage.range_in_flight || (self.live.overtakes(id) && !planted!(self, overtake_same_block)) {
+                self.destage.deferred.push((id, lsn));
+                continue;
+            }
+            if !self.issue(id, lsn) {
+                self.destage.deferred.push((id, lsn));
+                break;
+            }
+        }
+    }
+
+    fn way_of(&self, id: u32) -> Way {
+        match self.live.get(id).descriptor.kind {
+            Kind::Data { .. } => Way::Payload,
+            Kind::ZeroSectors { .. } => Way::ZeroSectors,
+            Kind::ZeroBlocks { blocks, hole } => Way::Range { blocks, hole },
+        }
+    }
+
+    /// Starts one backing operation. False: no frame is free for what must be loaded.
+    fn issue(&mut self, id: u32, lsn: Lsn) -> bool {
+        if self.destage.in_flight == 0 && self.destage.unsynced_since.is_none() {
+            self.destage.round_began = self.now;
+        }
+        let mut writing = Writing {
+            records: SmallVec::from_slice(&[(id, lsn)]),
+            frames: SmallVec::new(),
+            loads_left: 0,
+            writes_left: 0,
+            old_block: None,
+            failed: None,
+        };
+        match self.way_of(id) {
+            Way::Range { blocks, hole } => {
+                let block = self.live.get(id).descriptor.block;
+                self.live.set_state(id, State::InFlight);
+                let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
+                writing.writes_left = 1;
+                let write = self.destage.writing.insert(writing);
+                self.destage.range_in_flight = true;
+                self.destage.in_flight += 1;
+                let op = self.begin_op(Op::Destage { write });
+                self.effects.push_back(Effect::BackingZero { op, offset: block.byte(), length, hole });
+                true
+            }
+            Way::ZeroSectors => {
+                self.live.set_state(id, State::InFlight);
+                let write = self.destage.writing.insert(writing);
+                self.destage.in_flight += 1;
+                self.write_out(write);
+                true
+            }
+            Way::Payload => {
+                if self.live.get(id).mask.is_full() {
+                    self.extend_run(&mut writing);
+                }
+                self.start_payload(writing)
+            }
+        }
+    }
+
+    /// Adds queued neighbours that follow without a gap.
+    fn extend_run(&mut self, writing: &mut Writing) {
+        let mut block = self.live.get(writing.records[0].0).descriptor.block;
+        while let Some(&(id, lsn)) = self.destage.queue.front() {
+            if (writing.records.len() as u64 + 1) * BLOCK_BYTES > u64::from(self.config.backing_write_bytes_max) {
+                return;
+            }
+            let record = self.live.get(id);
+            let joins = record.descriptor.lsn == lsn
+                && record.state == State::Queued
+                && record.mask.is_full()
+                && record.descriptor.has_payload()
+                && record.descriptor.block.0 == block.0 + 1
+                && !self.live.overtakes(id);
+            if !joins {
+                return;
+            }
+            block = record.descriptor.block;
+            writing.records.push((id, lsn));
+            self.destage.queue.pop_front();
+        }
+    }
+
+    fn start_payload(&mut self, mut writing: Writing) -> bool {
+        let missing = writing.records.iter().filter(|(id, _)| self.frame_of_record(*id).is_none()).count() as u32;
+        // Pin first: allocating for the missing ones evicts.
+        let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
+        for &(id, _) in &writing.records {
+            let frame = self.frame_of_record(id);
+            if let Some(frame) = frame {
+                self.pool.pin(frame);
+            }
+            pinned.push(frame);
+        }
+        if self.pool.available() < missing {
+            for frame in pinned.into_iter().flatten() {
+                self.pool.unpin(frame);
+            }
+            // All but the first go back to where they came from; the caller keeps the first.
+            for &entry in writing.records[1..].iter().rev() {
+                self.destage.queue.push_front(entry);
+            }
+            return false;
+        }
+        let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
+        for (i, frame) in pinned.into_iter().enumerate() {
+            let frame = frame.unwrap_or_else(|| {
+                let frame = self.pool.allocate().expect("available() was asked");
+                self.pool.pin(frame);
+                loads.push((writing.records[i].0, frame));
+                frame
+            });
+            writing.frames.push(frame);
+        }
+        for &(id, _) in &writing.records {
+            self.live.set_state(id, State::InFlight);
+        }
+        writing.loads_left = loads.len() as u32;
+        let write = self.destage.writing.insert(writing);
+        self.destage.in_flight += 1;
+        for &(id, frame) in &loads {
+            let check = self.check_of(id);
+            let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
+            let segment = flash.segment_of(id);
+            flash.segments[segment as usize].busy += 1;
+            let at = flash.place(id);
+            let op = self.begin_op(Op::LoadForWrite { write, segment });
+            self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        }
+        if loads.is_empty() {
+            self.write_out(write);
+        }
+        true
+    }
+
+    pub(super) fn on_loaded_for_write(&mut self, write: usize, segment: u32, failed: Option<IoError>) {
+        let flash = self.flash.as_mut().expect("only flash is read back");
+        flash.segments[segment as usize].busy -= 1;
+        flash.drain_if_empty(segment);
+        let writing = &mut self.destage.writing[write];
+        writing.failed = writing.failed.or(failed);
+        writing.loads_left -= 1;
+        if writing.loads_left > 0 {
+            return;
+        }
+        if writing.failed.is_some() { self.end_write(write) } else { self.write_out(write) }
+    }
+
+    /// All bytes are in memory: asks the backing.
+    fn write_out(&mut self, write: usize) {
+        let records = self.destage.writing[write].records.clone();
+        let (first, _) = records[0];
+        let record = *self.live.get(first);
+        let block = record.descriptor.block;
+        if record.mask.is_full() && record.descriptor.has_payload() {
+            let frames = self.destage.writing[write].frames.clone();
+            let mut parts = Parts::new();
+            for (&(id, _), &frame) in records.iter().zip(&frames) {
+                let length = self.block_bytes(self.live.get(id).descriptor.block) as u16;
+                let check = (!planted!(self, skip_check)).then(|| self.check_of(id));
+                parts.push(Part { frame, from: 0, length, check });
+            }
+            return self.write_parts(write, block.byte(), parts);
+        }
+        if u64::from(self.config.backing_align) > SECTOR_BYTES {
+            let Some(old) = self.pool.allocate() else {
+                self.destage.writing[write].failed = Some(IoError::NoSpace);
+                return self.end_write(write);
+            };
+            self.destage.writing[write].old_block = Some(old);
+            let op = self.begin_op(Op::OldBlock { write });
+            self.counters.backing_reads += 1;
+            self.effects.push_back(Effect::BackingRead { op, at: block, frames: Frames::from_slice(&[old]) });
+            return;
+        }
+        // Each run of sectors is a write of its own.
+        for (sector, count) in record.mask.runs() {
+            let from = (u64::from(sector) * SECTOR_BYTES) as u16;
+            let length = (u64::from(count) * SECTOR_BYTES) as u16;
+            let (frame, check) = match self.destage.writing[write].frames.first() {
+                Some(&frame) => (frame, Some(self.check_of(first))),
+                None => (self.zero_frame, None),
+            };
+            let parts = Parts::from_slice(&[Part { frame, from, length, check }]);
+            self.write_parts(write, block.byte() + u64::from(from), parts);
+        }
+    }
+
+    fn write_parts(&mut self, write: usize, offset: u64, parts: Parts) {
+        self.destage.writing[write].writes_left += 1;
+        self.counters.backing_writes += 1;
+        self.counters.backing_write_bytes += parts.iter().map(|part| u64::from(part.length)).sum::<u64>();
+        let op = self.begin_op(Op::Destage { write });
+        self.effects.push_back(Effect::BackingWrite { op, offset, parts });
+    }
+
+    /// The old content of a block whose sectors are written to a backing of 4 KiB sectors. It comes from the backing,
+    /// never from the index: newer records of the block belong to later groups, maybe.
+    pub(super) fn on_old_block_read(&mut self, write: usize, failed: Option<IoError>) {
+        if failed.is_some() {
+            self.destage.writing[write].failed = failed;
+            return self.end_write(write);
+        }
+        let (id, _) = self.destage.writing[write].records[0];
+        let record = *self.live.get(id);
+        let target = self.destage.writing[write].old_block.expect("it was read");
+        let source = match self.destage.writing[write].frames.first() {
+            Some(&frame) => Source::Frame(frame, 0),
+            None => Source::Zero,
+        };
+        for (sector, count) in record.mask.runs() {
+            let start = (u64::from(sector) * SECTOR_BYTES) as u16;
+            let length = (u64::from(count) * SECTOR_BYTES) as u16;
+            self.effects.push_back(Effect::Copy { source, target, start, length });
+        }
+        let length = self.block_bytes(record.descriptor.block) as u16;
+        let parts = Parts::from_slice(&[Part { frame: target, from: 0, length, check: None }]);
+        self.write_parts(write, record.descriptor.block.byte(), parts);
+    }
+
+    pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {
+        let writing = &mut self.destage.writing[write];
+        writing.failed = writing.failed.or(failed);
+        writing.writes_left -= 1;
+        if writing.writes_left == 0 {
+            self.end_write(write);
+        }
+    }
+
+    fn end_write(&mut self, write: usize) {
+        let Writing { records, frames, old_block, failed, .. } = self.destage.writing.remove(write);
+        self.destage.in_flight -= 1;
+        for frame in frames {
+            // A frame that was loaded for this write alone has no other owner.
+            if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+                self.pool.release(frame);
+            }
+            self.pool.unpin(frame);
+        }
+        if let Some(old) = old_block {
+            self.pool.release(old);
+        }
+        for &(id, _) in &records {
+            if matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { .. }) {
+                self.destage.range_in_flight = false;
+            }
+        }
+        if let Some(error) = failed {
+            // Still chosen; the rewind that follows makes everything unsynced idle again.
+            for (id, _) in records {
+                self.live.set_state(id, State::Queued);
+            }
+            return self.backing_failed(error);
+        }
+        if self.destage.unsynced_since.is_none() {
+            self.destage.unsynced_since = Some(self.now);
+        }
+        for (id, lsn) in records {
+            self.live.set_state(id, State::Written);
+            self.counters.destaged_blocks += 1;
+            self.destage.unsynced_bytes += BLOCK_BYTES;
+            self.on_written(lsn);
+        }
+    }
+
+    fn sync_backing_if_wanted(&mut self) {
+        let d = &self.destage;
+        let quiet = d.in_flight == 0 && d.queue.is_empty() && d.deferred.is_empty();
+        let Some(since) = d.unsynced_since else { return };
+        if !quiet || d.syncing || d.failing.is_some() {
+            return;
+        }
+        let group_complete = match self.live.cursor() {
+            Some(id) => self.live.get(id).descriptor.group != d.group,
+            None => self.group != d.group,
+        };
+        let wanted = group_complete
+            || self.round_full()
+            || self.acks.wants_backing_sync()
+            || self.control.goal.is_some()
+            || self.control.reason == Reason::Draining
+            || self.fill() > FILL_EAGER
+            || self.now - since >= SYNC_DELAY;
+        if !wanted {
+            return;
+        }
+        let through = d.collected;
+        if planted!(self, release_without_backing_sync) {
+            return self.on_backing_synced(through, None);
+        }
+        self.destage.syncing = true;
+        self.counters.backing_syncs += 1;
+        let op = self.begin_op(Op::BackingSync { through });
+        self.effects.push_back(Effect::BackingSync { op });
+    }
+
+    pub(super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
+        self.destage.syncing = false;
+        if let Some(error) = failed {
+            // What the device did with the unsynced writes is unknown: all of them again (fsyncgate).
+            return self.backing_failed(error);
+        }
+        let d = &mut self.destage;
+        let took = (self.now - d.round_began).0.max(1);
+        if d.unsynced_bytes >= 64 << 10 {
+            let rate = (d.unsynced_bytes as f64 * 1e9 / took as f64) as u64;
+            // Half old, half new: follows a change within a few rounds, does not jump with one.
+            d.rate_bytes_per_sec = if d.rate_bytes_per_sec == 0 { rate } else { (d.rate_bytes_per_sec + rate) / 2 };
+            let target = (d.rate_bytes_per_sec as f64 * ROUND_TIME.as_secs_f64()) as u64;
+            d.round_bytes = target.clamp(64 << 10, self.config.destage_round_bytes_max.max(64 << 10));
+        }
+        d.unsynced_bytes = 0;
+        d.unsynced_since = None;
+        d.retry_delay = RETRY_DELAY_MIN;
+        self.on_durable(through);
+        self.checkpoint_wanted = true;
+        self.write_checkpoint();
+    }
+
+    /// The checkpoint says that everything up to here is durable in the backing: those records end.
+    pub(super) fn retire_through(&mut self, destaged: Lsn) {
+        self.destaged = self.destaged.max(destaged);
+        while let Some(id) = self.live.oldest() {
+            if self.live.get(id).descriptor.lsn > self.destaged {
+                break;
+            }
+            assert_eq!(self.live.get(id).state, State::Written, "what ends is in the backing");
+            let (descriptor, whole) = self.live.retire(id);
+            let payloads = self.config.superblock.layout.payload_blocks;
+            match &mut self.flash {
+                None if id >= payloads => {}
+                // The slot turns from dirty to clean without a copy.
+                None if whole => self.pool.cache(FrameId(id), descriptor.block, Lsn(0)),
+                None => self.pool.release(FrameId(id)),
+                Some(flash) => flash.forget_one(flash.segment_of(id)),
+            }
+        }
+        let keep = self.destage.ages.partition_point(|(first, _)| *first <= self.destaged);
+        self.destage.ages.drain(..keep.saturating_sub(1));
+    }
+
+    pub(super) fn is_destaged(&self, goal: &Goal) -> bool {
+        self.destaged >= goal.through || (self.live.is_empty() && self.backing_quiet() && self.held >= goal.through)
+    }
+}

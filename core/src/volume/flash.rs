@@ -1,0 +1,367 @@
+//! The log on flash: segments filled one after another by batches, each batch one write of a header block and its
+//! payload. This file owns places and their life; `append.rs` decides what goes in.
+//!
+//! A segment's life: free -> open (batches are appended) -> sealed (its summary is written) -> drained (nothing live
+//! in it) -> free again, but only when a durable checkpoint knows every batch begun until then to be durable: what made
+//! its records superfluous (a newer write, a compacted copy) may lie in one of them and must survive before they are
+//! overwritten; and recovery relies on every batch above the checkpoint's still being there.
+
+use crate::format::*;
+use crate::types::*;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Batches being written at one time. Two keep the device busy while the next collects; more would only make
+/// batches smaller.
+pub const BATCHES_IN_FLIGHT_MAX: usize = 2;
+
+/// What is known of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// May be opened.
+    Free,
+    /// Batches are appended to it.
+    Open,
+    /// Full; its summary is on its way or written.
+    Sealed,
+    /// Nothing live in it; free as soon as this batch and all before it are durable and a checkpoint says so.
+    Drained(u64),
+}
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Grows with every opening of any segment; written in its batches.
+    pub number: u64,
+    /// State.
+    pub life: Life,
+    /// Live records whose descriptor lies here.
+    pub live: u32,
+    /// Blocks written.
+    pub used: u32,
+    /// Reads and writes under way in it.
+    pub busy: u32,
+}
+
+/// A batch that collects, waits for its write, or is being written.
+#[derive(Debug)]
+pub struct Building {
+    /// Segment index.
+    pub segment: u32,
+    /// Header block, counted from the tier's start.
+    pub at: TierBlock,
+    /// Number in the log.
+    pub sequence: u64,
+    /// Records.
+    pub records: Vec<Descriptor>,
+    /// Frames of the payload, pinned.
+    pub frames: Vec<FrameId>,
+    /// Highest position first written here (compaction repeats older ones).
+    pub lsn_max: Lsn,
+}
+
+/// A write the log owes to the device, in order.
+#[derive(Debug)]
+pub enum Owed {
+    /// A full or sealed batch.
+    Batch(Building),
+    /// A full segment's summary.
+    Summary {
+        /// Segment index.
+        segment: u32,
+        /// Where.
+        at: TierBlock,
+        /// What.
+        bytes: Vec<u8>,
+    },
+}
+
+/// A batch being written.
+#[derive(Debug)]
+pub struct Flying {
+    /// Number in the log.
+    pub sequence: u64,
+    /// Segment index.
+    pub segment: u32,
+    /// Highest position first written here.
+    pub lsn_max: Lsn,
+    /// Pinned frames.
+    pub frames: Vec<FrameId>,
+    /// Completed; waits for those before it.
+    pub done: bool,
+}
+
+/// See the module.
+pub struct FlashLog {
+    layout: TierLayout,
+    /// All segments.
+    pub segments: Vec<Segment>,
+    open: Option<u32>,
+    /// Entries of the open segment's summary.
+    entries: Vec<(Descriptor, u32)>,
+    first_batch: u64,
+    next_number: u64,
+    next_batch: u64,
+    building: Option<Building>,
+    /// Closed batches and summaries that wait for a place in flight.
+    pub owed: VecDeque<Owed>,
+    /// Batches in flight in order of their number.
+    pub flying: VecDeque<Flying>,
+    /// Highest batch with all before it completed.
+    pub batch_held: u64,
+    /// Highest batch with all before it durable.
+    pub batch_synced: u64,
+    /// Highest batch that a durable checkpoint knows to be durable.
+    pub batch_checkpointed: u64,
+    /// Blocks completed since the last sync began.
+    pub unsynced_blocks: u32,
+    /// Segment of each record without payload, by id minus the payload blocks.
+    pub other_segment: Vec<u32>,
+    free: u32,
+}
+
+impl FlashLog {
+    /// All segments free.
+    pub fn new(layout: TierLayout) -> FlashLog {
+        let count = layout.segments();
+        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0 };
+        FlashLog {
+            layout,
+            segments: (0..count).map(|_| free).collect(),
+            open: None,
+            entries: Vec::with_capacity(layout.segment_blocks as usize),
+            first_batch: 0,
+            next_number: 1,
+            next_batch: 1,
+            building: None,
+            owed: VecDeque::new(),
+            flying: VecDeque::new(),
+            batch_held: 0,
+            batch_synced: 0,
+            batch_checkpointed: 0,
+            unsynced_blocks: 0,
+            other_segment: (0..layout.ranges_max).map(|_| u32::MAX).collect(),
+            free: count,
+        }
+    }
+
+    /// Blocks of a segment that batches may use.
+    pub fn segment_data_blocks(&self) -> u32 {
+        self.layout.segment_blocks - self.layout.summary_blocks
+    }
+
+    /// Tier block of a payload id.
+    pub fn place(&self, id: u32) -> TierBlock {
+        TierBlock(self.layout.payload_first + id)
+    }
+
+    /// Segment of a payload id.
+    pub fn segment_of(&self, id: u32) -> u32 {
+        if id < self.layout.payload_blocks {
+            id / self.layout.segment_blocks
+        } else {
+            self.other_segment[(id - self.layout.payload_blocks) as usize]
+        }
+    }
+
+    /// Segments that can be opened now.
+    pub fn free_segments(&self) -> u32 {
+        self.free
+    }
+
+    /// Payload blocks that can certainly be appended while so many segments stay free. Counts one header for each
+    /// payload block: the worst case, a batch of one.
+    pub fn room(&self, keep_free: u32) -> u64 {
+        let (open_blocks, open_entries) = match self.open {
+            Some(open) => {
+                let entries = Summary::capacity(self.layout.summary_blocks) - self.entries.len();
+                (self.segment_data_blocks() - self.segments[open as usize].used, entries as u64)
+            }
+            None => (0, 0),
+        };
+        let segments = u64::from(self.free.saturating_sub(keep_free));
+        let open = u64::from(open_blocks / 2).min(open_entries);
+        open + segments * u64::from(self.segment_data_blocks() / 2)
+    }
+
+    /// Recovery found where the log goes on.
+    pub fn resume(&mut self, next_number: u64, last_batch: u64) {
+        self.next_number = next_number;
+        self.next_batch = last_batch + 1;
+        self.batch_held = last_batch;
+        self.batch_synced = last_batch;
+    }
+
+    /// Recovery found a segment in use (or not).
+    pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32) {
+        let entry = &mut self.segments[segment as usize];
+        debug_assert_eq!(entry.life, Life::Free);
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0 };
+        self.free -= 1;
+    }
+
+    /// Gives a record its place at the end of the log. `other` is the id of a record without payload. Returns the
+    /// record's id; the frame must stay pinned until the batch is written. None: no segment is free.
+    pub fn append(
+        &mut self,
+        volume: &[u8; 16],
+        descriptor: Descriptor,
+        frame: Option<FrameId>,
+        other: Option<u32>,
+        lsn_new: bool,
+    ) -> Option<u32> {
+        debug_assert_eq!(descriptor.has_payload(), frame.is_some());
+        let fits = match &self.building {
+            Some(batch) => {
+                batch.records.len() < BATCH_DESCRIPTORS_MAX
+                    && self.entries.len() < Summary::capacity(self.layout.summary_blocks)
+                    && (frame.is_none() || self.segments[batch.segment as usize].used < self.segment_data_blocks())
+            }
+            None => false,
+        };
+        if !fits && !self.begin_batch(volume) {
+            return None;
+        }
+        let segment_blocks = self.layout.segment_blocks;
+        let batch = self.building.as_mut().expect("begun above");
+        let segment = batch.segment;
+        let state = &mut self.segments[segment as usize];
+        let id = if let Some(frame) = frame {
+            batch.frames.push(frame);
+            let id = segment * segment_blocks + state.used;
+            state.used += 1;
+            id
+        } else {
+            let id = other.expect("a record without payload brings its id");
+            self.other_segment[(id - self.layout.payload_blocks) as usize] = segment;
+            id
+        };
+        let payload = if frame.is_some() { id - segment * segment_blocks } else { 0 };
+        self.entries.push((descriptor, payload));
+        batch.records.push(descriptor);
+        if lsn_new {
+            batch.lsn_max = descriptor.lsn;
+        }
+        state.live += 1;
+        Some(id)
+    }
+
+    fn begin_batch(&mut self, volume: &[u8; 16]) -> bool {
+        self.close_batch();
+        let room_in_open = self.open.is_some_and(|open| {
+            self.segments[open as usize].used + 2 <= self.segment_data_blocks()
+                && self.entries.len() < Summary::capacity(self.layout.summary_blocks)
+        });
+        if !room_in_open {
+            // Look before sealing: a refused append must leave everything as it was.
+            let Some(free) = self.segments.iter().position(|s| s.life == Life::Free) else { return false };
+            self.seal_segment(volume);
+            let number = self.next_number;
+            self.next_number += 1;
+            self.segments[free] = Segment { number, life: Life::Open, live: 0, used: 0, busy: 0 };
+            self.free -= 1;
+            self.open = Some(free as u32);
+            self.first_batch = self.next_batch;
+        }
+        let segment = self.open.expect("opened above");
+        let state = &mut self.segments[segment as usize];
+        let at = TierBlock(self.layout.payload_first + segment * self.layout.segment_blocks + state.used);
+        state.used += 1;
+        state.busy += 1;
+        self.building = Some(Building {
+            segment,
+            at,
+            sequence: self.next_batch,
+            records: Vec::with_capacity(BATCH_DESCRIPTORS_MAX),
+            frames: Vec::with_capacity(BATCH_DESCRIPTORS_MAX),
+            lsn_max: Lsn(0),
+        });
+        self.next_batch += 1;
+        true
+    }
+
+    /// What has collected is to be written.
+    pub fn close_batch(&mut self) {
+        if let Some(batch) = self.building.take() {
+            self.owed.push_back(Owed::Batch(batch));
+        }
+    }
+
+    fn seal_segment(&mut self, volume: &[u8; 16]) {
+        let Some(segment) = self.open.take() else { return };
+        let data_blocks = self.segment_data_blocks();
+        let state = &mut self.segments[segment as usize];
+        state.life = Life::Sealed;
+        state.busy += 1;
+        let at = TierBlock(self.layout.payload_first + segment * self.layout.segment_blocks + data_blocks);
+        let summary = Summary {
+            segment: state.number,
+            first_batch: self.first_batch,
+            last_batch: self.next_batch - 1,
+            records: core::mem::take(&mut self.entries),
+        };
+        let bytes = summary.encode(volume, at, self.layout.summary_blocks);
+        self.entries = summary.records;
+        self.entries.clear();
+        self.owed.push_back(Owed::Summary { segment, at, bytes });
+    }
+
+    /// A batch collects records, or a write is owed.
+    pub fn has_unwritten(&self) -> bool {
+        self.building.is_some() || !self.owed.is_empty() || !self.flying.is_empty()
+    }
+
+    /// A record that lay in this segment has ended.
+    pub fn forget_one(&mut self, segment: u32) {
+        let state = &mut self.segments[segment as usize];
+        assert!(state.live > 0);
+        state.live -= 1;
+        self.drain_if_empty(segment);
+    }
+
+    /// A sealed segment without live records or operations waits for what superseded them to be durable.
+    pub fn drain_if_empty(&mut self, segment: u32) {
+        let last_begun = self.next_batch - 1;
+        let state = &mut self.segments[segment as usize];
+        if state.life == Life::Sealed && state.live == 0 && state.busy == 0 {
+            state.life = Life::Drained(last_begun);
+        }
+        self.free_drained();
+    }
+
+    /// Batches up to this one are durable, and so is a checkpoint that says it.
+    pub fn checkpointed(&mut self, batch: u64) {
+        self.batch_checkpointed = self.batch_checkpointed.max(batch);
+        self.free_drained();
+    }
+
+    fn free_drained(&mut self) {
+        for segment in &mut self.segments {
+            if let Life::Drained(last) = segment.life
+                && last <= self.batch_checkpointed
+            {
+                segment.life = Life::Free;
+                self.free += 1;
+            }
+        }
+    }
+
+    /// Segments that only wait for a sync.
+    pub fn drained_segments(&self) -> u32 {
+        self.segments.iter().filter(|s| matches!(s.life, Life::Drained(_))).count() as u32
+    }
+
+    /// The sealed, quiet segment with the fewest live records, if compacting it gains anything.
+    pub fn emptiest(&self) -> Option<u32> {
+        let candidates = self.segments.iter().enumerate().filter(|(_, s)| s.life == Life::Sealed && s.busy == 0);
+        let (segment, state) = candidates.min_by_key(|(_, s)| s.live)?;
+        (state.live * 8 < self.segment_data_blocks() * 7).then_some(segment as u32)
+    }
+
+    /// Written blocks that hold nothing live, headers and summaries apart.
+    pub fn dead_blocks(&self) -> u64 {
+        let used: u64 = self.segments.iter().filter(|s| s.life != Life::Free).map(|s| u64::from(s.used)).sum();
+        let live: u64 = self.segments.iter().map(|s| u64::from(s.live)).sum();
+        used.saturating_sub(live)
+    }
+}

@@ -1,0 +1,483 @@
+//! The arena's frames: who owns each, and the read cache made of those that hold the newest content of a block.
+//!
+//! Invariants:
+//! - a frame is free, or has exactly one owner; a pinned frame is never free (its bytes are being read by a reply or
+//!   an operation), it becomes free when its owner has let go *and* the last pin is gone;
+//! - the cache maps a block to at most one frame, which holds the whole newest content of that block;
+//! - `available()` counts what `allocate()` can deliver now.
+//!
+//! Replacement is S3-FIFO (Yang et al., SOSP'23): new blocks pass a small probation queue of a tenth of the cache,
+//! and only those touched again there, or remembered by the ghost table, reach the main queue. One sequential pass
+//! therefore displaces the probation queue and nothing else.
+
+use super::block_map::BlockMap;
+use super::chunked::Chunked;
+use crate::types::*;
+use alloc::vec;
+use alloc::vec::Vec;
+
+const NONE: u32 = u32::MAX;
+
+/// Who decides about a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// Nobody: free, or waiting for its last pin to go.
+    Nobody,
+    /// A request being received, or an operation.
+    Taken,
+    /// A dirty record (memory tier only: the frame is the log).
+    Log,
+    /// The read cache.
+    Cache,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Queue {
+    Off,
+    Probation,
+    Main,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    block: BlockIndex,
+    /// Position of the record whose bytes these are; 0 when they came from the backing.
+    lsn: Lsn,
+    prev: u32,
+    next: u32,
+    pins: u32,
+    owner: Owner,
+    queue: Queue,
+    touches: u8,
+}
+
+const UNUSED: Frame = Frame {
+    block: BlockIndex(0),
+    lsn: Lsn(0),
+    prev: NONE,
+    next: NONE,
+    pins: 0,
+    owner: Owner::Nobody,
+    queue: Queue::Off,
+    touches: 0,
+};
+
+#[derive(Clone, Copy)]
+struct Fifo {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+const EMPTY: Fifo = Fifo { head: NONE, tail: NONE, len: 0 };
+
+/// See the module.
+pub struct FramePool {
+    frames: Chunked<Frame>,
+    total: u32,
+    /// Frames from here on were never used: not yet in the free list, so their memory is not yet touched.
+    fresh: u32,
+    free_head: u32,
+    free_len: u32,
+    cached: BlockMap,
+    probation: Fifo,
+    main: Fifo,
+    evictable: u32,
+    ghosts: Vec<u32>,
+    /// Counts evictions for the status.
+    pub evictions: u64,
+}
+
+impl FramePool {
+    /// All frames free.
+    pub fn new(total: u32) -> FramePool {
+        FramePool {
+            frames: Chunked::new(total as usize, UNUSED),
+            total,
+            fresh: 0,
+            free_head: NONE,
+            free_len: 0,
+            cached: BlockMap::with_capacity(total as usize),
+            probation: EMPTY,
+            main: EMPTY,
+            evictable: 0,
+            ghosts: vec![0; (total as usize).next_power_of_two()],
+            evictions: 0,
+        }
+    }
+
+    /// Frames in all.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Frames that `allocate` can deliver now.
+    pub fn available(&self) -> u32 {
+        self.free_len + (self.total - self.fresh) + self.evictable
+    }
+
+    /// Frames that hold clean or logged content for reads.
+    pub fn cached(&self) -> u32 {
+        self.cached.len() as u32
+    }
+
+    /// Takes a frame, evicting if none is free.
+    pub fn allocate(&mut self) -> Option<FrameId> {
+        if self.free_head == NONE && self.fresh == self.total && !self.evict() {
+            return None;
+        }
+        let id = if self.free_head != NONE {
+            let id = self.free_head;
+            self.free_head = self.frames.get(id).next;
+            self.free_len -= 1;
+            id
+        } else {
+            self.fresh += 1;
+            self.fresh - 1
+        };
+        let frame = self.frames.get_mut(id);
+        debug_assert!(frame.owner == Owner::Nobody && frame.pins == 0 && frame.queue == Queue::Off);
+        *frame = Frame { owner: Owner::Taken, ..UNUSED };
+        Some(FrameId(id))
+    }
+
+    /// Takes a certain frame that was never used: recovery of a memory tier finds its records in place.
+    pub fn claim(&mut self, id: FrameId) {
+        while self.fresh <= id.0 {
+            let skipped = self.fresh;
+            self.fresh += 1;
+            if skipped != id.0 {
+                self.put_free(skipped);
+            }
+        }
+        let frame = self.frames.get_mut(id.0);
+        if frame.next != NONE || self.free_head == id.0 || frame.prev != NONE {
+            self.unlink_free(id.0);
+        }
+        let frame = self.frames.get_mut(id.0);
+        debug_assert!(frame.owner == Owner::Nobody);
+        *frame = Frame { owner: Owner::Log, ..UNUSED };
+    }
+
+    // The free list is doubly linked only so that `claim` may take from its middle.
+    fn put_free(&mut self, id: u32) {
+        let head = self.free_head;
+        *self.frames.get_mut(id) = Frame { next: head, ..UNUSED };
+        if head != NONE {
+            self.frames.get_mut(head).prev = id;
+        }
+        self.free_head = id;
+        self.free_len += 1;
+    }
+
+    fn unlink_free(&mut self, id: u32) {
+        let Frame { prev, next, .. } = *self.frames.get(id);
+        if prev == NONE {
+            self.free_head = next;
+        } else {
+            self.frames.get_mut(prev).next = next;
+        }
+        if next != NONE {
+            self.frames.get_mut(next).prev = prev;
+        }
+        self.free_len -= 1;
+    }
+
+    /// Who owns it.
+    pub fn owner(&self, id: FrameId) -> Owner {
+        self.frames.get(id.0).owner
+    }
+
+    /// Keeps the bytes as they are until `unpin`.
+    pub fn pin(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id.0);
+        debug_assert!(frame.owner != Owner::Nobody || frame.pins > 0);
+        frame.pins += 1;
+        if frame.pins == 1 && frame.owner == Owner::Cache {
+            self.evictable -= 1;
+        }
+    }
+
+    /// Ends one pin. True when the frame became available by it.
+    pub fn unpin(&mut self, id: FrameId) -> bool {
+        let frame = self.frames.get_mut(id.0);
+        assert!(frame.pins > 0, "unpinned more often than pinned");
+        frame.pins -= 1;
+        if frame.pins > 0 {
+            return false;
+        }
+        match frame.owner {
+            Owner::Nobody => {
+                self.put_free(id.0);
+                true
+            }
+            Owner::Cache => {
+                self.evictable += 1;
+                true
+            }
+            Owner::Taken | Owner::Log => false,
+        }
+    }
+
+    /// A taken frame becomes a dirty record's (memory tier).
+    pub fn give_to_log(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id.0);
+        assert_eq!(frame.owner, Owner::Taken);
+        frame.owner = Owner::Log;
+    }
+
+    /// The owner lets go.
+    pub fn release(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id.0);
+        assert!(matches!(frame.owner, Owner::Taken | Owner::Log), "{:?} released by {:?}", id, frame.owner);
+        frame.owner = Owner::Nobody;
+        if frame.pins == 0 {
+            self.put_free(id.0);
+        }
+    }
+
+    /// A frame (taken, or the log's) becomes the cache's: it holds the whole newest content of `block`.
+    pub fn cache(&mut self, id: FrameId, block: BlockIndex, lsn: Lsn) {
+        self.uncache(block);
+        let remembered = self.forget_ghost(block);
+        let frame = self.frames.get_mut(id.0);
+        assert!(matches!(frame.owner, Owner::Taken | Owner::Log));
+        frame.owner = Owner::Cache;
+        frame.block = block;
+        frame.lsn = lsn;
+        frame.touches = 0;
+        if frame.pins == 0 {
+            self.evictable += 1;
+        }
+        self.cached.insert(block, id.0);
+        self.push(id.0, if remembered { Queue::Main } else { Queue::Probation });
+    }
+
+    /// Forgets what is cached of a block, if anything.
+    pub fn uncache(&mut self, block: BlockIndex) {
+        if let Some(id) = self.cached.get(block) {
+            self.drop_cached(id);
+        }
+    }
+
+    /// Forgets all cached blocks in a range.
+    pub fn uncache_range(&mut self, first: BlockIndex, count: u64) {
+        if count <= u64::from(self.total) {
+            for block in first.0..first.0 + count {
+                self.uncache(BlockIndex(block));
+            }
+        } else {
+            let range = first.0..first.0 + count;
+            let inside: Vec<u32> =
+                self.cached.iter().filter(|(block, _)| range.contains(&block.0)).map(|(_, id)| id).collect();
+            for id in inside {
+                self.drop_cached(id);
+            }
+        }
+    }
+
+    fn drop_cached(&mut self, id: u32) {
+        self.unlink(id);
+        let frame = self.frames.get_mut(id);
+        let block = frame.block;
+        frame.owner = Owner::Nobody;
+        let unpinned = frame.pins == 0;
+        self.cached.remove(block);
+        if unpinned {
+            self.evictable -= 1;
+            self.put_free(id);
+        }
+    }
+
+    /// The frame with the newest content of a block, and the record it belongs to (0: the backing's).
+    pub fn cached_frame(&self, block: BlockIndex) -> Option<(FrameId, Lsn)> {
+        let id = self.cached.get(block)?;
+        Some((FrameId(id), self.frames.get(id).lsn))
+    }
+
+    /// A client has read the block.
+    pub fn touch(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id.0);
+        frame.touches = (frame.touches + 1).min(3);
+    }
+
+    fn push(&mut self, id: u32, queue: Queue) {
+        let fifo = match queue {
+            Queue::Probation => &mut self.probation,
+            Queue::Main => &mut self.main,
+            Queue::Off => unreachable!("frames are pushed on a real queue"),
+        };
+        let head = fifo.head;
+        fifo.head = id;
+        fifo.len += 1;
+        if head == NONE {
+            fifo.tail = id;
+        } else {
+            self.frames.get_mut(head).prev = id;
+        }
+        let frame = self.frames.get_mut(id);
+        frame.prev = NONE;
+        frame.next = head;
+        frame.queue = queue;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Frame { prev, next, queue, .. } = *self.frames.get(id);
+        let fifo = match queue {
+            Queue::Probation => &mut self.probation,
+            Queue::Main => &mut self.main,
+            Queue::Off => return,
+        };
+        fifo.len -= 1;
+        if prev == NONE {
+            fifo.head = next;
+        }
+        if next == NONE {
+            fifo.tail = prev;
+        }
+        if prev != NONE {
+            self.frames.get_mut(prev).next = next;
+        }
+        if next != NONE {
+            self.frames.get_mut(next).prev = prev;
+        }
+        let frame = self.frames.get_mut(id);
+        frame.prev = NONE;
+        frame.next = NONE;
+        frame.queue = Queue::Off;
+    }
+
+    /// Frees one unpinned cached frame.
+    fn evict(&mut self) -> bool {
+        if self.evictable == 0 {
+            return false;
+        }
+        // Each step evicts, promotes, or takes one touch away: with at most 3 touches a frame, this ends.
+        let steps_max = 5 * (self.probation.len + self.main.len) + 1;
+        for _ in 0..steps_max {
+            let from_probation = self.main.len == 0 || self.probation.len * 10 > self.probation.len + self.main.len;
+            let from_probation = from_probation && self.probation.len > 0;
+            let id = if from_probation { self.probation.tail } else { self.main.tail };
+            let frame = *self.frames.get(id);
+            self.unlink(id);
+            if frame.pins > 0 {
+                self.push(id, frame.queue);
+            } else if from_probation && frame.touches > 0 {
+                self.frames.get_mut(id).touches = 0;
+                self.push(id, Queue::Main);
+            } else if !from_probation && frame.touches > 0 {
+                self.frames.get_mut(id).touches -= 1;
+                self.push(id, Queue::Main);
+            } else {
+                if from_probation {
+                    self.remember_ghost(frame.block);
+                }
+                self.evictions += 1;
+                self.drop_cached(id);
+                return true;
+            }
+        }
+        false
+    }
+
+    // Ghosts are fingerprints in a direct-mapped table: an older ghost gives way to a newer one by collision, which
+    // ages the table at the rate of evictions, four bytes a frame.
+    fn ghost(&self, block: BlockIndex) -> (usize, u32) {
+        let hash = block.0.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        ((hash >> 32) as usize & (self.ghosts.len() - 1), hash as u32 | 1)
+    }
+
+    fn remember_ghost(&mut self, block: BlockIndex) {
+        let (at, fingerprint) = self.ghost(block);
+        self.ghosts[at] = fingerprint;
+    }
+
+    fn forget_ghost(&mut self, block: BlockIndex) -> bool {
+        let (at, fingerprint) = self.ghost(block);
+        let hit = self.ghosts[at] == fingerprint;
+        if hit {
+            self.ghosts[at] = 0;
+        }
+        hit
+    }
+
+    /// Walks everything and asserts the module's invariants.
+    pub fn validate(&self) {
+        let (mut free, mut evictable, mut cached) = (0, 0, 0);
+        for id in 0..self.fresh {
+            let frame = self.frames.get(id);
+            match frame.owner {
+                Owner::Nobody if frame.pins == 0 => free += 1,
+                Owner::Nobody | Owner::Taken | Owner::Log => assert_eq!(frame.queue, Queue::Off),
+                Owner::Cache => {
+                    cached += 1;
+                    evictable += u32::from(frame.pins == 0);
+                    assert_ne!(frame.queue, Queue::Off);
+                    assert_eq!(self.cached.get(frame.block), Some(id));
+                }
+            }
+        }
+        assert_eq!(free, self.free_len);
+        assert_eq!(evictable, self.evictable);
+        assert_eq!(cached, self.cached.len());
+        assert_eq!(self.probation.len + self.main.len, cached as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pool: &mut FramePool, block: u64) -> bool {
+        if let Some((frame, _)) = pool.cached_frame(BlockIndex(block)) {
+            pool.touch(frame);
+            return true;
+        }
+        let frame = pool.allocate().expect("unpinned frames can be evicted");
+        pool.cache(frame, BlockIndex(block), Lsn(0));
+        false
+    }
+
+    #[test]
+    fn a_scan_of_twenty_times_the_cache_leaves_the_hot_set() {
+        let frames = 1000u64;
+        let mut pool = FramePool::new(frames as u32);
+        let mut x = 1u64;
+        // 80 % of the reads go to a hot set of 80 % of the cache, the rest anywhere.
+        let mut pass = |pool: &mut FramePool, reads: u32| {
+            let mut hits = 0;
+            for _ in 0..reads {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let block =
+                    if (x >> 40) % 10 < 8 { (x >> 33) % (frames * 8 / 10) } else { 100_000 + (x >> 33) % 1_000_000 };
+                hits += u32::from(read(pool, block));
+            }
+            f64::from(hits) / f64::from(reads)
+        };
+        pass(&mut pool, 50_000);
+        let before = pass(&mut pool, 5_000);
+        assert!(before > 0.75, "hot set is cached before the scan: {before}");
+        for block in 0..20 * frames {
+            read(&mut pool, 10_000_000 + block);
+        }
+        let after = pass(&mut pool, 1_000);
+        assert!(after > 0.75, "within one pass after the scan: {after}, before: {before}");
+        pool.validate();
+    }
+
+    #[test]
+    fn pinned_frames_are_not_evicted_and_free_up_when_unpinned() {
+        let mut pool = FramePool::new(2);
+        let a = pool.allocate().unwrap();
+        pool.cache(a, BlockIndex(1), Lsn(0));
+        pool.pin(a);
+        let b = pool.allocate().unwrap();
+        assert_eq!(pool.allocate(), None);
+        pool.uncache(BlockIndex(1));
+        assert_eq!(pool.allocate(), None, "still pinned");
+        assert!(pool.unpin(a));
+        assert_eq!(pool.allocate(), Some(a));
+        pool.release(b);
+        pool.validate();
+    }
+}

@@ -1,0 +1,459 @@
+//! The live records of the log: in log order (a list through the table) and by block (newest first, a chain through
+//! the table). A record is live from its acceptance until it is durable in the backing, or superseded.
+//!
+//! Record ids are places: id i below `payloads` is payload block i of the tier; ids from there on are records without
+//! payload (zeroed ranges and sectors).
+//!
+//! Invariants: the list is strictly ascending in position; a chain is strictly descending; an id is in the list if and
+//! only if its position is not 0; the destage cursor points at the first record that is not yet collected.
+
+use super::block_map::BlockMap;
+use super::chunked::Chunked;
+use super::ranges::ZeroMap;
+use crate::format::{Descriptor, Kind};
+use crate::types::*;
+use alloc::vec::Vec;
+use smallvec::SmallVec;
+
+/// No record.
+pub const NONE: u32 = u32::MAX;
+
+/// How far a record is on its way to the backing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// In the log only.
+    Idle,
+    /// Chosen for this round, not issued.
+    Queued,
+    /// The backing is writing it: must not be forgotten, nor overtaken by a newer write of the same block.
+    InFlight,
+    /// The backing has completed it but has not synced.
+    Written,
+}
+
+/// A live record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// What it is.
+    pub descriptor: Descriptor,
+    /// Sectors of its block (full for whole-block ranges).
+    pub mask: SectorMask,
+    /// Way to the backing.
+    pub state: State,
+    prev: u32,
+    next: u32,
+    older: u32,
+}
+
+const UNUSED: Record = Record {
+    descriptor: Descriptor {
+        lsn: Lsn(0),
+        block: BlockIndex(0),
+        group: Group(0),
+        term: Term(0),
+        kind: Kind::ZeroSectors { mask: SectorMask::NONE },
+    },
+    mask: SectorMask::NONE,
+    state: State::Idle,
+    prev: NONE,
+    next: NONE,
+    older: NONE,
+};
+
+/// Where some sectors of a block are to be read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// In this record's payload.
+    Record(u32),
+    /// Nowhere: they are zeros.
+    Zero,
+    /// In the backing (or the read cache).
+    Backing,
+}
+
+/// See the module.
+pub struct LiveLog {
+    table: Chunked<Record>,
+    payloads: u32,
+    head: u32,
+    tail: u32,
+    cursor: u32,
+    index: BlockMap,
+    zeros: ZeroMap,
+    free_ids: Vec<u32>,
+    live_payloads: u32,
+    live_others: u32,
+}
+
+impl LiveLog {
+    /// An empty log of a tier with so many payload blocks and records without payload.
+    pub fn new(payloads: u32, others: u32) -> LiveLog {
+        LiveLog {
+            table: Chunked::new((payloads + others) as usize, UNUSED),
+            payloads,
+            head: NONE,
+            tail: NONE,
+            cursor: NONE,
+            index: BlockMap::with_capacity((payloads + others) as usize),
+            zeros: ZeroMap::default(),
+            free_ids: (payloads..payloads + others).rev().collect(),
+            live_payloads: 0,
+            live_others: 0,
+        }
+    }
+
+    /// Live payload blocks.
+    pub fn payload_blocks(&self) -> u32 {
+        self.live_payloads
+    }
+
+    /// No record is live.
+    pub fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// Records without payload that can still be accepted.
+    pub fn others_left(&self) -> u32 {
+        self.free_ids.len() as u32
+    }
+
+    /// An id for a record without payload.
+    pub fn take_other_id(&mut self) -> u32 {
+        self.free_ids.pop().expect("admission has checked others_left")
+    }
+
+    /// A certain id without payload, found by recovery.
+    pub fn claim_other_id(&mut self, id: u32) {
+        let at = self.free_ids.iter().position(|&free| free == id).expect("each id is found once");
+        self.free_ids.swap_remove(at);
+    }
+
+    /// A record; its position is 0 when it is not live.
+    pub fn get(&self, id: u32) -> &Record {
+        self.table.get(id)
+    }
+
+    /// True while the id still means the record of this position.
+    pub fn is_live(&self, id: u32, lsn: Lsn) -> bool {
+        self.table.get(id).descriptor.lsn == lsn
+    }
+
+    /// Moves a record along its way.
+    pub fn set_state(&mut self, id: u32, state: State) {
+        self.table.get_mut(id).state = state;
+    }
+
+    /// Oldest live record.
+    pub fn oldest(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// The record after this one.
+    pub fn after(&self, id: u32) -> Option<u32> {
+        let next = self.table.get(id).next;
+        (next != NONE).then_some(next)
+    }
+
+    /// First record that destage has not collected.
+    pub fn cursor(&self) -> Option<u32> {
+        (self.cursor != NONE).then_some(self.cursor)
+    }
+
+    /// Destage has collected the record at the cursor.
+    pub fn advance_cursor(&mut self) {
+        self.cursor = self.table.get(self.cursor).next;
+    }
+
+    /// Destage starts again from the oldest record after `durable`, whatever state the records were in.
+    pub fn rewind_cursor(&mut self, durable: Lsn) {
+        let mut id = self.head;
+        while id != NONE && self.table.get(id).descriptor.lsn <= durable {
+            id = self.table.get(id).next;
+        }
+        let first = id;
+        while id != NONE && id != self.cursor {
+            let record = self.table.get_mut(id);
+            assert_ne!(record.state, State::InFlight, "rewound while a write is in flight");
+            record.state = State::Idle;
+            id = record.next;
+        }
+        self.cursor = first;
+    }
+
+    /// True when an older record of the same block is being written by the backing.
+    pub fn overtakes(&self, id: u32) -> bool {
+        let mut older = self.table.get(id).older;
+        while older != NONE {
+            let record = self.table.get(older);
+            if record.state == State::InFlight {
+                return true;
+            }
+            older = record.older;
+        }
+        false
+    }
+
+    /// Accepts a record at the end of the log. With `supersede`, older records of the same barrier group whose every
+    /// sector it covers, and which the backing is not writing right now, end here: they are pushed on `dead`.
+    pub fn append(&mut self, id: u32, descriptor: Descriptor, supersede: bool, dead: &mut Vec<u32>) {
+        debug_assert!(self.tail == NONE || self.table.get(self.tail).descriptor.lsn < descriptor.lsn);
+        let mask = match descriptor.kind {
+            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => mask,
+            Kind::ZeroBlocks { .. } => SectorMask::FULL,
+        };
+        match descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => {
+                let older = if supersede {
+                    self.end_covered(&descriptor, descriptor.block, mask, dead)
+                } else {
+                    self.newest(descriptor.block)
+                };
+                self.link(id, descriptor, mask, older);
+                self.index.insert(descriptor.block, id);
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                let (first, count) = (descriptor.block, u64::from(blocks));
+                if supersede && count <= self.index.len() as u64 {
+                    for block in first.0..first.0 + count {
+                        self.end_covered_and_reindex(&descriptor, BlockIndex(block), dead);
+                    }
+                } else if supersede {
+                    let range = first.0..first.0 + count;
+                    let inside: Vec<BlockIndex> =
+                        self.index.iter().map(|(block, _)| block).filter(|block| range.contains(&block.0)).collect();
+                    for block in inside {
+                        self.end_covered_and_reindex(&descriptor, block, dead);
+                    }
+                }
+                self.zeros.zero(first, count, descriptor.lsn);
+                self.link(id, descriptor, mask, NONE);
+            }
+        }
+        if id < self.payloads {
+            self.live_payloads += 1;
+        } else {
+            self.live_others += 1;
+        }
+    }
+
+    fn link(&mut self, id: u32, descriptor: Descriptor, mask: SectorMask, older: u32) {
+        let tail = self.tail;
+        let record = self.table.get_mut(id);
+        debug_assert_eq!(record.descriptor.lsn, Lsn(0), "the place is taken");
+        *record = Record { descriptor, mask, state: State::Idle, prev: tail, next: NONE, older };
+        if tail == NONE {
+            self.head = id;
+        } else {
+            self.table.get_mut(tail).next = id;
+        }
+        self.tail = id;
+        if self.cursor == NONE {
+            self.cursor = id;
+        }
+    }
+
+    fn newest(&self, block: BlockIndex) -> u32 {
+        self.index.get(block).unwrap_or(NONE)
+    }
+
+    /// Ends the records at the head of a block's chain that `by` supersedes; the first that stays.
+    fn end_covered(&mut self, by: &Descriptor, block: BlockIndex, mask: SectorMask, dead: &mut Vec<u32>) -> u32 {
+        let mut id = self.newest(block);
+        while id != NONE {
+            let record = *self.table.get(id);
+            let same_group = record.descriptor.group == by.group;
+            if !same_group || record.state == State::InFlight || !record.mask.without(mask).is_empty() {
+                break;
+            }
+            self.unlink(id);
+            dead.push(id);
+            id = record.older;
+        }
+        id
+    }
+
+    fn end_covered_and_reindex(&mut self, by: &Descriptor, block: BlockIndex, dead: &mut Vec<u32>) {
+        let before = self.newest(block);
+        let after = self.end_covered(by, block, SectorMask::FULL, dead);
+        if after == NONE {
+            self.index.remove(block);
+        } else if after != before {
+            self.index.insert(block, after);
+        }
+    }
+
+    /// Takes a record out of the list and makes its id free; chains are the caller's.
+    fn unlink(&mut self, id: u32) {
+        let Record { prev, next, .. } = *self.table.get(id);
+        if prev == NONE {
+            self.head = next;
+        } else {
+            self.table.get_mut(prev).next = next;
+        }
+        if next == NONE {
+            self.tail = prev;
+        } else {
+            self.table.get_mut(next).prev = prev;
+        }
+        if self.cursor == id {
+            self.cursor = next;
+        }
+        *self.table.get_mut(id) = UNUSED;
+        if id < self.payloads {
+            self.live_payloads -= 1;
+        } else {
+            self.live_others -= 1;
+            self.free_ids.push(id);
+        }
+    }
+
+    /// A record is durable in the backing: it ends. Returns what it was, and whether its payload is the whole newest
+    /// content of its block, so that it may stay as clean cache.
+    pub fn retire(&mut self, id: u32) -> (Descriptor, bool) {
+        let record = *self.table.get(id);
+        let descriptor = record.descriptor;
+        let mut newest_and_whole = false;
+        match descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => {
+                let newest = self.newest(descriptor.block);
+                if newest == id {
+                    newest_and_whole = descriptor.has_payload()
+                        && record.mask.is_full()
+                        && self.zeros.zeroed(descriptor.block) < descriptor.lsn;
+                    if record.older == NONE {
+                        self.index.remove(descriptor.block);
+                    } else {
+                        self.index.insert(descriptor.block, record.older);
+                    }
+                } else {
+                    self.relink_chain(newest, id, record.older);
+                }
+            }
+            Kind::ZeroBlocks { blocks, .. } => self.zeros.forget(descriptor.block, u64::from(blocks), descriptor.lsn),
+        }
+        self.unlink(id);
+        (descriptor, newest_and_whole)
+    }
+
+    /// In the chain that begins at `from`, whoever points to `old` points to `new` instead.
+    fn relink_chain(&mut self, from: u32, old: u32, new: u32) {
+        let mut at = from;
+        loop {
+            assert_ne!(at, NONE, "a live record is in its block's chain");
+            let record = self.table.get_mut(at);
+            if record.older == old {
+                record.older = new;
+                return;
+            }
+            at = record.older;
+        }
+    }
+
+    /// A record's payload has moved to another place (compaction): it keeps position, list and chain.
+    pub fn relocate(&mut self, old: u32, new: u32) {
+        let record = *self.table.get(old);
+        debug_assert_eq!(record.state, State::Idle);
+        let newest = self.newest(record.descriptor.block);
+        if newest == old {
+            self.index.insert(record.descriptor.block, new);
+        } else {
+            self.relink_chain(newest, old, new);
+        }
+        *self.table.get_mut(new) = record;
+        *self.table.get_mut(old) = UNUSED;
+        if record.prev == NONE {
+            self.head = new;
+        } else {
+            self.table.get_mut(record.prev).next = new;
+        }
+        if record.next == NONE {
+            self.tail = new;
+        } else {
+            self.table.get_mut(record.next).prev = new;
+        }
+        if self.cursor == old {
+            self.cursor = new;
+        }
+    }
+
+    /// True when neither a record nor a zeroing is live for the block: its content is the backing's.
+    pub fn is_clean(&self, block: BlockIndex) -> bool {
+        self.index.get(block).is_none() && (self.zeros.is_empty() || self.zeros.zeroed(block) == Lsn(0))
+    }
+
+    /// Position of the newest dirty zeroing of a block.
+    pub fn zeroed(&self, block: BlockIndex) -> Lsn {
+        self.zeros.zeroed(block)
+    }
+
+    /// First block after this one at which zeroing may change.
+    pub fn next_zero_change(&self, block: BlockIndex) -> BlockIndex {
+        self.zeros.next_change(block)
+    }
+
+    /// Newest record of a block.
+    pub fn newest_record(&self, block: BlockIndex) -> Option<u32> {
+        self.index.get(block)
+    }
+
+    /// Where the wanted sectors of a block are, newest content first.
+    pub fn find(&self, block: BlockIndex, wanted: SectorMask) -> SmallVec<[(SectorMask, Found); 2]> {
+        let mut found = SmallVec::new();
+        let mut left = wanted;
+        let zeroed = if self.zeros.is_empty() { Lsn(0) } else { self.zeros.zeroed(block) };
+        let mut id = self.newest(block);
+        while id != NONE && !left.is_empty() {
+            let record = self.table.get(id);
+            if record.descriptor.lsn < zeroed {
+                break;
+            }
+            let here = record.mask.and(left);
+            if !here.is_empty() {
+                let source = if record.descriptor.has_payload() { Found::Record(id) } else { Found::Zero };
+                found.push((here, source));
+                left = left.without(here);
+            }
+            id = record.older;
+        }
+        if !left.is_empty() {
+            found.push((left, if zeroed > Lsn(0) { Found::Zero } else { Found::Backing }));
+        }
+        found
+    }
+
+    /// Walks everything and asserts the module's invariants.
+    pub fn validate(&self) {
+        let (mut id, mut before, mut lsn) = (self.head, NONE, Lsn(0));
+        let (mut payloads, mut others, mut seen_cursor) = (0, 0, self.cursor == NONE);
+        while id != NONE {
+            let record = self.table.get(id);
+            assert!(record.descriptor.lsn > lsn, "the list ascends");
+            assert_eq!(record.prev, before);
+            seen_cursor |= id == self.cursor;
+            if seen_cursor && self.cursor != NONE {
+                assert_eq!(record.state, State::Idle, "uncollected records are idle");
+            } else {
+                assert_ne!(record.state, State::Idle, "collected records are on their way");
+            }
+            if id < self.payloads {
+                payloads += 1
+            } else {
+                others += 1
+            }
+            if record.older != NONE {
+                assert!(self.table.get(record.older).descriptor.lsn < record.descriptor.lsn, "chains descend");
+                assert_eq!(self.table.get(record.older).descriptor.block, record.descriptor.block);
+            }
+            lsn = record.descriptor.lsn;
+            before = id;
+            id = record.next;
+        }
+        assert!(seen_cursor);
+        assert_eq!(before, self.tail);
+        assert_eq!((payloads, others), (self.live_payloads, self.live_others));
+        for (block, id) in self.index.iter() {
+            assert_eq!(self.table.get(id).descriptor.block, block);
+            assert_ne!(self.table.get(id).descriptor.lsn, Lsn(0));
+        }
+    }
+}

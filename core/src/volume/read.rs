@@ -1,0 +1,385 @@
+//! Reads: what each sector's newest content is, and fetching what is not in memory.
+//!
+//! A block is looked for in the log first (records and zeroings, newest first), then in the read cache, then in the
+//! backing. All frames of an answer are pinned until the front end has sent it.
+//!
+//! A fill that was overtaken by a write is never cached (bcache once did): every fill in flight is marked stale by a
+//! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
+//! leave the cached copy behind.
+
+use super::live::Found;
+use super::*;
+use smallvec::SmallVec;
+
+/// Who reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    /// A client.
+    Client(RequestId),
+    /// A client that only wants the range cached.
+    Prefetch(RequestId),
+    /// A write whose edge needs the old content.
+    Edge {
+        /// The write.
+        task: usize,
+        /// Its edge.
+        edge: usize,
+    },
+}
+
+#[derive(Debug)]
+struct Reading {
+    target: Target,
+    pieces: Pieces,
+    left: u32,
+    failed: bool,
+}
+
+/// Blocks on their way from the backing into frames.
+#[derive(Debug)]
+struct Fill {
+    read: usize,
+    first: BlockIndex,
+    frames: Frames,
+    /// For each block: no record was live when the fill began.
+    cacheable: SmallVec<[bool; 2]>,
+    stale: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Reads {
+    reading: Slab<Reading>,
+    fills: Slab<Fill>,
+    waiting: VecDeque<(Target, u64, u32)>,
+}
+
+impl Reads {
+    /// Blocks are being changed: fills of them that are under way will not be cached.
+    pub(super) fn mark_stale(&mut self, first: BlockIndex, blocks: u64) {
+        for (_, fill) in &mut self.fills {
+            if fill.first.0 < first.0 + blocks && first.0 < fill.first.0 + fill.frames.len() as u64 {
+                fill.stale = true;
+            }
+        }
+    }
+}
+
+/// Where a piece's bytes will be when the read is complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    Memory(FrameId),
+    Zero,
+    Load(u32),
+    Backing,
+}
+
+type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
+
+impl Volume {
+    /// Begins a read; when there are no frames for it, it waits for some.
+    pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
+        if !self.reads.waiting.is_empty() || !self.try_read(target, offset, length) {
+            self.reads.waiting.push_back((target, offset, length));
+        }
+    }
+
+    pub(super) fn retry_waiting_reads(&mut self) {
+        while let Some((target, offset, length)) = self.reads.waiting.pop_front() {
+            if !self.try_read(target, offset, length) {
+                self.reads.waiting.push_front((target, offset, length));
+                return;
+            }
+        }
+    }
+
+    pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
+        self.reads.waiting.retain(|(target, ..)| match target {
+            Target::Client(id) | Target::Prefetch(id) => !ids.contains(id),
+            Target::Edge { .. } => true,
+        });
+    }
+
+    /// The whole newest content of a block can be had without any device.
+    pub(super) fn whole_block_in_memory(&self, block: BlockIndex) -> bool {
+        self.plan_block(block, SectorMask::FULL).iter().all(|(_, plan)| matches!(plan, Plan::Memory(_) | Plan::Zero))
+    }
+
+    fn plan_block(&self, block: BlockIndex, wanted: SectorMask) -> BlockPlan {
+        let mut plan = BlockPlan::new();
+        for (mask, found) in self.live.find(block, wanted) {
+            let how = match found {
+                Found::Zero => Plan::Zero,
+                Found::Record(id) => self.frame_of_record(id).map_or(Plan::Load(id), Plan::Memory),
+                Found::Backing => match self.pool.cached_frame(block) {
+                    Some((frame, _)) => Plan::Memory(frame),
+                    None => Plan::Backing,
+                },
+            };
+            plan.push((mask, how));
+        }
+        plan
+    }
+
+    /// The frame that holds a live record's payload, if one does.
+    pub(super) fn frame_of_record(&self, id: u32) -> Option<FrameId> {
+        if self.flash.is_none() {
+            return Some(FrameId(id));
+        }
+        let descriptor = self.live.get(id).descriptor;
+        match self.pool.cached_frame(descriptor.block) {
+            Some((frame, lsn)) if lsn == descriptor.lsn => Some(frame),
+            _ => self.staged.get(&id).copied(),
+        }
+    }
+
+    fn try_read(&mut self, target: Target, offset: u64, length: u32) -> bool {
+        let end = offset + u64::from(length);
+        let first = BlockIndex::of_byte(offset);
+        let last = BlockIndex::of_byte(end - 1);
+        let mut plans: SmallVec<[BlockPlan; 1]> = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
+        let mut frames_needed = 0;
+        for block in first.0..=last.0 {
+            let block = BlockIndex(block);
+            let from = offset.max(block.byte()) - block.byte();
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let wanted =
+                SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
+            let plan = self.plan_block(block, wanted);
+            frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
+            frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));
+            plans.push(plan);
+        }
+        // Pin what is in memory before anything is allocated: allocation evicts.
+        for (_, how) in plans.iter().flatten() {
+            if let Plan::Memory(frame) = how {
+                self.pool.pin(*frame);
+            }
+        }
+        let unpin_all = |volume: &mut Volume| {
+            for (_, how) in plans.iter().flatten() {
+                if let Plan::Memory(frame) = how {
+                    volume.pool.unpin(*frame);
+                }
+            }
+        };
+        if self.pool.available() < frames_needed {
+            unpin_all(self);
+            return false;
+        }
+        let read = self.reads.reading.insert(Reading { target, pieces: Pieces::new(), left: 0, failed: false });
+        let mut pieces = Pieces::new();
+        let mut run: Option<Fill> = None;
+        let mut left = 0;
+        for (i, plan) in plans.iter().enumerate() {
+            let block = BlockIndex(first.0 + i as u64);
+            let from = offset.max(block.byte()) - block.byte();
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let mut sources: SmallVec<[(SectorMask, Source); 2]> = SmallVec::new();
+            for &(mask, how) in plan {
+                let source = match how {
+                    Plan::Zero => {
+                        self.counters.read_blocks_of_zeros += 1;
+                        Source::Zero
+                    }
+                    Plan::Memory(frame) => {
+                        if self.live.is_clean(block) {
+                            self.counters.read_blocks_from_cache += 1;
+                        } else {
+                            self.counters.read_blocks_from_log += 1;
+                        }
+                        if let Target::Client(_) = target {
+                            self.pool.touch(frame);
+                        }
+                        Source::Frame(frame, 0)
+                    }
+                    Plan::Load(id) => {
+                        self.counters.read_blocks_from_log += 1;
+                        left += 1;
+                        Source::Frame(self.load_record(read, id), 0)
+                    }
+                    Plan::Backing => {
+                        self.counters.read_blocks_from_backing += 1;
+                        let frame = self.pool.allocate().expect("available() was asked");
+                        self.pool.pin(frame);
+                        let cacheable = self.destage.ready && self.live.is_clean(block);
+                        match &mut run {
+                            Some(fill)
+                                if fill.first.0 + fill.frames.len() as u64 == block.0
+                                    && (fill.frames.len() as u64 + 1) * BLOCK_BYTES
+                                        <= u64::from(self.config.backing_write_bytes_max) =>
+                            {
+                                fill.frames.push(frame);
+                                fill.cacheable.push(cacheable);
+                            }
+                            _ => {
+                                left += self.begin_fill(run.take());
+                                run = Some(Fill {
+                                    read,
+                                    first: block,
+                                    frames: Frames::from_slice(&[frame]),
+                                    cacheable: SmallVec::from_slice(&[cacheable]),
+                                    stale: false,
+                                });
+                            }
+                        }
+                        Source::Frame(frame, 0)
+                    }
+                };
+                sources.push((mask, source));
+            }
+            self.push_pieces(&mut pieces, &sources, from, to);
+        }
+        left += self.begin_fill(run.take());
+        let reading = &mut self.reads.reading[read];
+        reading.pieces = pieces;
+        reading.left = left;
+        if left == 0 {
+            self.end_read(read);
+        }
+        true
+    }
+
+    /// Turns a block's sources into pieces of the bytes `[from, to)`. Every frame among the sources comes pinned
+    /// once; a piece takes one pin, so extra pieces of a frame pin again and an unused pin is given back.
+    fn push_pieces(&mut self, pieces: &mut Pieces, sources: &[(SectorMask, Source)], from: u64, to: u64) {
+        let source_of = |sector: u64| {
+            sources.iter().find(|(mask, _)| mask.0 & 1 << sector != 0).expect("every wanted sector has a source").1
+        };
+        let mut used: SmallVec<[FrameId; 4]> = SmallVec::new();
+        let mut at = from;
+        while at < to {
+            let source = source_of(at / SECTOR_BYTES);
+            let mut stop = (at / SECTOR_BYTES + 1) * SECTOR_BYTES;
+            while stop < to && source_of(stop / SECTOR_BYTES) == source {
+                stop += SECTOR_BYTES;
+            }
+            let stop = stop.min(to);
+            let length = (stop - at) as u32;
+            match source {
+                Source::Frame(frame, _) => {
+                    if used.contains(&frame) {
+                        self.pool.pin(frame);
+                    }
+                    used.push(frame);
+                    pieces.push(Piece { source: Source::Frame(frame, at as u16), length });
+                }
+                Source::Zero => match pieces.last_mut() {
+                    Some(Piece { source: Source::Zero, length: zeros }) => *zeros += length,
+                    _ => pieces.push(Piece { source: Source::Zero, length }),
+                },
+            }
+            at = stop;
+        }
+    }
+
+    fn begin_fill(&mut self, fill: Option<Fill>) -> u32 {
+        let Some(fill) = fill else { return 0 };
+        let (at, frames) = (fill.first, fill.frames.clone());
+        let fill = self.reads.fills.insert(fill);
+        let op = self.begin_op(Op::ReadBacking { fill });
+        self.counters.backing_reads += 1;
+        self.effects.push_back(Effect::BackingRead { op, at, frames });
+        1
+    }
+
+    /// Flash: fetches a record's payload; the frame comes pinned.
+    fn load_record(&mut self, read: usize, id: u32) -> FrameId {
+        let frame = self.pool.allocate().expect("available() was asked");
+        self.pool.pin(frame);
+        let check = self.check_of(id);
+        let lsn = self.live.get(id).descriptor.lsn;
+        let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
+        let segment = flash.segment_of(id);
+        // The segment must not be freed and overwritten while it is being read.
+        flash.segments[segment as usize].busy += 1;
+        let at = flash.place(id);
+        let op = self.begin_op(Op::ReadTier { read, frame, segment, block: check.block, lsn });
+        self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        frame
+    }
+
+    pub(super) fn on_tier_read(
+        &mut self,
+        read: usize,
+        frame: FrameId,
+        segment: u32,
+        block: BlockIndex,
+        lsn: Lsn,
+        failed: Option<IoError>,
+    ) {
+        let flash = self.flash.as_mut().expect("only flash is read back");
+        flash.segments[segment as usize].busy -= 1;
+        flash.drain_if_empty(segment);
+        let newest = self.live.newest_record(block).map(|id| *self.live.get(id));
+        let keep = failed.is_none()
+            && newest.is_some_and(|r| r.descriptor.lsn == lsn && r.mask.is_full() && self.live.zeroed(block) < lsn);
+        if keep {
+            self.pool.cache(frame, block, lsn);
+        } else {
+            self.pool.release(frame);
+        }
+        self.end_part(read, failed);
+    }
+
+    pub(super) fn on_backing_read(&mut self, fill: usize, failed: Option<IoError>) {
+        let Fill { read, first, frames, cacheable, stale } = self.reads.fills.remove(fill);
+        if failed.is_some() {
+            self.counters.backing_errors += 1;
+        }
+        for (i, &frame) in frames.iter().enumerate() {
+            let block = BlockIndex(first.0 + i as u64);
+            let keep = failed.is_none()
+                && !stale
+                && ((cacheable[i] && self.live.is_clean(block)) || planted!(self, fill_over_newer_write));
+            if keep {
+                self.pool.cache(frame, block, Lsn(0));
+            } else {
+                self.counters.fills_dropped += u64::from(failed.is_none());
+                self.pool.release(frame);
+            }
+        }
+        self.end_part(read, failed);
+    }
+
+    fn end_part(&mut self, read: usize, failed: Option<IoError>) {
+        let reading = &mut self.reads.reading[read];
+        reading.failed |= failed.is_some();
+        reading.left -= 1;
+        if reading.left == 0 {
+            self.end_read(read);
+        }
+    }
+
+    fn end_read(&mut self, read: usize) {
+        let Reading { target, pieces, failed, .. } = self.reads.reading.remove(read);
+        match target {
+            Target::Client(id) if !failed => self.effects.push_back(Effect::Reply { id, result: Ok(pieces) }),
+            Target::Client(id) => {
+                self.unpin_pieces(&pieces);
+                self.answer(id, Err(RequestError::Io));
+            }
+            Target::Prefetch(id) => {
+                self.unpin_pieces(&pieces);
+                // A failed prefetch failed nobody: the read that follows will tell.
+                self.answer(id, Ok(()));
+            }
+            Target::Edge { task, edge } => {
+                if failed {
+                    self.unpin_pieces(&pieces);
+                    self.on_edge_read(task, edge, Pieces::new(), Some(RequestError::Io));
+                } else {
+                    self.on_edge_read(task, edge, pieces, None);
+                }
+            }
+        }
+    }
+
+    pub(super) fn unpin_pieces(&mut self, pieces: &Pieces) {
+        for piece in pieces {
+            if let Source::Frame(frame, _) = piece.source {
+                self.pool.unpin(frame);
+            }
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! From a tier to a serving volume: formatting a new one, or reading what an earlier process left.
+//!
+//! A restart is a take-over from oneself: a new term, the former records in a group of their own, and the whole open
+//! part of the log destaged again before anything new.
+//!
+//! Which records count (docs/format.md has the argument):
+//! - everything up to the checkpoint's `destaged` is history;
+//! - memory: every descriptor that decodes. One that does not and whose position would be the next after the last is
+//!   the one that was being stored when the process died; any other is damage, and the tier is refused;
+//! - flash: batches in order of their number. Up to the highest `synced_through` that is found, a batch that is
+//!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
+//!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
+//!   erased before serving, or a later recovery could take them for the continuation of what is written now.
+
+use super::live::NONE;
+use super::*;
+use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
+use alloc::collections::BTreeMap;
+
+/// Metadata blocks read at one time: 4 MiB.
+const SCAN_BLOCKS: u32 = 1024;
+/// Segments whose heads are read, and payloads that are verified, at one time.
+const PARALLEL: usize = 32;
+/// A segment whose head does not decode; real numbers begin at 1.
+const UNKNOWN_NUMBER: u64 = 0;
+
+/// A step of recovery that waits for the tier.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Write,
+    Sync,
+    Checkpoints,
+    Table { first: u32 },
+    Head { segment: u32 },
+    SummaryOf { segment: u32 },
+    Walk { segment: u32, at: u32 },
+    Verify { entry: usize },
+}
+
+/// What formatting or finishing still writes, one after the other: each is synced before the next.
+type Writes = VecDeque<(TierBlock, Vec<u8>)>;
+
+#[derive(Debug)]
+struct FoundBatch {
+    segment: u32,
+    at: u32,
+    batch: Batch,
+}
+
+#[derive(Debug)]
+struct FoundRecord {
+    descriptor: Descriptor,
+    id: u32,
+    /// Batch that it lies in (flash), for choosing between copies.
+    batch: u64,
+    segment: u32,
+}
+
+/// A payload above `synced`: it may have landed or not.
+#[derive(Debug)]
+struct Doubt {
+    id: u32,
+    check: Check,
+    batch: u64,
+    frame: FrameId,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Recovery {
+    writes: Writes,
+    pending: u32,
+    records: Vec<FoundRecord>,
+    damaged: Vec<(u32, [u8; 32])>,
+    // flash
+    next_segment: u32,
+    /// Number, first batch and used blocks of each segment that is in use.
+    segments: BTreeMap<u32, (u64, u32)>,
+    /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
+    sealed: BTreeMap<u32, Summary>,
+    /// Segments to be walked batch by batch.
+    batches: BTreeMap<u64, FoundBatch>,
+    doubtful: Vec<FoundBatch>,
+    synced: u64,
+    verify: Vec<Doubt>,
+    verify_next: usize,
+    bad_from: Option<u64>,
+}
+
+impl Volume {
+    pub(super) fn begin_recovery(&mut self) {
+        self.recovery = Some(Recovery::default());
+        if self.config.fresh {
+            self.term = Term(1);
+            let first =
+                Checkpoint { sequence: 1, term: self.term, size_bytes: self.size_bytes, ..Checkpoint::default() };
+            let second = Checkpoint { sequence: 2, ..first };
+            self.checkpoint = second;
+            let writes = [
+                // The superblock last: until it is there, the tier is not one.
+                (first.place(), first.encode(&self.id)),
+                (second.place(), second.encode(&self.id)),
+                (TierBlock(0), self.config.superblock.encode()),
+            ];
+            self.recovery_mut().writes = writes.into();
+            self.recovery_write();
+        } else {
+            let op = self.begin_op(Op::Recover(Step::Checkpoints));
+            self.effects.push_back(Effect::TierScan { op, at: TierBlock(1), blocks: 2 });
+        }
+    }
+
+    fn recovery_mut(&mut self) -> &mut Recovery {
+        self.recovery.as_mut().expect("recovery is under way")
+    }
+
+    fn refuse_tier(&mut self, reason: &'static str) {
+        self.recovery = None;
+        self.phase = Phase::Refused(reason);
+    }
+
+    pub(super) fn on_recovery_step(&mut self, step: Step, outcome: Outcome) {
+        if self.recovery.is_none() {
+            return; // refused already; stragglers
+        }
+        match (step, outcome) {
+            (Step::Write, Outcome::Ok) => {
+                let op = self.begin_op(Op::Recover(Step::Sync));
+                self.effects.push_back(Effect::TierSync { op });
+            }
+            (Step::Sync, Outcome::Ok) => self.recovery_write(),
+            (Step::Checkpoints, Outcome::Bytes(bytes)) => self.on_checkpoints(&bytes),
+            (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
+            (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
+            (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
+            (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
+            (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
+            (_, Outcome::Failed(_)) => self.refuse_tier("the tier cannot be read or written"),
+            (_, _) => self.refuse_tier("the tier's device answered what was not asked"),
+        }
+    }
+
+    fn recovery_write(&mut self) {
+        match self.recovery_mut().writes.pop_front() {
+            Some((at, head)) => {
+                let op = self.begin_op(Op::Recover(Step::Write));
+                self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
+            }
+            None => {
+                self.recovery = None;
+                if let Some(flash) = &mut self.flash {
+                    flash.checkpointed(self.checkpoint.batches_synced);
+                }
+                self.phase = Phase::Serving;
+            }
+        }
+    }
+
+    fn on_checkpoints(&mut self, bytes: &[u8]) {
+        let copies = [1u32, 2].map(|place| {
+            let at = (place as usize - 1) * TIER_BLOCK_BYTES;
+            bytes.get(at..at + TIER_BLOCK_BYTES).and_then(|b| Checkpoint::decode(&self.id, TierBlock(place), b).ok())
+        });
+        let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
+            return self.refuse_tier("both checkpoints of the tier are damaged");
+        };
+        self.checkpoint = newest;
+        self.size_bytes = newest.size_bytes;
+        self.destaged = newest.destaged;
+        self.durable = newest.destaged;
+        self.term = Term(newest.term.0 + 1);
+        match self.config.superblock.layout.kind {
+            TierKind::Memory => self.scan_table(0),
+            TierKind::Flash => {
+                self.recovery_mut().synced = newest.batches_synced;
+                self.scan_segments();
+            }
+        }
+    }
+
+    // --- memory ---
+
+    fn scan_table(&mut self, first: u32) {
+        let layout = self.config.superblock.layout;
+        let blocks = SCAN_BLOCKS.min(layout.table_blocks - first);
+        let op = self.begin_op(Op::Recover(Step::Table { first }));
+        self.effects.push_back(Effect::TierScan { op, at: TierBlock(layout.table_first + first), blocks });
+    }
+
+    fn on_table(&mut self, first: u32, bytes: &[u8]) {
+        let layout = self.config.superblock.layout;
+        let base = first * crate::format::DESCRIPTORS_PER_BLOCK;
+        let destaged = self.destaged;
+        let id = self.id;
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
+            let index = base + i as u32;
+            if index >= layout.payload_blocks + layout.ranges_max {
+                break;
+            }
+            match Descriptor::decode(&id, u64::from(index), chunk) {
+                Ok(None) => {}
+                Ok(Some(descriptor)) if descriptor.lsn <= destaged => {}
+                Ok(Some(descriptor)) => {
+                    recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
+                }
+                Err(_) => recovery.damaged.push((index, chunk.try_into().expect("exact chunks"))),
+            }
+        }
+        let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
+        if bytes.is_empty() {
+            self.refuse_tier("the tier is shorter than its superblock says");
+        } else if next < layout.table_blocks {
+            self.scan_table(next);
+        } else {
+            self.finish_memory();
+        }
+    }
+
+    fn finish_memory(&mut self) {
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        let records = &recovery.records;
+        let last =
+            records.iter().map(|r| r.descriptor.lsn).max().unwrap_or(self.destaged).max(self.checkpoint.accepted);
+        for (_, bytes) in &recovery.damaged {
+            let lsn = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+            // Stores are in order and the position is stored first: the one torn descriptor there may be is the next.
+            if lsn != last.0 + 1 {
+                return self.refuse_tier("a descriptor in the tier is damaged: an acknowledged write may be in it");
+            }
+        }
+        for (index, _) in core::mem::take(&mut recovery.damaged) {
+            self.effects.push_back(Effect::Describe { index, bytes: [0; 32] });
+        }
+        self.load(last);
+    }
+
+    // --- flash ---
+
+    fn segment_block(&self, segment: u32, at: u32) -> TierBlock {
+        let layout = self.config.superblock.layout;
+        TierBlock(layout.payload_first + segment * layout.segment_blocks + at)
+    }
+
+    fn scan_segments(&mut self) {
+        let layout = self.config.superblock.layout;
+        while self.recovery_mut().pending < PARALLEL as u32 && self.recovery_mut().next_segment < layout.segments() {
+            let segment = self.recovery_mut().next_segment;
+            self.recovery_mut().next_segment += 1;
+            self.recovery_mut().pending += 1;
+            let at = self.segment_block(segment, 0);
+            let op = self.begin_op(Op::Recover(Step::Head { segment }));
+            self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+        }
+        if self.recovery_mut().pending == 0 {
+            self.order_batches();
+        }
+    }
+
+    fn on_segment_head(&mut self, segment: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        let at = self.segment_block(segment, 0);
+        let number = match Batch::decode(&self.id, at, bytes) {
+            Ok(batch) => batch.segment,
+            // Torn when the segment was opened again, or damaged: its summary may know more than its head.
+            Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
+            Err(_) => return self.scan_segments(),
+        };
+        {
+            let recovery = self.recovery_mut();
+            recovery.segments.insert(segment, (number, 0));
+            recovery.pending += 1;
+            let layout = self.config.superblock.layout;
+            let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+            let op = self.begin_op(Op::Recover(Step::SummaryOf { segment }));
+            self.effects.push_back(Effect::TierScan { op, at: summary, blocks: layout.summary_blocks });
+        }
+        self.scan_segments();
+    }
+
+    fn on_summary(&mut self, segment: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        let layout = self.config.superblock.layout;
+        let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+        let decoded = Summary::decode(&self.id, at, bytes);
+        let number = self.recovery_mut().segments[&segment].0;
+        match decoded {
+            // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
+            Ok(summary) if number == UNKNOWN_NUMBER && summary.last_batch <= self.checkpoint.batches_synced => {
+                let recovery = self.recovery_mut();
+                recovery.segments.insert(segment, (summary.segment, 0));
+                recovery.sealed.insert(segment, summary);
+            }
+            _ if number == UNKNOWN_NUMBER => {
+                self.recovery_mut().segments.remove(&segment);
+            }
+            // A summary of an earlier life, or of batches that may not all have landed, says nothing.
+            Ok(summary) if summary.segment == number && summary.last_batch <= self.checkpoint.batches_synced => {
+                self.recovery_mut().sealed.insert(segment, summary);
+            }
+            Ok(_) | Err(_) => self.walk(segment, 0),
+        }
+        self.scan_segments();
+    }
+
+    fn walk(&mut self, segment: u32, at: u32) {
+        self.recovery_mut().pending += 1;
+        let place = self.segment_block(segment, at);
+        let op = self.begin_op(Op::Recover(Step::Walk { segment, at }));
+        self.effects.push_back(Effect::TierScan { op, at: place, blocks: 1 });
+    }
+
+    fn on_walk(&mut self, segment: u32, at: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        let layout = self.config.superblock.layout;
+        let place = self.segment_block(segment, at);
+        let number = self.recovery_mut().segments[&segment].0;
+        if let Ok(batch) = Batch::decode(&self.id, place, bytes)
+            && batch.segment == number
+        {
+            let next = at + 1 + batch.payload_blocks();
+            let recovery = self.recovery_mut();
+            recovery.synced = recovery.synced.max(batch.synced_through);
+            let found = FoundBatch { segment, at, batch };
+            // Two batches of one number: the later term's is the log's, the other was cut off by its recovery.
+            match recovery.batches.get(&found.batch.sequence) {
+                Some(other) if other.batch.term >= found.batch.term => recovery.doubtful.push(found),
+                Some(_) => {
+                    let sequence = found.batch.sequence;
+                    let other = recovery.batches.insert(sequence, found).expect("looked at above");
+                    recovery.doubtful.push(other);
+                }
+                None => {
+                    recovery.batches.insert(found.batch.sequence, found);
+                }
+            }
+            if next + 2 <= layout.segment_blocks - layout.summary_blocks {
+                self.walk(segment, next);
+            }
+        }
+        self.scan_segments();
+    }
+
+    /// All heads are read: what must be verified?
+    fn order_batches(&mut self) {
+        let layout = self.config.superblock.layout;
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        let synced = recovery.synced;
+        // Batches at or below `synced` are whole unless damaged. They are known by their segment: a segment that was
+        // walked holds an unbroken run of batches up to where the next segment's begin, or to the end of the log.
+        let mut firsts: Vec<(u64, u32)> = Vec::new();
+        for (&sequence, found) in &recovery.batches {
+            if found.at == 0 {
+                firsts.push((sequence, found.segment));
+            }
+        }
+        for (&segment, summary) in &recovery.sealed {
+            firsts.push((summary.first_batch, segment));
+        }
+        firsts.sort_unstable();
+        for pair in firsts.windows(2) {
+            let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
+            let number = |s: &u32| recovery.segments[s].0;
+            if number(&next_segment) != number(&segment) + 1 || recovery.sealed.contains_key(&segment) {
+                continue;
+            }
+            let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
+            if missing {
+                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
+            }
+        }
+        // No segment with a batch above the checkpoint's can have been freed: all of those must be there.
+        let checkpointed = self.checkpoint.batches_synced;
+        if (checkpointed + 1..=synced).any(|sequence| !recovery.batches.contains_key(&sequence)) {
+            return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
+        }
+        // The last segment must hold everything that was synced.
+        let newest = recovery.batches.keys().next_back().copied().unwrap_or(0);
+        let newest_sealed = recovery.sealed.values().map(|summary| summary.last_batch).max().unwrap_or(0);
+        if newest.max(newest_sealed) < synced {
+            return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
+        }
+        let mut term = Term(0);
+        let mut cut = None;
+        for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
+            if sequence != expected || found.batch.term < term {
+                cut = Some(expected);
+                break;
+            }
+            term = found.batch.term;
+            let mut at = found.at + 1;
+            for record in &found.batch.records {
+                if let Kind::Data { mask, checksum } = record.kind {
+                    let id = found.segment * layout.segment_blocks + at;
+                    let check = Check { block: record.block, mask, term: record.term, checksum };
+                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0) });
+                    at += 1;
+                }
+            }
+        }
+        recovery.bad_from = cut.filter(|_| !planted!(self, accept_torn_tail));
+        self.verify_some();
+    }
+
+    fn verify_some(&mut self) {
+        let layout = self.config.superblock.layout;
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        while (recovery.pending as usize) < PARALLEL && recovery.verify_next < recovery.verify.len() {
+            let entry = recovery.verify_next;
+            let Doubt { id, check, .. } = recovery.verify[entry];
+            let Some(frame) = self.pool.allocate() else { break };
+            recovery.verify_next += 1;
+            recovery.pending += 1;
+            recovery.verify[entry].frame = frame;
+            let place = self.ops.vacant_entry();
+            let op = OpId(self.op_next << OP_INDEX_BITS | place.key() as u64);
+            self.op_next += 1;
+            place.insert((op, Op::Recover(Step::Verify { entry })));
+            self.effects.push_back(Effect::TierRead { op, at: TierBlock(layout.payload_first + id), frame, check });
+        }
+        if self.recovery_mut().pending == 0 {
+            self.finish_flash();
+        }
+    }
+
+    fn on_verified(&mut self, entry: usize, outcome: Outcome) {
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        recovery.pending -= 1;
+        let Doubt { frame, batch, .. } = recovery.verify[entry];
+        self.pool.release(frame);
+        match outcome {
+            Outcome::Ok => {}
+            Outcome::Failed(IoError::Checksum) => {
+                if !planted!(self, accept_torn_tail) {
+                    recovery.bad_from = Some(recovery.bad_from.map_or(batch, |bad| bad.min(batch)));
+                }
+            }
+            Outcome::Failed(_) | Outcome::Bytes(_) | Outcome::Merged(_) => {
+                return self.refuse_tier("the tier cannot be read");
+            }
+        }
+        self.verify_some();
+    }
+
+    fn finish_flash(&mut self) {
+        let layout = self.config.superblock.layout;
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
+        let mut last_batch = recovery.synced;
+        let mut last = self.checkpoint.accepted.max(self.destaged);
+        let mut writes = Writes::new();
+        let mut erase = Vec::new();
+        for (sequence, found) in core::mem::take(&mut recovery.batches) {
+            for record in &found.batch.records {
+                last = last.max(record.lsn);
+            }
+            if sequence >= bad_from {
+                erase.push((found.segment, found.at));
+                continue;
+            }
+            last_batch = last_batch.max(sequence);
+            let mut at = found.at + 1;
+            for &descriptor in &found.batch.records {
+                let id = if descriptor.has_payload() {
+                    at += 1;
+                    found.segment * layout.segment_blocks + at - 1
+                } else {
+                    NONE
+                };
+                recovery.records.push(FoundRecord { descriptor, id, batch: sequence, segment: found.segment });
+            }
+            let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
+            used.1 = used.1.max(at);
+        }
+        for found in core::mem::take(&mut recovery.doubtful) {
+            erase.push((found.segment, found.at));
+        }
+        for (segment, summary) in core::mem::take(&mut recovery.sealed) {
+            last_batch = last_batch.max(summary.last_batch);
+            for (descriptor, payload) in summary.records {
+                last = last.max(descriptor.lsn);
+                let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
+                recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
+            }
+            recovery.segments.get_mut(&segment).expect("its head was read").1 =
+                layout.segment_blocks - layout.summary_blocks;
+        }
+        let segments = core::mem::take(&mut recovery.segments);
+        for (segment, at) in erase {
+            writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
+        }
+        let next_number = segments.values().map(|(number, _)| *number).max().unwrap_or(0) + 1;
+        self.recovery_mut().writes = writes;
+        let flash = self.flash.as_mut().expect("a flash tier is being recovered");
+        for (segment, (number, used)) in segments {
+            flash.restore_segment(segment, number, used);
+        }
+        flash.resume(next_number, last_batch);
+        self.load(last);
+    }
+
+    // --- both ---
+
+    /// The records are known: makes them the log, and begins the new term.
+    fn load(&mut self, last: Lsn) {
+        let destaged = self.destaged;
+        let mut records = core::mem::take(&mut self.recovery_mut().records);
+        records.retain(|r| r.descriptor.lsn > destaged);
+        // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
+        records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
+        records.dedup_by_key(|r| r.descriptor.lsn);
+        let payloads = self.config.superblock.layout.payload_blocks;
+        let mut dead = core::mem::take(&mut self.dead);
+        for mut record in records {
+            self.group = Group(self.group.0.max(record.descriptor.group.0));
+            if record.id == NONE {
+                record.id = self.live.take_other_id();
+            } else if record.id >= payloads {
+                self.live.claim_other_id(record.id);
+            }
+            match &mut self.flash {
+                None if record.id < payloads => self.pool.claim(FrameId(record.id)),
+                None => {}
+                Some(flash) => {
+                    if record.id >= payloads {
+                        flash.other_segment[(record.id - payloads) as usize] = record.segment;
+                    }
+                    flash.segments[record.segment as usize].live += 1;
+                }
+            }
+            self.live.append(record.id, record.descriptor, true, &mut dead);
+            for id in dead.drain(..) {
+                self.free_place(id);
+            }
+        }
+        self.dead = dead;
+        self.accepted = last;
+        // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
+        self.group = Group(self.group.0 + 1);
+        if self.live.is_empty() {
+            self.destaged = last;
+            self.durable = last;
+        }
+        self.acks.members.holds(0, last);
+        self.held = last;
+        self.synced = last;
+        self.destage.resume(self.destaged);
+        if let Some(flash) = &mut self.flash {
+            for segment in 0..flash.segments.len() as u32 {
+                flash.drain_if_empty(segment);
+            }
+        }
+        let next = Checkpoint {
+            sequence: self.checkpoint.sequence + 1,
+            term: self.term,
+            destaged: self.durable,
+            accepted: last,
+            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
+            size_bytes: self.size_bytes,
+            clean: false,
+        };
+        self.checkpoint = next;
+        // Cut-off batches are erased first, and what is kept is made durable with the checkpoint that vouches for it.
+        let write = (next.place(), next.encode(&self.id));
+        self.recovery_mut().writes.push_back(write);
+        let op = self.begin_op(Op::Recover(Step::Sync));
+        self.effects.push_back(Effect::TierSync { op });
+    }
+}
+
+const _: () = assert!(SUMMARY_HEAD_BYTES < TIER_BLOCK_BYTES);

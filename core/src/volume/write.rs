@@ -1,0 +1,444 @@
+//! Requests that change the volume: admission and throttle, unaligned edges, and their way into the log.
+//!
+//! A write whose edge covers part of a sector is one atomic read-modify-write: its edge blocks are locked, the old
+//! content is read through the normal read path and merged, and only then does the write enter the log. Edges that
+//! end on sector boundaries do this only when the old block is in memory anyway; otherwise they become records of
+//! some sectors, because the slow backing is never read to accept a small write.
+
+use super::acks::Ground;
+use super::append::SEGMENTS_KEPT_FREE;
+use super::read::Target;
+use super::*;
+use crate::format::Kind;
+use smallvec::SmallVec;
+
+/// Fill of the log above which writes are slowed.
+const THROTTLE_FROM: f64 = 0.5;
+/// Fill at which admission equals the backing's speed; the rest of the log absorbs the steps of destage rounds.
+const THROTTLE_BALANCE: f64 = 0.95;
+
+#[derive(Debug)]
+struct Edge {
+    block: BlockIndex,
+    from: u16,
+    to: u16,
+    frame: FrameId,
+    /// Frame of the old content, when it had to be put together.
+    base: Option<FrameId>,
+    checksum: Option<u32>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    id: RequestId,
+    request: Request,
+    edges: SmallVec<[Edge; 2]>,
+    failed: Option<RequestError>,
+}
+
+/// See the module.
+pub(super) struct Writes {
+    waiting: VecDeque<(RequestId, Request)>,
+    tasks: Slab<Task>,
+    /// Requests that overlap a locked block.
+    behind_locks: VecDeque<(RequestId, Request)>,
+    admit_next: Instant,
+}
+
+impl Writes {
+    pub(super) fn new(now: Instant) -> Writes {
+        Writes { waiting: VecDeque::new(), tasks: Slab::new(), behind_locks: VecDeque::new(), admit_next: now }
+    }
+
+    pub(super) fn waiting_len(&self) -> u32 {
+        (self.waiting.len() + self.behind_locks.len()) as u32
+    }
+
+    /// Nothing is on its way into the log.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.tasks.is_empty() && self.behind_locks.is_empty()
+    }
+}
+
+/// Range of bytes that a request changes.
+fn changed(request: &Request) -> (u64, u64) {
+    match *request {
+        Request::Write { offset, length, .. } => (offset, u64::from(length)),
+        Request::Zero { offset, length, .. } => (offset, length),
+        Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
+    }
+}
+
+impl Volume {
+    pub(super) fn on_request(&mut self, id: RequestId, request: Request) {
+        if self.phase != Phase::Serving {
+            return self.refuse(id, request, RequestError::Shutdown);
+        }
+        if let Err(error) = self.admissible(&request) {
+            return self.refuse(id, request, error);
+        }
+        match request {
+            Request::Read { offset, length } => {
+                self.counters.reads += 1;
+                self.counters.read_bytes += u64::from(length);
+                self.read(Target::Client(id), offset, length);
+            }
+            Request::Prefetch { offset, length } => self.read(Target::Prefetch(id), offset, length),
+            Request::Flush => self.flush(id),
+            Request::Write { .. } | Request::Zero { .. } => {
+                if self.tier_failed {
+                    return self.refuse(id, request, RequestError::Io);
+                }
+                if self.writes.waiting.is_empty() && self.may_admit(&request) {
+                    self.begin_write(id, request);
+                } else {
+                    self.counters.throttled_writes += 1;
+                    self.writes.waiting.push_back((id, request));
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: RequestId, request: Request, error: RequestError) {
+        if let Request::Write { payload, .. } = request {
+            for block in payload {
+                self.pool.release(block.frame);
+            }
+        }
+        self.answer(id, Err(error));
+    }
+
+    /// Everything that waits for admission fails.
+    pub(super) fn refuse_waiting(&mut self, error: RequestError) {
+        while let Some((id, request)) = self.writes.waiting.pop_front() {
+            self.refuse(id, request, error);
+        }
+    }
+
+    pub(super) fn on_hangup(&mut self, ids: &[RequestId]) {
+        // Given a position already: executed, and the reply finds nobody. Not yet: dropped with their connection.
+        for list in [0, 1] {
+            let queue = if list == 0 { &mut self.writes.waiting } else { &mut self.writes.behind_locks };
+            let mut kept = VecDeque::with_capacity(queue.len());
+            let mut dropped = Vec::new();
+            while let Some((id, request)) = queue.pop_front() {
+                if ids.contains(&id) { dropped.push(request) } else { kept.push_back((id, request)) }
+            }
+            *queue = kept;
+            for request in dropped {
+                if let Request::Write { payload, .. } = request {
+                    for block in payload {
+                        self.pool.release(block.frame);
+                    }
+                }
+            }
+        }
+        self.drop_waiting_reads(ids);
+    }
+
+    fn flush(&mut self, id: RequestId) {
+        self.counters.flushes += 1;
+        if self.tier_failed {
+            return self.answer(id, Err(RequestError::Io));
+        }
+        self.close_group();
+        let lsn = self.accepted;
+        match self.control.effective {
+            Policy::Back => self.answer_at(id, lsn, Ground::Synced),
+            Policy::Through => self.answer_at(id, lsn, Ground::Durable),
+        }
+    }
+
+    // --- admission ---
+
+    fn may_admit(&mut self, request: &Request) -> bool {
+        let needs = |request: &Request| match request {
+            Request::Write { payload, .. } => (payload.len() as u64, 0),
+            // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
+            _ => (2, 6),
+        };
+        let (mut blocks, mut others) = needs(request);
+        let own_blocks = blocks;
+        // What is admitted and still merging its edges has a claim on the room.
+        for (_, task) in &self.writes.tasks {
+            let (more_blocks, more_others) = needs(&task.request);
+            blocks += more_blocks;
+            others += more_others;
+        }
+        if self.live.others_left() < others {
+            return false;
+        }
+        if u64::from(self.live.payload_blocks()) + blocks > u64::from(self.dirty_blocks_max()) {
+            return false;
+        }
+        if let Some(flash) = &self.flash
+            && flash.room(SEGMENTS_KEPT_FREE) < blocks + u64::from(others)
+        {
+            return false;
+        }
+        let fill = self.fill();
+        let rate = self.destage.bytes_per_sec();
+        if fill > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back {
+            if self.now < self.writes.admit_next {
+                return false;
+            }
+            let x = (fill - THROTTLE_FROM) / (THROTTLE_BALANCE - THROTTLE_FROM);
+            let bytes = (own_blocks * BLOCK_BYTES) as f64;
+            let wait = bytes / rate as f64 * x * x * 1e9;
+            let from = self.writes.admit_next.max(Instant(self.now.0.saturating_sub(10_000_000)));
+            self.writes.admit_next = Instant(from.0 + wait as u64);
+        }
+        true
+    }
+
+    pub(super) fn admit_waiting(&mut self) {
+        while let Some((id, request)) = self.writes.waiting.pop_front() {
+            if !self.may_admit(&request) {
+                self.writes.waiting.push_front((id, request));
+                return;
+            }
+            self.begin_write(id, request);
+        }
+    }
+
+    pub(super) fn admission_timeout(&self) -> Option<Instant> {
+        (!self.writes.waiting.is_empty() && self.writes.admit_next > self.now).then_some(self.writes.admit_next)
+    }
+
+    // --- unaligned edges ---
+
+    fn is_locked(&self, request: &Request) -> bool {
+        if self.writes.tasks.is_empty() || planted!(self, skip_edge_lock) {
+            return false;
+        }
+        let (offset, length) = changed(request);
+        let (first, last) = (BlockIndex::of_byte(offset), BlockIndex::of_byte(offset + length - 1));
+        self.writes.tasks.iter().any(|(_, task)| task.edges.iter().any(|edge| (first..=last).contains(&edge.block)))
+    }
+
+    fn begin_write(&mut self, id: RequestId, request: Request) {
+        if self.is_locked(&request) {
+            self.writes.behind_locks.push_back((id, request));
+            return;
+        }
+        let edges = self.edges_to_merge(&request);
+        if edges.is_empty() {
+            return self.accept(id, request, &[]);
+        }
+        let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
+        for (block, from, to) in edges {
+            let frame = match &request {
+                Request::Write { offset, payload, .. } => {
+                    payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame
+                }
+                _ => {
+                    let Some(frame) = self.pool.allocate() else {
+                        for Edge { frame, .. } in task_edges {
+                            self.pool.release(frame);
+                        }
+                        self.writes.waiting.push_front((id, request));
+                        return;
+                    };
+                    self.effects.push_back(Effect::Copy {
+                        source: Source::Zero,
+                        target: frame,
+                        start: 0,
+                        length: BLOCK_BYTES as u16,
+                    });
+                    frame
+                }
+            };
+            task_edges.push(Edge { block, from, to, frame, base: None, checksum: None, ended: false });
+        }
+        let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
+        let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None });
+        for (edge, block) in blocks.into_iter().enumerate() {
+            let length = self.block_bytes(block) as u32;
+            self.read(Target::Edge { task, edge }, block.byte(), length);
+        }
+    }
+
+    /// The request's blocks whose old content must be merged before it can be accepted.
+    fn edges_to_merge(&self, request: &Request) -> SmallVec<[(BlockIndex, u16, u16); 2]> {
+        let (offset, length) = changed(request);
+        let end = offset + length;
+        let (first, last) = (BlockIndex::of_byte(offset), BlockIndex::of_byte(end - 1));
+        let mut edges = SmallVec::new();
+        for block in [first, last] {
+            let from = offset.max(block.byte()) - block.byte();
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let partial = from > 0 || to < self.block_bytes(block);
+            let within_sector = !from.is_multiple_of(SECTOR_BYTES) || !to.is_multiple_of(SECTOR_BYTES);
+            let data = matches!(request, Request::Write { .. });
+            if partial && (within_sector || (data && self.whole_block_in_memory(block))) {
+                edges.push((block, from as u16, to as u16));
+            }
+            if first == last {
+                break;
+            }
+        }
+        edges
+    }
+
+    /// The old content of an edge has been read.
+    pub(super) fn on_edge_read(&mut self, task: usize, edge: usize, pieces: Pieces, failed: Option<RequestError>) {
+        if let Some(error) = failed {
+            return self.end_edge(task, edge, Err(error));
+        }
+        let Edge { block, from, to, frame, .. } = self.writes.tasks[task].edges[edge];
+        let base = match pieces.as_slice() {
+            [Piece { source: Source::Zero, .. }] => Source::Zero,
+            [Piece { source: Source::Frame(whole, 0), length }] if u64::from(*length) == BLOCK_BYTES => {
+                Source::Frame(*whole, 0)
+            }
+            _ => {
+                let Some(together) = self.pool.allocate() else {
+                    self.unpin_pieces(&pieces);
+                    return self.end_edge(task, edge, Err(RequestError::Io));
+                };
+                let mut at = 0u16;
+                self.effects.push_back(Effect::Copy {
+                    source: Source::Zero,
+                    target: together,
+                    start: 0,
+                    length: BLOCK_BYTES as u16,
+                });
+                for piece in &pieces {
+                    if let Source::Frame(..) = piece.source {
+                        let (source, length) = (piece.source, piece.length as u16);
+                        self.effects.push_back(Effect::Copy { source, target: together, start: at, length });
+                    }
+                    at += piece.length as u16;
+                }
+                self.writes.tasks[task].edges[edge].base = Some(together);
+                Source::Frame(together, 0)
+            }
+        };
+        let op = self.begin_op(Op::Merge { task, edge });
+        self.effects.push_back(Effect::Merge { op, target: frame, base, from, to, block, term: self.term });
+        // Copies and merge take effect in order before anything that is polled later can reuse these frames.
+        self.unpin_pieces(&pieces);
+    }
+
+    pub(super) fn on_merged(&mut self, task: usize, edge: usize, checksum: u32) {
+        self.end_edge(task, edge, Ok(checksum));
+    }
+
+    /// One edge is merged, or cannot be. When both have ended the request goes on, or fails whole.
+    fn end_edge(&mut self, task: usize, edge: usize, result: Result<u32, RequestError>) {
+        let entry = &mut self.writes.tasks[task];
+        entry.edges[edge].ended = true;
+        match result {
+            Ok(checksum) => entry.edges[edge].checksum = Some(checksum),
+            Err(error) => entry.failed = Some(error),
+        }
+        if !entry.edges.iter().all(|edge| edge.ended) {
+            return;
+        }
+        let Task { id, request, edges, failed } = self.writes.tasks.remove(task);
+        for edge in &edges {
+            if let Some(base) = edge.base {
+                self.pool.release(base);
+            }
+        }
+        let failed = if self.tier_failed { Some(RequestError::Io) } else { failed };
+        match failed {
+            None => self.accept(id, request, &edges),
+            Some(error) => {
+                if matches!(request, Request::Zero { .. }) {
+                    for edge in &edges {
+                        self.pool.release(edge.frame);
+                    }
+                }
+                self.refuse(id, request, error);
+            }
+        }
+        self.retry_behind_locks();
+    }
+
+    fn retry_behind_locks(&mut self) {
+        for _ in 0..self.writes.behind_locks.len() {
+            let (id, request) = self.writes.behind_locks.pop_front().expect("counted");
+            if self.tier_failed || self.phase != Phase::Serving && self.phase != Phase::Stopping {
+                self.refuse(id, request, RequestError::Io);
+            } else {
+                // Room was granted when it was admitted; others may have used it since.
+                self.writes.waiting.push_front((id, request));
+            }
+        }
+        self.admit_waiting();
+    }
+
+    // --- into the log ---
+
+    fn accept(&mut self, id: RequestId, request: Request, edges: &[Edge]) {
+        let before = self.accepted;
+        let fua = match request {
+            Request::Write { offset, length, payload, fua } => {
+                self.counters.writes += 1;
+                self.counters.write_bytes += u64::from(length);
+                self.accept_data(offset, u64::from(length), &payload, edges);
+                fua
+            }
+            Request::Zero { offset, length, hole, fua } => {
+                self.counters.zeros += 1;
+                self.counters.zero_bytes += length;
+                self.accept_zeros(offset, length, hole, edges);
+                fua
+            }
+            Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
+        };
+        let lsn = self.accepted;
+        let ground = self.write_ground(fua, (lsn.0 - before.0) as u32);
+        if fua {
+            self.close_group();
+        }
+        if self.flash.is_none() {
+            self.on_held(lsn);
+        }
+        self.answer_at(id, lsn, ground);
+    }
+
+    fn accept_data(&mut self, offset: u64, length: u64, payload: &[Payload], edges: &[Edge]) {
+        let end = offset + length;
+        let mut block = BlockIndex::of_byte(offset);
+        for part in payload {
+            let merged = edges.iter().find(|edge| edge.block == block);
+            let from = offset.max(block.byte()) - block.byte();
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let (mask, checksum) = match merged {
+                Some(edge) => (SectorMask::FULL, edge.checksum.expect("merged before acceptance")),
+                None => (SectorMask::of_bytes(from, to), part.checksum),
+            };
+            self.append_record(block, Kind::Data { mask, checksum }, Some(part.frame));
+            block = BlockIndex(block.0 + 1);
+        }
+    }
+
+    fn accept_zeros(&mut self, offset: u64, length: u64, hole: bool, edges: &[Edge]) {
+        let end = offset + length;
+        let mut block = BlockIndex::of_byte(offset);
+        while block.byte() < end {
+            let from = offset.max(block.byte()) - block.byte();
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            if let Some(edge) = edges.iter().find(|edge| edge.block == block) {
+                let checksum = edge.checksum.expect("merged before acceptance");
+                self.append_record(block, Kind::Data { mask: SectorMask::FULL, checksum }, Some(edge.frame));
+                block = BlockIndex(block.0 + 1);
+            } else if from > 0 || to < self.block_bytes(block) {
+                self.append_record(block, Kind::ZeroSectors { mask: SectorMask::of_bytes(from, to) }, None);
+                block = BlockIndex(block.0 + 1);
+            } else {
+                // Whole blocks up to the last one that is either whole or ends the volume.
+                let stop = if end == self.size_bytes { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
+                let blocks = (stop - block.0).min(u64::from(u32::MAX)) as u32;
+                if planted!(self, forget_zeros) {
+                    return;
+                }
+                self.append_record(block, Kind::ZeroBlocks { blocks, hole }, None);
+                block = BlockIndex(block.0 + u64::from(blocks));
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The admin API: HTTP + JSON under `/v1`, metrics, and a page that shows the volumes.
+//!
+//! Who may do what: on the unix socket everybody who can open it reads, root and the daemon's own user change. On TCP a
+//! loopback address reads without login, everything else needs the token; `Host` and `Origin` are checked so that no
+//! web page of another site can speak in its visitor's name.
+
+mod access;
+
+use crate::config::{PolicyName, VolumeSpec};
+use crate::metrics;
+use crate::node::{Failure, FailureKind, Node};
+use access::Guard;
+pub use access::{Peer, token};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{ConnectInfo, Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const PAGE: &str = include_str!("page.html");
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// Every route: the method, the path as the OpenAPI file spells it, and what answers.
+fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
+    vec![
+        ("get", "/", get(|| async { Html(PAGE) })),
+        ("get", "/metrics", get(metrics_text)),
+        ("get", "/v1/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) })),
+        ("get", "/v1/status", get(|State(node): State<Arc<Node>>| async move { Json(node.node_report()) })),
+        ("get", "/v1/volumes", get(|State(node): State<Arc<Node>>| async move { Json(node.reports().await) })),
+        ("post", "/v1/volumes", post(create)),
+        ("get", "/v1/volumes/{name}", get(show)),
+        ("patch", "/v1/volumes/{name}", patch(set)),
+        ("delete", "/v1/volumes/{name}", delete(remove)),
+        ("post", "/v1/volumes/{name}/drain", post(drain)),
+        ("post", "/v1/volumes/{name}/hold", post(hold)),
+        ("post", "/v1/volumes/{name}/release", post(release)),
+        ("post", "/v1/volumes/{name}/resize", post(resize)),
+    ]
+}
+
+/// The API of a node. `http`: the address it is bound to, on TCP.
+pub fn router(node: Arc<Node>, token: String, http: Option<SocketAddr>) -> Router {
+    let mut router = Router::new();
+    for (_, path, answer) in routes() {
+        router = router.route(path, answer);
+    }
+    let guard = Arc::new(Guard { token, http });
+    router
+        .fallback(|| async { Failed(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json".to_owned()) })
+        .layer(axum::middleware::from_fn_with_state(guard, check))
+        .with_state(node)
+}
+
+async fn check(
+    State(guard): State<Arc<Guard>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match guard.check(&peer, request.method(), request.uri().path(), request.headers()) {
+        Ok(()) => {
+            let mut response = next.run(request).await;
+            let headers = response.headers_mut();
+            // The page needs nothing from anywhere else, and nobody needs to frame it.
+            headers.insert(
+                header::CONTENT_SECURITY_POLICY,
+                header::HeaderValue::from_static("default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+            );
+            headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+            headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+            response
+        }
+        Err((status, why)) => Failed(status, why).into_response(),
+    }
+}
+
+/// An answer that says what went wrong.
+struct Failed(StatusCode, String);
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        let status = match failure.kind {
+            FailureKind::NotFound => StatusCode::NOT_FOUND,
+            FailureKind::Invalid => StatusCode::BAD_REQUEST,
+            FailureKind::Conflict => StatusCode::CONFLICT,
+            FailureKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failed(status, failure.message)
+    }
+}
+
+impl From<JsonRejection> for Failed {
+    fn from(rejection: JsonRejection) -> Failed {
+        Failed(StatusCode::BAD_REQUEST, rejection.body_text())
+    }
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+type Outcome = Result<Response, Failed>;
+
+fn ok(report: impl serde::Serialize) -> Outcome {
+    Ok(Json(report).into_response())
+}
+
+async fn metrics_text(State(node): State<Arc<Node>>) -> impl IntoResponse {
+    let text = metrics::render(&node.node_report(), &node.reports().await);
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
+}
+
+/// Runs a command to its end even if the client goes away: half a command would leave a volume in between.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failed> {
+    match tokio::spawn(work).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, "the command panicked; this is a bug".to_owned())),
+    }
+}
+
+async fn create(State(node): State<Arc<Node>>, body: Body<VolumeSpec>) -> Outcome {
+    let Json(spec) = body?;
+    let report = to_the_end(async move { node.create(spec).await }).await?;
+    Ok((StatusCode::CREATED, Json(report)).into_response())
+}
+
+async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+    ok(node.report(&name).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    policy: PolicyName,
+}
+
+async fn set(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<Change>) -> Outcome {
+    let Json(change) = body?;
+    ok(to_the_end(async move { node.set_policy(&name, change.policy).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Removal {
+    #[serde(default)]
+    discard_dirty: bool,
+}
+
+async fn remove(State(node): State<Arc<Node>>, Path(name): Path<String>, Query(how): Query<Removal>) -> Outcome {
+    to_the_end(async move { node.delete(&name, how.discard_dirty).await }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+    ok(to_the_end(async move { node.drain(&name).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HoldTime {
+    seconds: u64,
+}
+
+async fn hold(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<HoldTime>) -> Outcome {
+    let Json(time) = body?;
+    ok(to_the_end(async move { node.hold(&name, time.seconds).await }).await?)
+}
+
+async fn release(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+    ok(to_the_end(async move { node.release(&name).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewSize {
+    size_bytes: u64,
+}
+
+async fn resize(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<NewSize>) -> Outcome {
+    let Json(size) = body?;
+    ok(to_the_end(async move { node.resize(&name, size.size_bytes).await }).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn openapi_file_has_every_route_and_no_other() {
+        let file: Value = serde_json::from_str(OPENAPI).unwrap();
+        let paths = file["paths"].as_object().unwrap();
+        let mut described: Vec<(String, String)> = Vec::new();
+        for (path, methods) in paths {
+            for method in methods.as_object().unwrap().keys().filter(|k| *k != "parameters") {
+                described.push((method.clone(), path.clone()));
+            }
+        }
+        let mut served: Vec<(String, String)> =
+            routes().into_iter().map(|(method, path, _)| (method.to_owned(), path.to_owned())).collect();
+        described.sort();
+        served.sort();
+        assert_eq!(described, served);
+        assert_eq!(file["info"]["version"], env!("CARGO_PKG_VERSION"));
+    }
+
+    #[test]
+    fn openapi_file_describes_what_reports_hold() {
+        let file: Value = serde_json::from_str(OPENAPI).unwrap();
+        let (node, volume) = crate::report::tests::example();
+        for (schema, value) in [
+            ("Volume", serde_json::to_value(volume).unwrap()),
+            ("Node", serde_json::to_value(node).unwrap()),
+        ] {
+            let described = file["components"]["schemas"][schema]["properties"].as_object().unwrap();
+            for key in value.as_object().unwrap().keys() {
+                assert!(described.contains_key(key), "{schema}.{key} is not in the OpenAPI file");
+            }
+        }
+        let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
+        let full: VolumeSpec = toml::from_str(
+            "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ntier='flash'\nvolatile=false\ntier_size=1\n\
+             tier_path='p'\nmemory=1\nformat='raw'\nadopt_changed_backing=true",
+        )
+        .unwrap();
+        for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {
+            assert!(spec.contains_key(key), "VolumeSpec.{key} is not in the OpenAPI file");
+        }
+    }
+
+    #[test]
+    fn page_is_self_contained_and_small() {
+        assert!(PAGE.lines().count() < 150);
+        assert!(!PAGE.contains("http://") && !PAGE.contains("https://"));
+    }
+}

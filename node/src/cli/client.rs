@@ -1,0 +1,92 @@
+//! Talks to the daemon: HTTP/1.1 over its unix socket, one request per connection. A request and an answer of known
+//! length are all there is, so this is smaller than a library's set-up would be.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// Most bytes of an answer; a list of a thousand volumes has two million.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// The way to a daemon.
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// By this socket, or the usual one.
+    pub fn new(socket: Option<PathBuf>) -> Client {
+        Client { socket: socket.unwrap_or_else(crate::paths::api_socket) }
+    }
+
+    /// One call. An answer that reports a failure becomes an error with the daemon's words.
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let mut stream = UnixStream::connect(&self.socket).with_context(|| {
+            format!(
+                "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
+                self.socket.display()
+            )
+        })?;
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            text.len()
+        );
+        let lost = || format!("lost the daemon at {} during {method} {path}", self.socket.display());
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes())).with_context(lost)?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).with_context(lost)?;
+        let (status, body) = parse_answer(&answer).with_context(lost)?;
+        let value = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(body).with_context(|| format!("the answer to {method} {path} is not JSON"))?
+        };
+        if (200..300).contains(&status) {
+            return Ok(value);
+        }
+        match value.get("error").and_then(Value::as_str) {
+            Some(error) => bail!("{error}"),
+            None => bail!("{method} {path}: the daemon answered with status {status}"),
+        }
+    }
+}
+
+/// Status and body of a whole answer. The daemon sends a length with every body.
+fn parse_answer(answer: &[u8]) -> Result<(u16, &[u8])> {
+    let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else {
+        bail!("the answer ends within its head");
+    };
+    let head = std::str::from_utf8(&answer[..end]).context("the answer's head is not text")?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .with_context(|| format!("the answer begins with {:?}", head.lines().next().unwrap_or_default()))?;
+    let body = &answer[end + 4..];
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    match length {
+        Some(length) if body.len() < length => bail!("the answer ends after {} of {length} bytes", body.len()),
+        Some(length) => Ok((status, &body[..length])),
+        None => Ok((status, body)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_whole_or_not_at_all() {
+        let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}";
+        assert_eq!(parse_answer(answer).unwrap(), (404, &b"{}"[..]));
+        assert!(parse_answer(&answer[..answer.len() - 1]).is_err());
+        assert!(parse_answer(b"HTTP/1.1 200").is_err());
+        assert!(parse_answer(b"nonsense\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! The command line: what is asked becomes a call; what comes back becomes text, JSON and an exit code.
+
+mod client;
+pub use client::Client;
+mod volume;
+
+use crate::config::{Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec};
+use crate::units::{parse_seconds, parse_size};
+use anyhow::{Result, bail};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Memory-speed, fault-tolerant write-back tier in front of slow storage.
+#[derive(Parser)]
+#[command(name = "forebay", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the node's daemon
+    ///
+    /// With --backing it serves one volume and needs no config. Exit codes: 0 done, 1 failed, 2 usage.
+    Serve(Box<ServeArgs>),
+    /// Create, show and change volumes of the running daemon
+    Volume {
+        #[command(flatten)]
+        to: ApiArgs,
+        #[command(subcommand)]
+        command: volume::Command,
+    },
+    /// Show the running daemon
+    Status {
+        #[command(flatten)]
+        to: ApiArgs,
+    },
+    /// Decode a tier offline; never writes
+    Inspect {
+        /// The tier's file or block device
+        tier: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replay a tier's log into a new image; never writes to the originals
+    Salvage {
+        /// The tier's file or block device
+        tier: PathBuf,
+        /// The new image
+        #[arg(long)]
+        to: PathBuf,
+        /// Image to begin from; without one, what no record covers reads as zeros
+        #[arg(long)]
+        base: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure a backing and a volume side by side with fio, or this machine's limit
+    Bench(crate::bench::BenchArgs),
+    /// Print a completion script
+    Completions {
+        /// For this shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Args)]
+struct ApiArgs {
+    /// The daemon's API socket [default: /run/forebay/api.sock, or below $XDG_RUNTIME_DIR]
+    #[arg(long, global = true, env = "FOREBAY_API", value_name = "PATH")]
+    api: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    /// Config file (TOML)
+    #[arg(long, value_name = "FILE", conflicts_with = "backing")]
+    config: Option<PathBuf>,
+    /// Backing of the one volume: a file or block device, with slow: or faulty: before it
+    #[arg(long, value_name = "BACKING", required_unless_present = "config")]
+    backing: Option<String>,
+    /// Size of the volume, such as 10G; needed to create a backing
+    #[arg(long, value_parser = parse_size, requires = "backing")]
+    size: Option<u64>,
+    /// Create the backing file if it is missing
+    #[arg(long, requires = "backing")]
+    create: bool,
+    /// Name of the volume, and of its NBD export
+    #[arg(long, default_value = "vm1", requires = "backing")]
+    name: String,
+    /// When a write is acknowledged: when the backing, or when the tier has it [default: back]
+    #[arg(long, requires = "backing")]
+    policy: Option<PolicyName>,
+    /// Medium of the tier [default: flash]
+    #[arg(long, requires = "backing")]
+    tier: Option<TierName>,
+    /// Accept that a host crash loses what is not destaged (needed for a memory tier)
+    #[arg(long, requires = "backing")]
+    volatile: bool,
+    /// Size of the tier [default: a tenth of the volume, 1G to 16G, not more than the volume]
+    #[arg(long, value_parser = parse_size, requires = "backing")]
+    tier_size: Option<u64>,
+    /// The tier's file or block device [default: a file in the state folder]
+    #[arg(long, value_name = "PATH", requires = "backing")]
+    tier_path: Option<PathBuf>,
+    /// RAM for staging and read cache before a flash tier [default: an eighth of the volume, 64M to 256M]
+    #[arg(long, value_parser = parse_size, requires = "backing")]
+    memory: Option<u64>,
+    /// Take the backing as raw although it begins like another format
+    #[arg(long, requires = "backing")]
+    format: Option<FormatName>,
+    /// Accept a backing that is another or an older one than the tier's writes were made for
+    #[arg(long, requires = "backing")]
+    adopt_changed_backing: bool,
+    /// State folder [default: /var/lib/forebay, or below $XDG_STATE_HOME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// NBD socket, unix:PATH or tcp:HOST:PORT; may be given several times [default: unix:/run/forebay/nbd.sock]
+    #[arg(long, value_name = "ADDRESS")]
+    nbd: Vec<NbdAddress>,
+    /// HTTP address, or off [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<HttpAddress>,
+    /// The API's unix socket [default: /run/forebay/api.sock]
+    #[arg(long, env = "FOREBAY_API", value_name = "PATH")]
+    api: Option<PathBuf>,
+    /// How disks are read and written
+    #[arg(long)]
+    io: Option<IoChoice>,
+    /// Data-path threads [default: one less than the cores, at most 8]
+    #[arg(long)]
+    shards: Option<u16>,
+    /// Size of the tmpfs for memory tiers that the daemon mounts [default: half of the RAM]
+    #[arg(long, value_parser = parse_size)]
+    shm_size: Option<u64>,
+    /// Leave writes in the tier at SIGTERM instead of destaging them first
+    #[arg(long)]
+    no_drain_on_stop: bool,
+}
+
+impl ServeArgs {
+    /// The config that these flags mean: that of the file, overridden where a flag is given.
+    fn into_config(self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config::default(),
+        };
+        if let Some(backing) = self.backing {
+            config.volume.push(VolumeSpec {
+                name: self.name,
+                backing,
+                size: self.size,
+                create: self.create,
+                policy: self.policy,
+                tier: self.tier,
+                volatile: self.volatile,
+                tier_size: self.tier_size,
+                tier_path: self.tier_path,
+                memory: self.memory,
+                format: self.format,
+                adopt_changed_backing: self.adopt_changed_backing,
+            });
+        }
+        let node = &mut config.node;
+        node.state = self.state.or(node.state.take());
+        node.io = self.io.unwrap_or(node.io);
+        node.shards = self.shards.unwrap_or(node.shards);
+        node.shm_size = self.shm_size.or(node.shm_size);
+        node.drain_on_stop &= !self.no_drain_on_stop;
+        let listen = &mut config.listen;
+        if !self.nbd.is_empty() {
+            listen.nbd = self.nbd;
+        }
+        listen.http = self.http.or(listen.http);
+        listen.api = self.api.or(listen.api.take());
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    // Output into a closed pipe ends quietly, as users of `| head` expect; the daemon's sockets use MSG_NOSIGNAL or
+    // see EPIPE, because `serve` turns the signal off again.
+    // SAFETY: setting a signal's disposition to the default, before any thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("forebay: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<bool> {
+    match cli.command {
+        Command::Serve(args) => {
+            let config = match args.into_config() {
+                Ok(config) => config,
+                Err(error) => {
+                    eprintln!("forebay: {error:#}");
+                    std::process::exit(2);
+                }
+            };
+            crate::serve::run(config)
+        }
+        Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
+        Command::Status { to } => volume::status(&Client::new(to.api), to.json),
+        Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
+        Command::Salvage { tier, to, base, json } => {
+            let done = crate::salvage::run(&tier, &to, base.as_deref())?;
+            crate::salvage::report(&done, &to, json)
+        }
+        Command::Bench(args) => crate::bench::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
+            Ok(true)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            std::io::Write::write_all(&mut std::io::stdout(), &page)?;
+            Ok(true)
+        }
+    }
+}
+
+/// A time for a flag.
+fn seconds(text: &str) -> Result<u64> {
+    match parse_seconds(text)? {
+        0 => bail!("a time of 0 seconds"),
+        seconds => Ok(seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config_of(args: &[&str]) -> Result<Config> {
+        let args = ["forebay", "serve"].iter().chain(args);
+        match Cli::try_parse_from(args)?.command {
+            Command::Serve(args) => args.into_config(),
+            _ => unreachable!("it was serve"),
+        }
+    }
+
+    #[test]
+    fn definition_of_the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_serve_become_a_config() {
+        let config = config_of(&[
+            "--backing", "disk.img", "--size", "10G", "--create", "--tier", "memory", "--volatile", "--tier-size", "4G",
+            "--nbd", "unix:/a", "--nbd", "tcp:[::]:10809", "--http", "off", "--io", "threads", "--no-drain-on-stop",
+        ])
+        .unwrap();
+        assert_eq!(config.volume[0].name, "vm1");
+        assert_eq!(config.volume[0].size, Some(10 << 30));
+        assert_eq!(config.listen.nbd.len(), 2);
+        assert!(!config.node.drain_on_stop);
+    }
+
+    #[test]
+    fn misuse_of_serve_is_refused() {
+        assert!(config_of(&[]).is_err());
+        assert!(config_of(&["--config", "c", "--backing", "b"]).is_err());
+        assert!(config_of(&["--config", "c", "--size", "1G"]).is_err());
+        let error = config_of(&["--backing", "b", "--tier", "memory"]).unwrap_err();
+        assert!(error.to_string().contains("--volatile"), "{error}");
+    }
+}

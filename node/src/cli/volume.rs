@@ -1,0 +1,308 @@
+//! `forebay volume` and `forebay status`: one call each, then a table for people or the daemon's JSON.
+
+use super::client::Client;
+use super::seconds;
+use crate::config::{FormatName, PolicyName, TierName, VolumeSpec};
+use crate::report::{NodeReport, VolumeReport};
+use crate::units::{parse_size, show_seconds, show_size};
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Create a volume and serve it
+    Create {
+        /// Name, and NBD export name
+        name: String,
+        /// File or block device, with slow: or faulty: before it
+        #[arg(long)]
+        backing: String,
+        /// Size, such as 10G; needed where the backing is made
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
+        /// Create the backing file if it is missing
+        #[arg(long)]
+        create: bool,
+        /// When a write is acknowledged [default: back]
+        #[arg(long)]
+        policy: Option<PolicyName>,
+        /// Medium of the tier [default: flash]
+        #[arg(long)]
+        tier: Option<TierName>,
+        /// Accept that a host crash loses what is not destaged (needed for a memory tier)
+        #[arg(long)]
+        volatile: bool,
+        /// Size of the tier
+        #[arg(long, value_parser = parse_size)]
+        tier_size: Option<u64>,
+        /// The tier's file or block device [default: a file in the state folder]
+        #[arg(long)]
+        tier_path: Option<PathBuf>,
+        /// RAM for staging and read cache before a flash tier
+        #[arg(long, value_parser = parse_size)]
+        memory: Option<u64>,
+        /// Take the backing as raw although it begins like another format
+        #[arg(long)]
+        format: Option<FormatName>,
+        /// Accept an image that another tier holds newer writes for
+        #[arg(long)]
+        adopt_changed_backing: bool,
+    },
+    /// List the volumes
+    List,
+    /// Show a volume
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Change a volume
+    Set {
+        /// Its name
+        name: String,
+        /// When a write is acknowledged
+        #[arg(long)]
+        policy: PolicyName,
+    },
+    /// Destage everything that has been written; returns when the backing has it
+    Drain {
+        /// Its name
+        name: String,
+        /// Then leave the backing unchanged for so long at most, such as 30m; see `release`
+        #[arg(long, value_parser = seconds, value_name = "TIME")]
+        hold: Option<u64>,
+    },
+    /// End a hold; fails if the hold had ended before, because what was copied under it is void then
+    Release {
+        /// Its name
+        name: String,
+    },
+    /// Grow a volume and its backing
+    Resize {
+        /// Its name
+        name: String,
+        /// New size, such as 20G
+        #[arg(value_parser = parse_size)]
+        size: u64,
+    },
+    /// Forget a volume and remove its tier; the backing stays
+    Delete {
+        /// Its name
+        name: String,
+        /// Although acknowledged writes in the tier are lost by it
+        #[arg(long)]
+        discard_dirty: bool,
+    },
+}
+
+/// Carries one out.
+pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
+    let answer = match command {
+        Command::Create {
+            name,
+            backing,
+            size,
+            create,
+            policy,
+            tier,
+            volatile,
+            tier_size,
+            tier_path,
+            memory,
+            format,
+            adopt_changed_backing,
+        } => {
+            let spec = VolumeSpec {
+                name,
+                backing: crate::config::absolute_spec(&backing),
+                size,
+                create,
+                policy,
+                tier,
+                volatile,
+                tier_size,
+                tier_path: tier_path.map(|p| std::path::absolute(&p).unwrap_or(p)),
+                memory,
+                format,
+                adopt_changed_backing,
+            };
+            spec.check()?;
+            client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))?
+        }
+        Command::List => client.call("GET", "/v1/volumes", None)?,
+        Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
+        Command::Set { name, policy } => client.call("PATCH", &path(&name, ""), Some(&json!({ "policy": policy })))?,
+        Command::Drain { name, hold } => drain(client, &name, hold, json)?,
+        Command::Release { name } => client.call("POST", &path(&name, "/release"), None)?,
+        Command::Resize { name, size } => {
+            client.call("POST", &path(&name, "/resize"), Some(&json!({ "size_bytes": size })))?
+        }
+        Command::Delete { name, discard_dirty } => {
+            client.call("DELETE", &path(&name, &format!("?discard_dirty={discard_dirty}")), None)?;
+            if !json {
+                println!("volume {name} is deleted; its backing stays as it is");
+            }
+            return Ok(true);
+        }
+    };
+    print(&answer, json)?;
+    Ok(true)
+}
+
+/// The daemon itself.
+pub fn status(client: &Client, json: bool) -> Result<bool> {
+    let answer = client.call("GET", "/v1/status", None)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+        return Ok(true);
+    }
+    let node: NodeReport = serde_json::from_value(answer).context("the daemon is of another version")?;
+    println!("forebay {} on {}, process {}, up {}", node.version, node.host, node.pid, show_seconds(node.uptime_s));
+    println!("io       {} ({}), {} shards", node.io_mode, node.io_why, node.shards);
+    println!("memory   at most {}", show_size(node.memory_bytes_max));
+    println!("state    {}", node.state);
+    for address in &node.nbd {
+        println!("nbd      {address}");
+    }
+    println!("volumes  {}", node.volumes);
+    Ok(true)
+}
+
+fn path(name: &str, rest: &str) -> String {
+    // A name that is none must not become another path; the daemon says that there is no such volume.
+    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    format!("/v1/volumes/{plain}{rest}")
+}
+
+/// Waits for the drain and meanwhile shows on a terminal what is left.
+fn drain(client: &Client, name: &str, hold: Option<u64>, json: bool) -> Result<Value> {
+    let (target, body) = match hold {
+        Some(seconds) => (path(name, "/hold"), json!({ "seconds": seconds })),
+        None => (path(name, "/drain"), json!({})),
+    };
+    let show = std::io::stderr().is_terminal() && !json;
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| client.call("POST", &target, Some(&body)));
+        while !work.is_finished() {
+            std::thread::sleep(Duration::from_millis(50));
+            if show
+                && let Ok(answer) = client.call("GET", &path(name, ""), None)
+                && let Ok(v) = serde_json::from_value::<VolumeReport>(answer)
+            {
+                let left = show_size(v.dirty.bytes);
+                let speed = show_size(v.dirty.destage_bytes_per_s);
+                eprint!("\r\x1b[K{name}: {left} to destage, {} left at {speed}/s", show_seconds(v.dirty.drain_left_s));
+                let _ = std::io::stderr().flush();
+                std::thread::sleep(Duration::from_millis(450));
+            }
+        }
+        if show {
+            eprint!("\r\x1b[K");
+        }
+        work.join().expect("the call does not panic")
+    })
+}
+
+fn print(answer: &Value, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(answer)?);
+        return Ok(());
+    }
+    const OTHER: &str = "the daemon is of another version; use its own forebay binary, or --json";
+    if answer.is_array() {
+        let volumes: Vec<VolumeReport> = serde_json::from_value(answer.clone()).context(OTHER)?;
+        print_list(&volumes);
+    } else {
+        print_one(&serde_json::from_value(answer.clone()).context(OTHER)?);
+    }
+    Ok(())
+}
+
+fn policy_text(v: &VolumeReport) -> String {
+    let word = |p: PolicyName| match p {
+        PolicyName::Through => "through",
+        PolicyName::Back => "back",
+    };
+    if v.policy.reason == "as-requested" {
+        word(v.policy.effective).to_owned()
+    } else {
+        format!(
+            "{} (asked: {}; {} for {})",
+            word(v.policy.effective),
+            word(v.policy.requested),
+            v.policy.reason,
+            show_seconds(v.policy.since_s)
+        )
+    }
+}
+
+fn print_list(volumes: &[VolumeReport]) {
+    let mut rows = vec![["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING"].map(str::to_owned)];
+    for v in volumes {
+        rows.push([
+            v.name.clone(),
+            show_size(v.size_bytes),
+            v.phase.clone(),
+            policy_text(v),
+            show_size(v.dirty.bytes),
+            show_seconds(v.dirty.drain_left_s),
+            v.connections.to_string(),
+            format!("{} {}", v.backing.state, v.backing.spec),
+        ]);
+    }
+    let widths: Vec<usize> = (0..rows[0].len()).map(|i| rows.iter().map(|r| r[i].len()).max().unwrap_or(0)).collect();
+    for row in &rows {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        println!("{}", line.join("  ").trim_end());
+    }
+    for v in volumes {
+        if let Some(problem) = &v.problem {
+            println!("{}: {problem}", v.name);
+        }
+    }
+}
+
+fn print_one(v: &VolumeReport) {
+    println!("volume    {} {} ({})", v.name, v.volume, show_size(v.size_bytes));
+    println!("phase     {}{}", v.phase, v.problem.as_ref().map(|p| format!(": {p}")).unwrap_or_default());
+    println!("policy    {}", policy_text(v));
+    let error = v.backing.error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
+    println!("backing   {} ({}), {}{error}", v.backing.spec, v.backing.access, v.backing.state);
+    let kind = match v.tier.kind {
+        TierName::Memory => "memory",
+        TierName::Flash => "flash",
+    };
+    let volatile = if v.tier.volatile { ", volatile" } else { "" };
+    println!("tier      {kind} {} ({}{volatile}), term {}", v.tier.path, show_size(v.tier.size_bytes), v.term);
+    println!(
+        "dirty     {} of {}, oldest {}, {} groups, {} left at {}/s",
+        show_size(v.dirty.bytes),
+        show_size(v.dirty.bytes_max),
+        show_seconds(v.dirty.oldest_s),
+        v.dirty.groups_waiting,
+        show_seconds(v.dirty.drain_left_s),
+        show_size(v.dirty.destage_bytes_per_s)
+    );
+    println!("cache     {} clean, {} dead", show_size(v.dirty.clean_bytes), show_size(v.dirty.dead_bytes));
+    println!(
+        "log       accepted {}, held {}, synced {}, destaged {}",
+        v.positions.accepted, v.positions.held, v.positions.synced, v.positions.destaged
+    );
+    println!("clients   {}", v.connections);
+    for (name, value) in v.counters.iter().filter(|(_, value)| **value > 0) {
+        println!("          {name} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_reach_another_path() {
+        assert_eq!(path("../x?y", "/drain"), "/v1/volumes/.._x_y/drain");
+    }
+}

@@ -1,0 +1,481 @@
+//! What `serve` is asked to do: from the command line, or from a TOML file. Unknown keys are errors that name the
+//! key and the line, because a misspelt key that is passed over is a setting silently not made.
+
+use crate::units;
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The config file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The node.
+    pub node: NodeConfig,
+    /// Where it listens.
+    pub listen: ListenConfig,
+    /// Its volumes; the first is the default NBD export.
+    pub volume: Vec<VolumeSpec>,
+}
+
+/// How disks are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll and worker threads.
+    Threads,
+}
+
+/// `[node]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeConfig {
+    /// State folder.
+    pub state: Option<PathBuf>,
+    /// How disks are read and written.
+    pub io: IoChoice,
+    /// Data-path threads; 0 = one less than the cores, at most [`SHARDS_MAX`].
+    pub shards: u16,
+    /// SIGTERM destages everything before the daemon ends.
+    pub drain_on_stop: bool,
+    /// Size of the tmpfs that holds memory tiers, where the daemon mounts it.
+    #[serde(with = "units::size")]
+    pub shm_size: Option<u64>,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        NodeConfig { state: None, io: IoChoice::Auto, shards: 0, drain_on_stop: true, shm_size: None }
+    }
+}
+
+/// Data-path threads are at most so many: beyond it one volume per thread gains nothing on the machines meant here.
+pub const SHARDS_MAX: u16 = 8;
+/// Client connections of one listener.
+pub const CONNECTIONS_MAX_DEFAULT: u32 = 256;
+
+/// `[listen]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenConfig {
+    /// NBD sockets; empty = the usual unix socket.
+    pub nbd: Vec<NbdAddress>,
+    /// HTTP over TCP; none = 127.0.0.1:7070 if it is free.
+    pub http: Option<HttpAddress>,
+    /// The admin API's unix socket.
+    pub api: Option<PathBuf>,
+    /// Client connections of each listener.
+    pub connections_max: u32,
+}
+
+impl Default for ListenConfig {
+    fn default() -> Self {
+        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT }
+    }
+}
+
+/// Where NBD clients connect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum NbdAddress {
+    /// `unix:PATH`
+    Unix(PathBuf),
+    /// `tcp:HOST:PORT`
+    Tcp(String),
+}
+
+impl std::str::FromStr for NbdAddress {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(NbdAddress::Unix(PathBuf::from(path))),
+            Some(("tcp", rest)) if rest.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok()) => {
+                Ok(NbdAddress::Tcp(rest.to_owned()))
+            }
+            _ => bail!("NBD address {text:?}: write unix:PATH or tcp:HOST:PORT"),
+        }
+    }
+}
+
+impl TryFrom<String> for NbdAddress {
+    type Error = anyhow::Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl std::fmt::Display for NbdAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NbdAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            NbdAddress::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Where HTTP listens on TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum HttpAddress {
+    /// Not at all.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
+
+impl std::str::FromStr for HttpAddress {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "off" {
+            return Ok(HttpAddress::Off);
+        }
+        match text.parse() {
+            Ok(address) => Ok(HttpAddress::At(address)),
+            Err(_) => bail!("HTTP address {text:?}: write an IP address and a port, such as 127.0.0.1:7070, or off"),
+        }
+    }
+}
+
+impl TryFrom<String> for HttpAddress {
+    type Error = anyhow::Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// When the backing has it.
+    Through,
+    /// When the tier has it.
+    #[default]
+    Back,
+}
+
+impl From<PolicyName> for forebay_core::status::Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Through => forebay_core::status::Policy::Through,
+            PolicyName::Back => forebay_core::status::Policy::Back,
+        }
+    }
+}
+
+/// Medium of a tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum TierName {
+    /// An arena in tmpfs: survives the death of the process, not of the host.
+    Memory,
+    /// A file or block device on stable media.
+    #[default]
+    Flash,
+}
+
+/// What is taken as the backing's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatName {
+    /// The bytes as they are, even where they look like another format.
+    Raw,
+}
+
+/// A volume as it is asked for: `[[volume]]` in the config, the body of a creation in the API, flags of `serve`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSpec {
+    /// Name, and NBD export name.
+    pub name: String,
+    /// File or block device, with wrappers before it.
+    pub backing: String,
+    /// Size; needed where the backing is made.
+    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Make a missing backing file.
+    #[serde(default)]
+    pub create: bool,
+    /// When a write is acknowledged; none = as recorded, or `back`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyName>,
+    /// Medium of the tier; none = as recorded, or `flash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierName>,
+    /// A host crash may lose what is not destaged: demanded for a memory tier.
+    #[serde(default)]
+    pub volatile: bool,
+    /// Size of the tier.
+    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
+    pub tier_size: Option<u64>,
+    /// The tier's file or block device; else one in the state folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier_path: Option<PathBuf>,
+    /// RAM for staging and read cache before a flash tier.
+    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Take the backing as raw whatever its first bytes say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<FormatName>,
+    /// Accept an image that changed while the daemon was down.
+    #[serde(default)]
+    pub adopt_changed_backing: bool,
+}
+
+impl VolumeSpec {
+    /// Refuses what cannot be meant, before anything is touched.
+    pub fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        if self.backing.is_empty() {
+            bail!("volume {}: the backing is empty; give a file or a block device", self.name);
+        }
+        if self.tier == Some(TierName::Memory) && !self.volatile {
+            bail!(
+                "volume {}: a memory tier without a peer loses acknowledged writes when the host crashes or loses power; \
+                 accept that with --volatile (config: volatile = true), or use --tier flash",
+                self.name
+            );
+        }
+        if let Some(size) = self.size {
+            check_size(&self.name, size)?;
+        }
+        if let Some(tier) = self.tier_size {
+            if tier < TIER_BYTES_MIN {
+                bail!(
+                    "volume {}: a tier of {} is too small; the least is {}",
+                    self.name,
+                    units::show_size(tier),
+                    units::show_size(TIER_BYTES_MIN)
+                );
+            }
+            if tier > TIER_BYTES_MAX {
+                bail!(
+                    "volume {}: a tier of {} is too large; the most is {}",
+                    self.name,
+                    units::show_size(tier),
+                    units::show_size(TIER_BYTES_MAX)
+                );
+            }
+        }
+        if let Some(memory) = self.memory
+            && !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory)
+        {
+            bail!(
+                "volume {}: memory = {} is out of bounds; from {} to {}",
+                self.name,
+                units::show_size(memory),
+                units::show_size(MEMORY_BYTES_MIN),
+                units::show_size(MEMORY_BYTES_MAX)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Makes the path behind a backing's wrappers absolute: a record outlives the directory it was written in.
+pub fn absolute_spec(spec: &str) -> String {
+    let mut rest = spec;
+    while let Some(wrapper) = ["slow:", "faulty:"].iter().find(|w| rest.starts_with(**w)) {
+        match rest[wrapper.len()..].split_once(':') {
+            Some((_, inner)) => rest = inner,
+            None => return spec.to_owned(),
+        }
+    }
+    let head = &spec[..spec.len() - rest.len()];
+    match std::path::absolute(rest) {
+        Ok(path) => format!("{head}{}", path.display()),
+        Err(_) => spec.to_owned(),
+    }
+}
+
+/// Smallest tier that is taken: that of the format. The largest request that such a volume accepts is small, too.
+pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4096;
+/// Smallest tier by default: one that holds the largest request of the protocol twice.
+const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
+/// Largest: block numbers of the format are 32 bits wide.
+pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
+/// Least RAM for staging and read cache: a largest request in, another one out.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// Most.
+pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
+
+/// Names go into file names, URLs and NBD exports: letters, digits, `.`, `_`, `-`, at most 63, not beginning with a
+/// dot or hyphen.
+pub fn check_name(name: &str) -> Result<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > 63 || name.starts_with(['.', '-']) || !name.chars().all(plain) {
+        bail!(
+            "volume name {name:?}: use 1 to 63 letters, digits, '.', '_' or '-', and begin with a letter, digit or '_'"
+        );
+    }
+    Ok(())
+}
+
+/// Sizes a volume may have.
+pub fn check_size(name: &str, size: u64) -> Result<()> {
+    use forebay_core::types::{SECTOR_BYTES, VOLUME_BYTES_MAX};
+    if size == 0 {
+        bail!("volume {name}: a size of 0 bytes; give one of at least 512 bytes, such as 10G");
+    }
+    if !size.is_multiple_of(SECTOR_BYTES) {
+        bail!("volume {name}: a size of {size} bytes is not a multiple of 512");
+    }
+    if size > VOLUME_BYTES_MAX {
+        bail!("volume {name}: a size of {} is more than the largest, 64T", units::show_size(size));
+    }
+    Ok(())
+}
+
+/// Tier size where none is given: a tenth of the volume within 1 to 16 GiB; below a 10 GiB volume less than 1 GiB
+/// would be a tenth, and a tier larger than its volume is of no use.
+pub fn tier_size_default(volume_bytes: u64) -> u64 {
+    let within_volume = volume_bytes.clamp(TIER_BYTES_DEFAULT_MIN, 1 << 30);
+    (volume_bytes / 10).clamp(within_volume, 16 << 30) / 4096 * 4096
+}
+
+/// RAM for staging and read cache where none is given.
+pub fn memory_default(volume_bytes: u64) -> u64 {
+    (volume_bytes / 8).clamp(MEMORY_BYTES_MIN, 256 << 20) / 4096 * 4096
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the config {}", path.display()))?;
+        Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))
+    }
+
+    /// Reads and checks text.
+    pub fn parse(text: &str) -> Result<Config> {
+        let config: Config = toml::from_str(text).map_err(|e| anyhow::anyhow!("{}", e.to_string().trim_end()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Refuses what cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        if self.node.shards > SHARDS_MAX {
+            bail!("[node] shards = {}: at most {SHARDS_MAX}", self.node.shards);
+        }
+        if self.listen.connections_max == 0 || self.listen.connections_max > 65_536 {
+            bail!("[listen] connections_max = {}: from 1 to 65536", self.listen.connections_max);
+        }
+        for (i, volume) in self.volume.iter().enumerate() {
+            volume.check()?;
+            for earlier in &self.volume[..i] {
+                if earlier.name == volume.name {
+                    bail!("[[volume]] name = {:?} is there twice", volume.name);
+                }
+                if earlier.backing == volume.backing {
+                    bail!(
+                        "[[volume]] {:?} and {:?} have the same backing {:?}; a backing belongs to one volume",
+                        earlier.name,
+                        volume.name,
+                        volume.backing
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        [node]
+        io = "threads"
+        drain_on_stop = false
+        shm_size = "8G"
+        [listen]
+        nbd = ["unix:/run/forebay/nbd.sock", "tcp:0.0.0.0:10809"]
+        http = "off"
+        [[volume]]
+        name = "vm1"
+        backing = "slow:iops=700:/mnt/nas/vm1.img"
+        size = "10G"
+        create = true
+        [[volume]]
+        name = "vm2"
+        backing = "/mnt/nas/vm2.img"
+        tier = "memory"
+        volatile = true
+        tier_size = 134217728
+        policy = "through"
+    "#;
+
+    #[test]
+    fn config_reads_every_table() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.node.io, IoChoice::Threads);
+        assert!(!config.node.drain_on_stop);
+        assert_eq!(config.node.shm_size, Some(8 << 30));
+        assert_eq!(config.listen.nbd.len(), 2);
+        assert_eq!(config.listen.http, Some(HttpAddress::Off));
+        assert_eq!(config.listen.connections_max, CONNECTIONS_MAX_DEFAULT);
+        assert_eq!(config.volume[0].size, Some(10 << 30));
+        assert_eq!(config.volume[0].policy, None);
+        assert_eq!(config.volume[1].tier_size, Some(128 << 20));
+        assert_eq!(config.volume[1].policy, Some(PolicyName::Through));
+    }
+
+    #[test]
+    fn unknown_key_is_refused_with_its_name_and_line() {
+        let text = GOOD.replace("create = true", "craete = true");
+        let error = format!("{:#}", Config::parse(&text).unwrap_err());
+        assert!(error.contains("craete"), "{error}");
+        assert!(error.contains("line 13"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let refused = |change: (&str, &str), expected: &str| {
+            let error = format!("{:#}", Config::parse(&GOOD.replace(change.0, change.1)).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        };
+        refused(("volatile = true", ""), "--volatile");
+        refused(("\"vm2\"", "\"vm1\""), "twice");
+        refused(("/mnt/nas/vm2.img", "slow:iops=700:/mnt/nas/vm1.img"), "same backing");
+        refused(("size = \"10G\"", "size = 0"), "0 bytes");
+        refused(("size = \"10G\"", "size = 1000"), "multiple of 512");
+        refused(("size = \"10G\"", "size = \"65T\""), "64T");
+        refused(("134217728", "1000"), "too small");
+        refused(("\"vm2\"", "\"../vm2\""), "volume name");
+        refused(("unix:/run/forebay/nbd.sock", "/run/forebay/nbd.sock"), "unix:PATH");
+        refused(("\"threads\"", "\"fibers\""), "fibers");
+    }
+
+    #[test]
+    fn path_behind_wrappers_is_made_absolute() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.display();
+        assert_eq!(absolute_spec("a.img"), format!("{here}/a.img"));
+        assert_eq!(absolute_spec("/b/a.img"), "/b/a.img");
+        assert_eq!(absolute_spec("slow:iops=7:faulty:seed=1:a.img"), format!("slow:iops=7:faulty:seed=1:{here}/a.img"));
+        assert_eq!(absolute_spec("slow:iops=7"), "slow:iops=7");
+    }
+
+    #[test]
+    fn sixty_four_tebibytes_are_the_largest_volume() {
+        check_size("v", 64 << 40).unwrap();
+        assert!(check_size("v", (64 << 40) + 512).is_err());
+    }
+
+    #[test]
+    fn default_tier_is_a_tenth_within_its_bounds() {
+        assert_eq!(tier_size_default(1 << 20), 64 << 20);
+        assert_eq!(tier_size_default(512 << 20), 512 << 20);
+        assert_eq!(tier_size_default(10 << 30), 1 << 30);
+        assert_eq!(tier_size_default(100 << 30), 10 << 30);
+        assert_eq!(tier_size_default(64 << 40), 16 << 30);
+    }
+}

@@ -1,0 +1,139 @@
+//! How the control plane reaches a shard: a channel of commands and a waker. The answers come back over one-shot
+//! channels, so neither side ever waits for the other while it holds something.
+
+use crate::open::OpenVolume;
+use forebay_core::api::Control;
+use forebay_core::status::{ControlError, Status};
+use forebay_core::types::Instant;
+use forebay_front::nbd::handshake::Negotiated;
+use forebay_io::Waker;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
+use tokio::sync::oneshot;
+
+/// A volume that runs on a shard. Never used twice in one life of the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VolumeKey(pub u32);
+
+/// What a volume shows of itself at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot {
+    /// Core's words.
+    pub status: Status,
+    /// When.
+    pub at: Instant,
+    /// Clients of this volume.
+    pub connections: u32,
+}
+
+/// Something for a shard to do.
+pub enum ToShard {
+    /// Serve this volume.
+    Attach {
+        /// Its name among the shards' volumes.
+        key: VolumeKey,
+        /// Tier and backing, opened and locked as far as could be.
+        volume: Box<OpenVolume>,
+        /// Grows with whatever happens to the volume, so that an idle one need not be asked.
+        activity: Arc<AtomicU64>,
+        /// Answered when it serves, or with the reason why it does not.
+        serving: oneshot::Sender<Result<(), String>>,
+    },
+    /// The backing is locked: nobody else can write to it any more.
+    BackingReady(VolumeKey),
+    /// An operator's command.
+    Control {
+        /// The volume.
+        key: VolumeKey,
+        /// What.
+        command: Control,
+        /// How it ended.
+        answer: oneshot::Sender<Result<(), CommandError>>,
+    },
+    /// What does the volume show?
+    Snapshot {
+        /// The volume.
+        key: VolumeKey,
+        /// Its words.
+        answer: oneshot::Sender<Snapshot>,
+    },
+    /// Close a volume that has stopped, or that never served, with its connections.
+    Detach {
+        /// The volume.
+        key: VolumeKey,
+        /// When everything of it is closed.
+        answer: oneshot::Sender<()>,
+    },
+    /// A client that has chosen this shard's volume.
+    Connection {
+        /// The volume.
+        key: VolumeKey,
+        /// The client.
+        socket: OwnedFd,
+        /// Place in its listener's count, given back when the connection ends.
+        seat: Seat,
+        /// What was agreed on.
+        negotiated: Box<Negotiated>,
+    },
+    /// Accept clients on this socket.
+    Listen {
+        /// A non-blocking listening socket.
+        socket: OwnedFd,
+        /// Most clients at one time.
+        connections_max: u32,
+    },
+    /// Accept no more clients.
+    StopListening,
+    /// End the thread; every volume has been detached.
+    Exit,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// Core refused.
+    Refused(ControlError),
+    /// The backing could not be grown.
+    Backing(String),
+}
+
+/// One client's place in the count of its listener. Given back by dropping it, on whatever thread that happens.
+#[derive(Debug)]
+pub struct Seat(Arc<AtomicU64>);
+
+impl Seat {
+    /// Takes a place.
+    pub fn take(count: &Arc<AtomicU64>) -> Seat {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Seat(count.clone())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The sending end.
+#[derive(Clone)]
+pub struct ShardHandle {
+    sender: mpsc::Sender<ToShard>,
+    waker: Waker,
+}
+
+impl ShardHandle {
+    /// Made by the shard's thread.
+    pub fn new(sender: mpsc::Sender<ToShard>, waker: Waker) -> ShardHandle {
+        ShardHandle { sender, waker }
+    }
+
+    /// Hands a command over. A shard that has ended takes nothing: whoever waits for an answer sees its channel close.
+    pub fn send(&self, command: ToShard) {
+        if self.sender.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+}

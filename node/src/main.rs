@@ -1,0 +1,30 @@
+//! `forebay`: daemon, command line and HTTP API of a node in one binary.
+//!
+//! - [`cli`] takes the words, [`serve`] brings a node up and down.
+//! - [`shard`] is the data path: the one loop. Everything else is control plane, on one thread.
+//! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
+//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`] and [`salvage`] need no daemon, [`bench`] loads one.
+
+mod api;
+mod bench;
+mod cli;
+mod config;
+mod directory;
+mod inspect;
+mod mailbox;
+mod memory_place;
+mod metrics;
+mod node;
+mod open;
+mod paths;
+mod report;
+mod salvage;
+mod serve;
+mod shard;
+mod tier_reader;
+mod units;
+mod volume_store;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,95 @@
+//! Where the arenas of memory tiers lie: a tmpfs, because it outlives the process.
+//!
+//! Best is a tmpfs of our own (the systemd unit mounts it; so does the daemon where it may), because nobody else fills
+//! it and nobody cleans it up. /dev/shm is the second choice: logind may empty it when a user logs out.
+
+use crate::paths;
+use anyhow::{Context, Result};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A folder in a tmpfs, and what the operator should know of it.
+#[derive(Clone, Debug)]
+pub struct MemoryPlace {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Why it is not the best one.
+    pub warning: Option<String>,
+}
+
+/// Finds or makes one.
+pub fn find(shm_size: Option<u64>) -> Result<MemoryPlace> {
+    let own = paths::run_dir().join("memory");
+    make_dir(&own)?;
+    if is_tmpfs(&own) && is_mount_point(&own) {
+        return Ok(MemoryPlace { dir: own, warning: None });
+    }
+    match mount_tmpfs(&own, shm_size) {
+        Ok(()) => Ok(MemoryPlace { dir: own, warning: None }),
+        Err(error) => {
+            let dir = PathBuf::from(format!("/dev/shm/forebay-{}", paths::user_id()));
+            if !is_tmpfs(Path::new("/dev/shm")) {
+                anyhow::bail!(
+                    "cannot mount a tmpfs at {} ({error}), and /dev/shm is none: mount one there, as in \
+                     packaging/run-forebay-memory.mount, or use --tier flash",
+                    own.display()
+                );
+            }
+            make_dir(&dir)?;
+            let warning = format!(
+                "memory tiers lie in {}, because a tmpfs at {} could not be mounted ({error}); logind empties it when \
+                 the last session of a user ends, unless RemoveIPC=no in logind.conf, or this is a system user",
+                dir.display(),
+                own.display()
+            );
+            Ok(MemoryPlace { dir, warning: Some(warning) })
+        }
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make the folder {}", dir.display()))?;
+    let owner = std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?.uid();
+    // /dev/shm is open to all: a folder that somebody else put there first could be read or emptied by them.
+    if owner != paths::user_id() {
+        anyhow::bail!("the folder {} belongs to user {owner}; remove it, or run the daemon as that user", dir.display());
+    }
+    Ok(())
+}
+
+fn is_tmpfs(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: all zeros is a valid statfs.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated path and a place for one statfs.
+    unsafe { libc::statfs(path.as_ptr(), &mut found) == 0 && found.f_type == libc::TMPFS_MAGIC }
+}
+
+fn is_mount_point(path: &Path) -> bool {
+    let device = |p: &Path| std::fs::metadata(p).map(|m| m.dev()).ok();
+    path.parent().is_some_and(|parent| device(path) != device(parent))
+}
+
+fn mount_tmpfs(at: &Path, size: Option<u64>) -> std::io::Result<()> {
+    let at = CString::new(at.as_os_str().as_bytes())?;
+    let size = size.map_or("50%".to_owned(), |bytes| bytes.to_string());
+    // Pages of an arena are locked by prefault and use; noswap (since Linux 6.4) keeps them so, older kernels refuse it.
+    for options in [format!("mode=0700,size={size},noswap"), format!("mode=0700,size={size}")] {
+        let options = CString::new(options)?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        // SAFETY: terminated strings that live through the call.
+        let rc = unsafe {
+            libc::mount(c"forebay".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), flags, options.as_ptr().cast())
+        };
+        if rc == 0 {
+            return Ok(());
+        }
+    }
+    Err(std::io::Error::last_os_error())
+}

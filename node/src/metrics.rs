@@ -1,0 +1,98 @@
+//! Prometheus text exposition of the reports. The format is a few lines of text; a registry would only copy what core
+//! counts already.
+
+use crate::report::{NodeReport, VolumeReport};
+use std::fmt::Write;
+
+/// Content type of [`render`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// One family: name without prefix, help, type, and the value of each volume.
+struct Family {
+    name: String,
+    help: String,
+    counter: bool,
+    value: Box<dyn Fn(&VolumeReport) -> f64>,
+}
+
+fn gauge(name: &str, help: &str, value: impl Fn(&VolumeReport) -> f64 + 'static) -> Family {
+    Family { name: name.to_owned(), help: help.to_owned(), counter: false, value: Box::new(value) }
+}
+
+/// All metrics. Label values are volume names, which hold no character that needs an escape.
+pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
+    let mut out = String::new();
+    let mut alone = |name: &str, help: &str, labels: &str, value: f64| {
+        let _ = writeln!(
+            out,
+            "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name}{labels} {value}"
+        );
+    };
+    let build = format!("{{version=\"{}\",io=\"{}\"}}", node.version, node.io_mode);
+    alone("build_info", "Version and I/O mode of the daemon.", &build, 1.0);
+    alone("uptime_seconds", "Time since the daemon's start.", "", node.uptime_s);
+    alone("memory_bytes_max", "Bound on the daemon's memory, arenas included.", "", node.memory_bytes_max as f64);
+
+    let mut families = vec![
+        gauge("volume_size_bytes", "Size of the volume.", |v| v.size_bytes as f64),
+        gauge("volume_serving", "1 while the volume serves clients.", |v| f64::from(u8::from(v.phase == "serving"))),
+        gauge("volume_policy_as_requested", "1 while the effective policy is the requested one.", |v| {
+            f64::from(u8::from(v.policy.reason == "as-requested"))
+        }),
+        gauge("volume_backing_failing", "1 while the backing fails.", |v| {
+            f64::from(u8::from(v.backing.state == "failing"))
+        }),
+        gauge("volume_connections", "NBD clients.", |v| f64::from(v.connections)),
+        gauge("volume_term", "Number of the owner.", |v| f64::from(v.term)),
+        gauge("volume_tier_bytes", "Size of the tier.", |v| v.tier.size_bytes as f64),
+        gauge("volume_dirty_bytes", "Acknowledged and not yet durable in the backing.", |v| v.dirty.bytes as f64),
+        gauge("volume_dirty_bytes_max", "Dirty bytes at which writes wait.", |v| v.dirty.bytes_max as f64),
+        gauge("volume_dead_bytes", "Bytes of the tier neither live nor free.", |v| v.dirty.dead_bytes as f64),
+        gauge("volume_clean_bytes", "Bytes of clean cache.", |v| v.dirty.clean_bytes as f64),
+        gauge("volume_groups_waiting", "Barrier groups waiting to be destaged.", |v| f64::from(v.dirty.groups_waiting)),
+        gauge("volume_oldest_dirty_seconds", "Age of the oldest dirty write.", |v| v.dirty.oldest_s),
+        gauge("volume_drain_seconds", "Dirty bytes at the backing's measured speed.", |v| v.dirty.drain_left_s),
+        gauge("volume_destage_bytes_per_second", "Measured speed of the backing.", |v| {
+            v.dirty.destage_bytes_per_s as f64
+        }),
+        gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| f64::from(v.dirty.waiting_writes)),
+    ];
+    for (name, _) in crate::report::counters(&Default::default()) {
+        families.push(Family {
+            name: format!("volume_{name}_total"),
+            help: format!("{} since the daemon's start.", name.replace('_', " ")),
+            counter: true,
+            value: Box::new(move |v| v.counters.get(name).copied().unwrap_or(0) as f64),
+        });
+    }
+    for family in families {
+        let kind = if family.counter { "counter" } else { "gauge" };
+        let _ = writeln!(out, "# HELP forebay_{0} {1}\n# TYPE forebay_{0} {kind}", family.name, family.help);
+        for volume in volumes {
+            let _ = writeln!(out, "forebay_{}{{volume=\"{}\"}} {}", family.name, volume.name, (family.value)(volume));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::example;
+
+    #[test]
+    fn each_sample_has_a_type_and_a_finite_value() {
+        let (node, volume) = example();
+        let text = render(&node, &[volume]);
+        let mut samples = 0;
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let family = name.split('{').next().unwrap();
+            assert!(text.contains(&format!("# TYPE {family} ")), "{family} has no type");
+            assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+            samples += 1;
+        }
+        assert!(samples > 40, "{samples}");
+        assert!(text.contains("forebay_volume_dirty_bytes{volume=\"vm1\"} 4096\n"), "{text}");
+    }
+}

@@ -1,0 +1,706 @@
+//! The control plane of a node: its volumes, what operators ask of them, and their markers.
+//!
+//! Invariants:
+//! - A volume can be chosen by clients only after its marker and record say that its tier may hold the only copy.
+//! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
+//! - Whatever fails on one volume leaves the others alone.
+
+use crate::config::{self, PolicyName, VolumeSpec};
+use crate::directory::{Directory, Export};
+use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::open::{self, Opened};
+use crate::report::{NodeReport, VolumeFacts, VolumeReport};
+use crate::shard::IoReport;
+use crate::units::show_size;
+use crate::volume_store::{Marker, Record, STORE_VERSION, Store, host_name, remove_durably};
+use forebay_core::api::Control;
+use forebay_core::status::{ControlError, Phase};
+use forebay_core::types::Duration;
+use forebay_io::{DeviceFile, LockAttempt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// How often markers follow what has been destaged.
+pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Why a command failed, as far as callers tell kinds apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// There is no such volume.
+    NotFound,
+    /// The request cannot be meant.
+    Invalid,
+    /// The state of the volume forbids it.
+    Conflict,
+    /// It was tried and did not work.
+    Failed,
+}
+
+/// A command that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which kind.
+    pub kind: FailureKind,
+    /// What, on what, why, what to do.
+    pub message: String,
+}
+
+type Answer<T> = Result<T, Failure>;
+
+fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
+    Err(Failure { kind, message: message.into() })
+}
+
+/// A volume that runs on a shard.
+#[derive(Clone)]
+struct Running {
+    shard: usize,
+    key: VolumeKey,
+    activity: Arc<AtomicU64>,
+    file: Arc<DeviceFile>,
+    marker_path: PathBuf,
+    /// Ends the wait for the backing's lock.
+    closed: Arc<AtomicBool>,
+}
+
+struct Entry {
+    facts: VolumeFacts,
+    record: Record,
+    running: Option<Running>,
+    /// Why it does not run.
+    problem: Option<String>,
+    /// Its activity when the marker was last written.
+    activity_seen: u64,
+}
+
+/// See the module's text.
+pub struct Node {
+    store: Store,
+    directory: Arc<Directory>,
+    shards: Vec<ShardHandle>,
+    io: IoReport,
+    started: std::time::Instant,
+    shm_size: Option<u64>,
+    nbd: Vec<String>,
+    memory_bytes_besides: u64,
+    keys: AtomicU64,
+    entries: Mutex<Vec<Entry>>,
+    /// Held while volumes come, go or change size.
+    admin: tokio::sync::Mutex<()>,
+}
+
+impl Node {
+    /// A node without volumes. `memory_bytes_besides`: bound on memory that is not of volumes.
+    pub fn new(
+        store: Store,
+        directory: Arc<Directory>,
+        shards: Vec<ShardHandle>,
+        io: IoReport,
+        shm_size: Option<u64>,
+        nbd: Vec<String>,
+        memory_bytes_besides: u64,
+    ) -> Arc<Node> {
+        Arc::new(Node {
+            store,
+            directory,
+            shards,
+            io,
+            started: std::time::Instant::now(),
+            shm_size,
+            nbd,
+            memory_bytes_besides,
+            keys: AtomicU64::new(0),
+            entries: Mutex::new(Vec::new()),
+            admin: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().expect("nobody panics while holding it")
+    }
+
+    fn running(&self, name: &str) -> Answer<Running> {
+        let entries = self.entries();
+        let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+        match &entry.running {
+            Some(running) => Ok(running.clone()),
+            None => failure(
+                FailureKind::Conflict,
+                format!("volume {name} does not run: {}", entry.problem.as_deref().unwrap_or("it is being opened or closed")),
+            ),
+        }
+    }
+
+    // --- volumes come ---
+
+    /// Opens what the state folder holds of a volume, what a spec asks for, or both, and serves it. What is not known
+    /// by a record and fails leaves nothing behind in the list.
+    pub async fn open(
+        self: &Arc<Node>,
+        name: &str,
+        spec: Option<VolumeSpec>,
+        default: bool,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Answer<Vec<String>> {
+        let _admin = self.admin.lock().await;
+        if self.entries().iter().any(|e| e.facts.name == name && e.running.is_some()) {
+            return failure(FailureKind::Conflict, format!("volume {name} is there already"));
+        }
+        let opened = self.open_blocking(name, spec, progress).await;
+        match opened {
+            Ok(opened) => self.attach(opened, default).await,
+            Err(message) => {
+                self.note_failed(name, &message);
+                failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
+            }
+        }
+    }
+
+    async fn open_blocking(
+        self: &Arc<Node>,
+        name: &str,
+        spec: Option<VolumeSpec>,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Opened, String> {
+        let (node, name) = (self.clone(), name.to_owned());
+        let work = move || -> anyhow::Result<Opened> {
+            let recorded = node.store.load(&name)?;
+            anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
+            open::open(&node.store, recorded, spec.as_ref(), node.shm_size, &mut progress)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(opened)) => Ok(opened),
+            Ok(Err(error)) => Err(format!("{error:#}")),
+            Err(_) => Err("the thread that opened it panicked; this is a bug".to_owned()),
+        }
+    }
+
+    /// A recorded volume that cannot be opened stays in the list with its reason.
+    fn note_failed(&self, name: &str, problem: &str) {
+        let Ok(Some(record)) = self.store.load(name) else { return };
+        let facts = VolumeFacts {
+            name: name.to_owned(),
+            volume: record.volume.to_string(),
+            backing: record.backing.clone(),
+            access: "closed".to_owned(),
+            tier_kind: record.tier.kind,
+            tier_path: record.tier.path.display().to_string(),
+            tier_bytes: record.tier.size_bytes,
+            volatile: record.volatile,
+            memory_bytes: 0,
+        };
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
+        entries.push(Entry { facts, record, running: None, problem: Some(problem.to_owned()), activity_seen: 0 });
+    }
+
+    async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
+        let Opened { volume, mut record, facts, marker_path, file, remarks } = opened;
+        let name = record.name.clone();
+        let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
+        let shard = self.emptiest_shard();
+        let activity = Arc::new(AtomicU64::new(0));
+        let closed = Arc::new(AtomicBool::new(false));
+        let awaits_lock = !volume.backing.locked();
+        let (serving, served) = oneshot::channel();
+        self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
+        let running = Running { shard, key, activity, file, marker_path, closed };
+        if awaits_lock {
+            self.await_lock(&running);
+        }
+        let outcome = match served.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(format!(
+                "the tier {} cannot be used: {reason}. Nothing was changed; `forebay inspect` shows what is left of it, \
+                 `forebay salvage` copies it out",
+                record.tier.path.display()
+            )),
+            Err(_) => Err("its data-path thread has ended; see the daemon's messages".to_owned()),
+        };
+        let outcome = match outcome {
+            Ok(()) => {
+                record.tier.made = true;
+                self.save_both(&record, &running).await
+            }
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = outcome {
+            self.detach(&running).await;
+            self.note_failed(&name, &reason);
+            return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
+        }
+        let size_bytes = match self.snapshot(&running).await {
+            Some(snapshot) => snapshot.status.size_bytes,
+            None => record.size_bytes,
+        };
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
+        entries.push(Entry { facts, record, running: Some(running), problem: None, activity_seen: 0 });
+        drop(entries);
+        self.directory.add(Export { name, size_bytes, shard, key }, default);
+        Ok(remarks)
+    }
+
+    /// The record and a marker that is not clean: from now on writes may lie in the tier alone.
+    async fn save_both(self: &Arc<Node>, record: &Record, running: &Running) -> Result<(), String> {
+        let Some(snapshot) = self.snapshot(running).await else {
+            return Err("its data-path thread has ended; see the daemon's messages".to_owned());
+        };
+        let (store, record, running) = (self.store.clone(), record.clone(), running.clone());
+        let work = move || {
+            save_marker(&record, &running, &snapshot, false)?;
+            store.save(&record)
+        };
+        blocking(work).await
+    }
+
+    fn emptiest_shard(&self) -> usize {
+        let entries = self.entries();
+        let on = |shard| entries.iter().filter(|e| e.running.as_ref().is_some_and(|r| r.shard == shard)).count();
+        // Shard 0 accepts all clients: of two that are equally full it is the second choice.
+        (0..self.shards.len()).rev().min_by_key(|&shard| on(shard)).expect("a node has a shard")
+    }
+
+    /// Waits on a thread of its own until no request of an earlier process can land any more.
+    fn await_lock(&self, running: &Running) {
+        let (shard, running) = (self.shards[running.shard].clone(), running.clone());
+        std::thread::spawn(move || {
+            while !running.closed.load(Ordering::Relaxed) {
+                match forebay_io::lock::await_lock(running.file.file(), std::time::Duration::from_secs(1)) {
+                    Ok(LockAttempt::Locked) => return shard.send(ToShard::BackingReady(running.key)),
+                    Ok(LockAttempt::HeldBy(_)) => {}
+                    Err(error) => {
+                        eprintln!("forebay: cannot lock {}: {error}; trying again", running.file.path().display());
+                        std::thread::sleep(std::time::Duration::from_secs(1));
+                    }
+                }
+            }
+        });
+    }
+
+    /// Creates a volume.
+    pub async fn create(self: &Arc<Node>, spec: VolumeSpec) -> Answer<VolumeReport> {
+        if let Err(error) = spec.check() {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
+        let name = spec.name.clone();
+        let backing = config::absolute_spec(&spec.backing);
+        if let Some(other) = self.entries().iter().find(|e| e.facts.name == name || e.facts.backing == backing) {
+            let same = if other.facts.name == name { "name" } else { "backing" };
+            return failure(FailureKind::Conflict, format!("volume {} has that {same} already", other.facts.name));
+        }
+        let no_progress = |_, _| {};
+        for remark in self.open(&name, Some(spec), false, no_progress).await? {
+            eprintln!("forebay: volume {name}: {remark}");
+        }
+        self.report(&name).await
+    }
+
+    // --- reports ---
+
+    async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
+        let (answer, answered) = oneshot::channel();
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, answer });
+        answered.await.ok()
+    }
+
+    /// One volume.
+    pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        let (facts, running, size, policy, problem) = {
+            let entries = self.entries();
+            let Some(e) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+            (e.facts.clone(), e.running.clone(), e.record.size_bytes, e.record.policy, e.problem.clone())
+        };
+        if let Some(running) = running
+            && let Some(snapshot) = self.snapshot(&running).await
+        {
+            return Ok(VolumeReport::running(&facts, &snapshot));
+        }
+        let problem = problem.unwrap_or_else(|| "its data-path thread has ended; see the daemon's messages".to_owned());
+        Ok(VolumeReport::failed(&facts, size, policy, &problem))
+    }
+
+    /// All of them, sorted by name.
+    pub async fn reports(&self) -> Vec<VolumeReport> {
+        let mut names: Vec<String> = self.entries().iter().map(|e| e.facts.name.clone()).collect();
+        names.sort();
+        let mut reports = Vec::with_capacity(names.len());
+        for name in names {
+            // One that has just been deleted is left out.
+            if let Ok(report) = self.report(&name).await {
+                reports.push(report);
+            }
+        }
+        reports
+    }
+
+    /// Bound on the daemon's memory: that of its volumes, and everything besides.
+    pub fn memory_bytes_max(&self) -> u64 {
+        let entries = self.entries();
+        self.memory_bytes_besides + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
+    }
+
+    /// That part of the bound that is not of volumes.
+    pub fn memory_bytes_besides(&self) -> u64 {
+        self.memory_bytes_besides
+    }
+
+    /// The node.
+    pub fn node_report(&self) -> NodeReport {
+        NodeReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: host_name(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            io_mode: self.io.mode.to_owned(),
+            io_why: self.io.why.clone(),
+            shards: self.shards.len() as u32,
+            memory_bytes_max: self.memory_bytes_max(),
+            state: self.store.dir().display().to_string(),
+            nbd: self.nbd.clone(),
+            volumes: self.entries().len() as u32,
+        }
+    }
+
+    // --- commands ---
+
+    async fn control(&self, name: &str, running: &Running, command: Control) -> Answer<()> {
+        let (answer, answered) = oneshot::channel();
+        self.shards[running.shard].send(ToShard::Control { key: running.key, command, answer });
+        match answered.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let kind = match error {
+                    CommandError::Refused(ControlError::BadSize) => FailureKind::Invalid,
+                    CommandError::Refused(ControlError::Busy | ControlError::NotHeld | ControlError::HoldEnded) => {
+                        FailureKind::Conflict
+                    }
+                    CommandError::Refused(ControlError::BackingFailed | ControlError::TierFailed)
+                    | CommandError::Backing(_) => FailureKind::Failed,
+                };
+                failure(kind, format!("volume {name}: {}", command_error_words(&error)))
+            }
+            Err(_) => failure(FailureKind::Failed, format!("volume {name} was closed before it had answered")),
+        }
+    }
+
+    /// Asks for another policy.
+    pub async fn set_policy(&self, name: &str, policy: PolicyName) -> Answer<VolumeReport> {
+        let running = self.running(name)?;
+        self.control(name, &running, Control::SetPolicy(policy.into())).await?;
+        self.change_record(name, |record| record.policy = policy).await?;
+        self.report(name).await
+    }
+
+    async fn change_record(&self, name: &str, change: impl FnOnce(&mut Record)) -> Answer<()> {
+        let record = {
+            let mut entries = self.entries();
+            let Some(entry) = entries.iter_mut().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+            change(&mut entry.record);
+            entry.record.clone()
+        };
+        let store = self.store.clone();
+        match blocking(move || store.save(&record)).await {
+            Ok(()) => Ok(()),
+            Err(message) => {
+                failure(FailureKind::Failed, format!("volume {name} was changed, but only until the next start: {message}"))
+            }
+        }
+    }
+
+    /// Destages everything that is in the log now.
+    pub async fn drain(&self, name: &str) -> Answer<VolumeReport> {
+        let running = self.running(name)?;
+        self.control(name, &running, Control::Drain).await?;
+        self.report(name).await
+    }
+
+    /// Drains, then leaves the backing unchanged for at most so long.
+    pub async fn hold(&self, name: &str, seconds: u64) -> Answer<VolumeReport> {
+        if seconds == 0 || seconds > 7 * 24 * 3600 {
+            return failure(FailureKind::Invalid, format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"));
+        }
+        let running = self.running(name)?;
+        self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
+        self.report(name).await
+    }
+
+    /// Ends a hold.
+    pub async fn release(&self, name: &str) -> Answer<VolumeReport> {
+        let running = self.running(name)?;
+        self.control(name, &running, Control::Release).await?;
+        self.report(name).await
+    }
+
+    /// Grows a volume and its backing.
+    pub async fn resize(&self, name: &str, size_bytes: u64) -> Answer<VolumeReport> {
+        let _admin = self.admin.lock().await;
+        if let Err(error) = config::check_size(name, size_bytes) {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
+        let running = self.running(name)?;
+        let has = self.report(name).await?.size_bytes;
+        if size_bytes < has {
+            return failure(
+                FailureKind::Invalid,
+                format!("volume {name} has {} and can only grow; {} is less", show_size(has), show_size(size_bytes)),
+            );
+        }
+        self.control(name, &running, Control::Resize(size_bytes)).await?;
+        self.directory.resize(name, size_bytes);
+        self.change_record(name, |record| record.size_bytes = size_bytes).await?;
+        self.report(name).await
+    }
+
+    /// Forgets a volume and removes its tier.
+    pub async fn delete(self: &Arc<Node>, name: &str, discard_dirty: bool) -> Answer<()> {
+        let _admin = self.admin.lock().await;
+        let (record, running) = {
+            let entries = self.entries();
+            let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+            (entry.record.clone(), entry.running.clone())
+        };
+        match &running {
+            None if record.tier.made && !discard_dirty => {
+                return failure(
+                    FailureKind::Conflict,
+                    format!(
+                        "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
+                         drain it, or give them up with --discard-dirty"
+                    ),
+                );
+            }
+            None => {}
+            Some(running) => {
+                self.directory.remove(name);
+                if let Err(refused) = self.stop_for_deletion(name, running, discard_dirty).await {
+                    let size_bytes = self.report(name).await?.size_bytes;
+                    let export = Export { name: name.to_owned(), size_bytes, shard: running.shard, key: running.key };
+                    self.directory.add(export, false);
+                    return Err(refused);
+                }
+            }
+        }
+        self.entries().retain(|e| e.facts.name != name);
+        let store = self.store.clone();
+        let marker = running.map(|r| r.marker_path).or_else(|| marker_of(&store, &record));
+        let removed = blocking(move || {
+            // The record last: what a crash leaves in between can be deleted again.
+            if let Some(marker) = marker
+                && Marker::load(&marker).is_ok_and(|m| m.is_some_and(|m| m.volume == record.volume))
+            {
+                remove_durably(&marker)?;
+            }
+            wipe_tier(&record)?;
+            store.remove(&record.name)
+        });
+        match removed.await {
+            Ok(()) => Ok(()),
+            Err(message) => failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}")),
+        }
+    }
+
+    async fn stop_for_deletion(&self, name: &str, running: &Running, discard_dirty: bool) -> Answer<()> {
+        let Some(snapshot) = self.snapshot(running).await else { return Ok(()) };
+        if !discard_dirty {
+            if snapshot.connections > 0 {
+                return failure(
+                    FailureKind::Conflict,
+                    format!("volume {name} has {} clients; disconnect them first, or use --discard-dirty", snapshot.connections),
+                );
+            }
+            if snapshot.status.dirty_bytes > 0 {
+                return failure(
+                    FailureKind::Conflict,
+                    format!(
+                        "volume {name} holds {} that are not in the backing; run `forebay volume drain {name}` first, or give \
+                         them up with --discard-dirty",
+                        show_size(snapshot.status.dirty_bytes)
+                    ),
+                );
+            }
+        }
+        if !matches!(snapshot.status.phase, Phase::Refused(_)) {
+            // What it could not make durable is thrown away with it.
+            let _ = self.control(name, running, Control::Stop { drain: false }).await;
+        }
+        self.detach(running).await;
+        Ok(())
+    }
+
+    async fn detach(&self, running: &Running) {
+        running.closed.store(true, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.shards[running.shard].send(ToShard::Detach { key: running.key, answer });
+        let _ = answered.await;
+    }
+
+    // --- markers ---
+
+    /// Keeps the markers of volumes that do something up with what is destaged. Never ends.
+    pub async fn keep_markers(self: Arc<Node>) {
+        let mut ticks = tokio::time::interval(MARKER_PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mut due = Vec::new();
+            for entry in self.entries().iter_mut() {
+                if let Some(running) = &entry.running {
+                    let activity = running.activity.load(Ordering::Relaxed);
+                    if activity != entry.activity_seen {
+                        entry.activity_seen = activity;
+                        due.push((entry.record.clone(), running.clone()));
+                    }
+                }
+            }
+            for (record, running) in due {
+                let Some(snapshot) = self.snapshot(&running).await else { continue };
+                let name = record.name.clone();
+                if !matches!(snapshot.status.phase, Phase::Serving) {
+                    continue;
+                }
+                if let Err(message) = blocking(move || save_marker(&record, &running, &snapshot, false)).await {
+                    // The old marker still protects: it only knows an older state of the image.
+                    eprintln!("forebay: volume {name}: {message}");
+                }
+            }
+        }
+    }
+
+    // --- the end ---
+
+    /// Stops every volume. Returns those whose image is not complete, with the reason.
+    pub async fn stop(self: &Arc<Node>, drain: bool) -> Vec<String> {
+        let _admin = self.admin.lock().await;
+        for shard in &self.shards {
+            shard.send(ToShard::StopListening);
+        }
+        let running: Vec<(Record, Running)> =
+            self.entries().iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect();
+        let stops = running.into_iter().map(|(record, running)| {
+            let node = self.clone();
+            tokio::spawn(async move { node.stop_one(record, running, drain).await })
+        });
+        let mut incomplete = Vec::new();
+        for stop in stops.collect::<Vec<_>>() {
+            if let Ok(Some(name)) = stop.await {
+                incomplete.push(name);
+            }
+        }
+        for shard in &self.shards {
+            shard.send(ToShard::Exit);
+        }
+        incomplete
+    }
+
+    async fn stop_one(self: Arc<Node>, record: Record, running: Running, drain: bool) -> Option<String> {
+        let name = record.name.clone();
+        self.directory.remove(&name);
+        let stopped = self.control(&name, &running, Control::Stop { drain }).await;
+        let snapshot = self.snapshot(&running).await;
+        let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let mut result = match &stopped {
+            Ok(()) if complete => None,
+            Ok(()) => {
+                let dirty = snapshot.map_or(0, |s| s.status.dirty_bytes);
+                Some(format!("{name}: {} are still in its tier", show_size(dirty)))
+            }
+            Err(failure) => Some(failure.message.clone()),
+        };
+        if let Some(snapshot) = snapshot {
+            // Clean only if the log was emptied on purpose and the tier says so as well.
+            let clean = complete && stopped.is_ok() && drain;
+            let marker = running.clone();
+            if let Err(message) = blocking(move || save_marker(&record, &marker, &snapshot, clean)).await {
+                result = Some(format!("{name}: {message}"));
+            }
+        }
+        self.detach(&running).await;
+        result
+    }
+
+    /// Dirty bytes and seconds to drain of all volumes, for progress at the end.
+    pub async fn left(&self) -> (u64, f64) {
+        let reports = self.reports().await;
+        let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
+        (bytes, reports.iter().map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
+    }
+}
+
+fn no_such_volume<T>(name: &str) -> Answer<T> {
+    failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
+}
+
+/// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
+/// descriptor, lists).
+pub fn volume_memory(facts: &VolumeFacts) -> u64 {
+    const PER_TIER_BLOCK: u64 = 96;
+    const PER_FRAME: u64 = 64;
+    let arena = match facts.tier_kind {
+        config::TierName::Memory => facts.tier_bytes,
+        config::TierName::Flash => facts.memory_bytes,
+    };
+    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
+}
+
+fn command_error_words(error: &CommandError) -> String {
+    match error {
+        CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
+        CommandError::Refused(refused) => match refused {
+            ControlError::Busy => "a drain or hold is under way, or the volume is not serving; wait for it or `release` it",
+            ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
+            ControlError::HoldEnded => "the hold was ended by its dirty limit or by a stop: what was copied under it is void",
+            ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
+            ControlError::BackingFailed => "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it",
+            ControlError::TierFailed => "its tier failed; see `forebay volume show`",
+        }
+        .to_owned(),
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),
+    }
+}
+
+fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: bool) -> anyhow::Result<()> {
+    let image = open::image_identity(&running.file)?;
+    let marker = Marker {
+        version: STORE_VERSION,
+        volume: record.volume,
+        name: record.name.clone(),
+        host: host_name(),
+        tier: record.tier.path.clone(),
+        term: snapshot.status.term.0,
+        destaged: snapshot.status.destaged.0,
+        image,
+        clean,
+    };
+    marker.save(&running.marker_path)
+}
+
+fn marker_of(store: &Store, record: &Record) -> Option<PathBuf> {
+    let path = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?.path().to_owned();
+    let device = forebay_io::file::kind_of(&path).is_ok_and(|k| k == forebay_io::file::FileKind::Block);
+    Some(store.marker_path(&record.name, &path, device))
+}
+
+/// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.
+fn wipe_tier(record: &Record) -> anyhow::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let path = &record.tier.path;
+    match forebay_io::file::kind_of(path) {
+        Err(_) => Ok(()),
+        Ok(forebay_io::file::FileKind::Regular) => remove_durably(path),
+        Ok(forebay_io::file::FileKind::Block) => {
+            let file = std::fs::OpenOptions::new().write(true).open(path)?;
+            file.write_all_at(&[0; 4096], 0)?;
+            Ok(file.sync_all()?)
+        }
+    }
+}

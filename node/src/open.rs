@@ -1,0 +1,397 @@
+//! Opens a volume: record, backing, tier, marker. Everything here may block, and runs on a thread of its own; what
+//! comes out goes to a shard.
+//!
+//! Invariants:
+//! - Nothing is changed before everything that could be refused has been looked at.
+//! - The tier's lock is awaited before the tier is read; the backing's lock is tried, and where only requests of our own
+//!   former process can hold it, awaited in the background while the volume serves from its log.
+//! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
+
+use crate::config::{self, TierName, VolumeSpec};
+use crate::memory_place;
+use crate::report::VolumeFacts;
+use crate::tier_reader::TierReader;
+use crate::units::show_size;
+use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, judge};
+use anyhow::{Context, Result, bail};
+use forebay_core::VolumeConfig;
+use forebay_core::format::{Superblock, TierKind, TierLayout};
+use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
+use forebay_io::file::{Access, FileKind, Identity, kind_of};
+use forebay_io::{
+    Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, LockAttempt, MemoryTier, Tier, VolumeIo,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
+const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+/// Backing operations in flight at one time: what an array's queue takes, and enough to hide a WAN's latency.
+const BACKING_DEPTH_MAX: u32 = 32;
+/// Largest single backing write: beyond it neither disks nor NFS gain.
+const BACKING_WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Bytes between two syncs of the backing: bounds what a take-over must rewrite, and what waits for one sync.
+const DESTAGE_ROUND_BYTES_MAX: u64 = 32 << 20;
+/// How long a dirty write waits for more to merge with.
+const DESTAGE_DELAY: Duration = Duration::from_millis(500);
+
+/// What a shard needs to serve a volume.
+pub struct OpenVolume {
+    /// For core.
+    pub config: VolumeConfig,
+    /// Its frames.
+    pub arena: Arena,
+    /// Its tier, locked.
+    pub tier: Tier,
+    /// Its backing; locked unless the lock is awaited.
+    pub backing: Backing,
+}
+
+/// An opened volume.
+pub struct Opened {
+    /// For the shard.
+    pub volume: OpenVolume,
+    /// As it must be saved once the volume serves.
+    pub record: Record,
+    /// For reports.
+    pub facts: VolumeFacts,
+    /// Where its marker lies.
+    pub marker_path: PathBuf,
+    /// The open backing, for its identity and for awaiting its lock.
+    pub file: Arc<DeviceFile>,
+    /// What the operator should know.
+    pub remarks: Vec<String>,
+}
+
+/// What of the backing's identity a marker keeps.
+pub fn image_identity(file: &DeviceFile) -> std::io::Result<ImageIdentity> {
+    let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
+    let regular = file.kind() == FileKind::Regular;
+    let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
+    Ok(ImageIdentity {
+        inode: regular.then_some(inode),
+        born_ns: birth_ns.and_then(time),
+        size_bytes: size,
+        changed_ns: time(mtime_ns),
+    })
+}
+
+/// The record that a spec means: a new one, or the recorded one with what may be changed at a start.
+fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>) -> Result<(Record, bool)> {
+    let Some(spec) = spec else {
+        return Ok((recorded.expect("a volume is opened by its record or by a spec"), false));
+    };
+    let backing = config::absolute_spec(&spec.backing);
+    if let Some(mut record) = recorded {
+        let name = &record.name;
+        if record.backing != backing {
+            bail!(
+                "volume {name} has the backing {}, and {backing} was asked for; give another --name, or delete the volume \
+                 first with `forebay volume delete {name}`",
+                record.backing
+            );
+        }
+        if spec.tier.is_some_and(|kind| kind != record.tier.kind)
+            || spec.tier_size.is_some_and(|size| size / BLOCK_BYTES != record.tier.size_bytes / BLOCK_BYTES)
+            || spec.tier_path.as_ref().is_some_and(|path| std::path::absolute(path).ok().as_ref() != Some(&record.tier.path))
+        {
+            bail!(
+                "volume {name} has a {} tier of {} at {}; to change it, drain and delete the volume and create it again",
+                kind_word(record.tier.kind),
+                show_size(record.tier.size_bytes),
+                record.tier.path.display()
+            );
+        }
+        if let Some(size) = spec.size
+            && size != record.size_bytes
+        {
+            bail!(
+                "volume {name} has {}, and {} was asked for; use `forebay volume resize {name}`",
+                show_size(record.size_bytes),
+                show_size(size)
+            );
+        }
+        record.policy = spec.policy.unwrap_or(record.policy);
+        record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
+        record.format_raw |= spec.format.is_some();
+        return Ok((record, false));
+    }
+    let kind = spec.tier.unwrap_or_default();
+    let record = Record {
+        version: STORE_VERSION,
+        name: spec.name.clone(),
+        volume: VolumeId::random()?,
+        backing,
+        size_bytes: 0,
+        policy: spec.policy.unwrap_or_default(),
+        volatile: spec.volatile,
+        format_raw: spec.format.is_some(),
+        memory_bytes: spec.memory.unwrap_or(0),
+        tier: TierRecord {
+            kind,
+            path: match &spec.tier_path {
+                Some(path) => std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?,
+                None => match kind {
+                    TierName::Flash => store.tier_path(&spec.name),
+                    TierName::Memory => PathBuf::new(),
+                },
+            },
+            size_bytes: spec.tier_size.unwrap_or(0) / BLOCK_BYTES * BLOCK_BYTES,
+            made: false,
+        },
+    };
+    Ok((record, true))
+}
+
+fn kind_word(kind: TierName) -> &'static str {
+    match kind {
+        TierName::Memory => "memory",
+        TierName::Flash => "flash",
+    }
+}
+
+/// Opens a volume that is recorded, asked for by a spec, or both.
+pub fn open(
+    store: &Store,
+    recorded: Option<Record>,
+    spec: Option<&VolumeSpec>,
+    shm_size: Option<u64>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Opened> {
+    let (mut record, first) = reconcile(store, recorded, spec)?;
+    let adopt = spec.is_some_and(|s| s.adopt_changed_backing);
+    let mut remarks = Vec::new();
+
+    let mut backing = open_backing(&record, spec, first)?;
+    let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.path().display()))?;
+    if let LockAttempt::HeldBy(holder) = lock {
+        let former_self = !first && record.tier.made && holder == HolderDescription::Unseen;
+        if !former_self {
+            bail!(
+                "the backing {} is in use by {holder}; end that use first: two writers would destroy each other's data",
+                backing.path().display()
+            );
+        }
+        remarks.push(format!(
+            "requests of an earlier process to {} are still under way; the volume serves from its log meanwhile",
+            backing.path().display()
+        ));
+    }
+    settle_sizes(&mut record, spec, &backing)?;
+
+    let image_name = backing.path().display().to_string();
+    let marker_path = store.marker_path(&record.name, backing.path(), backing.kind() == FileKind::Block);
+    let marker = Marker::load(&marker_path)?;
+    let image = image_identity(backing.file()).with_context(|| format!("cannot look at the backing {image_name}"))?;
+    let (found, mut tier) = look_for_tier(&record)?;
+    match judge(marker.as_ref(), record.volume, found, &image, &image_name) {
+        Ok(remark) => remarks.extend(remark),
+        Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
+        // What a memory tier lost with its host was given up when the volume was marked volatile.
+        Err(error) if found == TierFound::Missing && record.volatile => {
+            remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
+        }
+        Err(error) => return Err(error),
+    }
+
+    let name = record.name.clone();
+    let fresh = tier.is_none();
+    if fresh {
+        if found == TierFound::Missing {
+            // Should the old tier come back, it must not pass for this volume's.
+            record.volume = VolumeId::random()?;
+        }
+        record.tier.made = false;
+        if record.tier.path.as_os_str().is_empty() {
+            let place = memory_place::find(shm_size)?;
+            remarks.extend(place.warning);
+            record.tier.path = place.dir.join(format!("{name}-{}.tier", record.volume));
+        }
+        store.save(&record)?;
+        tier = Some(make_tier(store, &record, progress)?);
+    }
+    let (tier, superblock) = tier.expect("found or made above");
+
+    let frames = match superblock.layout.kind {
+        TierKind::Memory => superblock.layout.payload_blocks,
+        TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
+    };
+    let arena = VolumeIo::arena_of(&tier, &superblock, frames)
+        .with_context(|| format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES)))?;
+    let access = match backing.access() {
+        Access::Direct { align } => format!("O_DIRECT in units of {align} bytes"),
+        Access::Buffered { reason } => format!("buffered, each write synced, because O_DIRECT does not work: {reason}"),
+    };
+    let facts = VolumeFacts {
+        name,
+        volume: record.volume.to_string(),
+        backing: record.backing.clone(),
+        access,
+        tier_kind: record.tier.kind,
+        tier_path: record.tier.path.display().to_string(),
+        tier_bytes: record.tier.size_bytes,
+        volatile: record.volatile,
+        memory_bytes: match record.tier.kind {
+            TierName::Memory => 0,
+            TierName::Flash => u64::from(frames) * BLOCK_BYTES,
+        },
+    };
+    let config = VolumeConfig {
+        superblock,
+        fresh,
+        size_bytes: record.size_bytes,
+        policy: record.policy.into(),
+        frames,
+        backing_align: backing.align(),
+        backing_depth_max: BACKING_DEPTH_MAX,
+        backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
+        destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
+        destage_delay: DESTAGE_DELAY,
+    };
+    let file = backing.file().clone();
+    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, file, remarks })
+}
+
+fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Result<Backing> {
+    let mut options = BackingOptions { create: None, format_raw: record.format_raw };
+    if let Some(spec) = spec
+        && spec.create
+        && first
+    {
+        let missing = || {
+            let path = forebay_io::backing::BackingSpec::parse(&record.backing).map(|s| s.path().to_owned());
+            path.is_ok_and(|p| !p.exists())
+        };
+        match spec.size {
+            Some(size) => options.create = Some(size),
+            None if missing() => bail!("cannot create the backing {}: say how large, such as --size 10G", record.backing),
+            None => {}
+        }
+    }
+    Ok(Backing::open(&record.backing, options)?)
+}
+
+/// Fixes the sizes of a new volume, and checks those of a known one against its backing.
+fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backing) -> Result<()> {
+    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.path().display()))?;
+    if record.size_bytes == 0 {
+        record.size_bytes = spec.and_then(|s| s.size).unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
+        config::check_size(&record.name, record.size_bytes)?;
+    }
+    if has < record.size_bytes {
+        bail!(
+            "the backing {} has {has} usable bytes, and volume {} has {}; enlarge it, for a file with `truncate -s {} FILE`, \
+             or give a smaller --size for a new volume",
+            backing.path().display(),
+            record.name,
+            record.size_bytes,
+            record.size_bytes.next_multiple_of(u64::from(backing.align()))
+        );
+    }
+    if record.tier.size_bytes == 0 {
+        record.tier.size_bytes = config::tier_size_default(record.size_bytes);
+    }
+    if record.memory_bytes == 0 {
+        record.memory_bytes = config::memory_default(record.size_bytes);
+    }
+    Ok(())
+}
+
+/// The tier, if it is there, with what it says of itself.
+fn look_for_tier(record: &Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
+    if !record.tier.made {
+        return Ok((TierFound::FirstStart, None));
+    }
+    let path = &record.tier.path;
+    if !path.exists() {
+        return Ok((TierFound::Missing, None));
+    }
+    let tier = match record.tier.kind {
+        TierName::Memory => Tier::Memory(MemoryTier::open(path, TIER_LOCK_WAIT)?),
+        TierName::Flash => Tier::Flash(FlashTier::open(path, TIER_LOCK_WAIT)?),
+    };
+    let advice = || {
+        format!(
+            "the tier {} cannot be used; nothing was changed. `forebay inspect` shows what is left of it, `forebay salvage` \
+             copies it out",
+            path.display()
+        )
+    };
+    let superblock = TierReader::open(path)?.superblock().with_context(advice)?;
+    if superblock.volume != record.volume.0 {
+        return Err(anyhow::anyhow!(
+            "it is the tier of volume {}, and not of {}; put the right one back",
+            VolumeId(superblock.volume),
+            record.volume
+        ))
+        .with_context(advice);
+    }
+    let blocks = match &tier {
+        Tier::Memory(tier) => tier.blocks(),
+        Tier::Flash(tier) => tier.blocks(),
+    };
+    if blocks < superblock.layout.tier_blocks {
+        return Err(anyhow::anyhow!(
+            "it was made with {} blocks of 4 KiB and has {blocks}: it was cut off; put the whole one back",
+            superblock.layout.tier_blocks
+        ))
+        .with_context(advice);
+    }
+    let mut damage = Vec::new();
+    let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
+    let found = TierFound::Present {
+        clean: newest.is_some_and(|c| c.clean),
+        term: newest.map_or(0, |c| c.term.0),
+    };
+    Ok((found, Some((tier, superblock))))
+}
+
+fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
+    let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
+    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 2^32 blocks")?;
+    let layout = match record.tier.kind {
+        TierName::Memory => TierLayout::memory(blocks),
+        TierName::Flash => TierLayout::flash(blocks),
+    };
+    let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
+    refuse_foreign_tier(path, record)?;
+    let ours = record.tier.kind == TierName::Memory || *path == store.tier_path(&record.name);
+    if ours {
+        // Left by a start that ended before the volume served; nothing was ever stored in it.
+        crate::volume_store::remove_durably(path)?;
+    }
+    let tier = match record.tier.kind {
+        TierName::Memory => Tier::Memory(MemoryTier::create(path, bytes, TIER_LOCK_WAIT)?),
+        TierName::Flash => {
+            Tier::Flash(FlashTier::create(path, bytes, true, TIER_LOCK_WAIT, |done| progress(done, bytes))?)
+        }
+    };
+    let mut name = [0u8; 64];
+    name[..record.name.len()].copy_from_slice(record.name.as_bytes());
+    let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let superblock = Superblock {
+        volume: record.volume.0,
+        name,
+        size_bytes: record.size_bytes,
+        created_unix_s: created,
+        layout,
+    };
+    Ok((tier, superblock))
+}
+
+/// A device or file that holds the tier of another volume is not made into a new one.
+fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
+    if kind_of(path).is_err() {
+        return Ok(());
+    }
+    if let Ok(superblock) = TierReader::open(path)?.superblock()
+        && superblock.volume != record.volume.0
+    {
+        bail!(
+            "{} holds the tier of volume {}; wipe it first if that volume is gone (`wipefs`, or `dd if=/dev/zero bs=4k count=1`)",
+            path.display(),
+            VolumeId(superblock.volume)
+        );
+    }
+    Ok(())
+}

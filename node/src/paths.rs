@@ -1,0 +1,55 @@
+//! Where state and sockets lie when nobody says otherwise: the system's places for root, the user's for everybody
+//! else, and what systemd set up where it did.
+
+use std::env::var_os;
+use std::path::PathBuf;
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no arguments, cannot fail and touches no memory of ours.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn from_env(name: &str) -> Option<PathBuf> {
+    var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Folder of records, flash tiers, token and markers of block devices.
+pub fn state_dir() -> PathBuf {
+    if let Some(dir) = from_env("STATE_DIRECTORY") {
+        return dir;
+    }
+    if is_root() {
+        return PathBuf::from("/var/lib/forebay");
+    }
+    let base = from_env("XDG_STATE_HOME")
+        .unwrap_or_else(|| from_env("HOME").unwrap_or_else(|| PathBuf::from("/")).join(".local/state"));
+    base.join("forebay")
+}
+
+/// Folder of sockets.
+pub fn run_dir() -> PathBuf {
+    if let Some(dir) = from_env("RUNTIME_DIRECTORY") {
+        return dir;
+    }
+    match from_env("XDG_RUNTIME_DIR") {
+        Some(base) if !is_root() => base.join("forebay"),
+        _ if is_root() => PathBuf::from("/run/forebay"),
+        _ => std::env::temp_dir().join(format!("forebay-{}", user_id())),
+    }
+}
+
+/// The daemon's own user.
+pub fn user_id() -> u32 {
+    // SAFETY: as for is_root.
+    unsafe { libc::geteuid() }
+}
+
+/// The admin API's socket: `FOREBAY_API`, else the usual place.
+pub fn api_socket() -> PathBuf {
+    from_env("FOREBAY_API").unwrap_or_else(|| run_dir().join("api.sock"))
+}
+
+/// The NBD socket.
+pub fn nbd_socket() -> PathBuf {
+    run_dir().join("nbd.sock")
+}

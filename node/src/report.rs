@@ -1,0 +1,389 @@
+//! What is told of volumes and the node, in the words that the API, the command line and the metrics share.
+
+use crate::config::{PolicyName, TierName};
+use crate::mailbox::Snapshot;
+use forebay_core::api::IoError;
+use forebay_core::status::{BackingState, Counters, Phase, Policy};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Name, and NBD export name.
+    pub name: String,
+    /// Identity.
+    pub volume: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// `recovering`, `serving`, `stopping`, `stopped` or `failed`.
+    pub phase: String,
+    /// Why it is `failed`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
+    /// When writes are acknowledged.
+    pub policy: PolicyReport,
+    /// The slow store.
+    pub backing: BackingReport,
+    /// The fast medium.
+    pub tier: TierReport,
+    /// Number of its owner, one more with each start.
+    pub term: u32,
+    /// NBD clients.
+    pub connections: u32,
+    /// RAM for its frames besides a memory tier.
+    pub memory_bytes: u64,
+    /// What waits to be destaged.
+    pub dirty: DirtyReport,
+    /// Log positions.
+    pub positions: Positions,
+    /// Counters since the daemon's start.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Requested and effective policy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// As asked for.
+    pub requested: PolicyName,
+    /// As it is.
+    pub effective: PolicyName,
+    /// Code of why they differ, or `as-requested`.
+    pub reason: String,
+    /// For how long.
+    pub since_s: f64,
+}
+
+/// The slow store under a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackingReport {
+    /// As given.
+    pub spec: String,
+    /// How it is accessed.
+    pub access: String,
+    /// `awaiting-lock`, `ready`, `held`, `failing` or `closed`.
+    pub state: String,
+    /// The last error, while it is failing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+/// The fast medium before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TierReport {
+    /// Medium.
+    pub kind: TierName,
+    /// Where.
+    pub path: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// May lose acknowledged writes with the host.
+    pub volatile: bool,
+}
+
+/// What waits to be destaged.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // each name says what it is
+pub struct DirtyReport {
+    pub bytes: u64,
+    pub bytes_max: u64,
+    pub dead_bytes: u64,
+    pub clean_bytes: u64,
+    pub groups_waiting: u32,
+    pub oldest_s: f64,
+    pub destage_bytes_per_s: u64,
+    pub drain_left_s: f64,
+    pub waiting_writes: u32,
+}
+
+/// Log positions; each is at most the one before it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // each name says what it is
+pub struct Positions {
+    pub accepted: u64,
+    pub held: u64,
+    pub synced: u64,
+    pub destaged: u64,
+}
+
+/// The node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Version of the daemon.
+    pub version: String,
+    /// Host.
+    pub host: String,
+    /// Process.
+    pub pid: u32,
+    /// Since its start.
+    pub uptime_s: f64,
+    /// `uring` or `threads`.
+    pub io_mode: String,
+    /// Why that one.
+    pub io_why: String,
+    /// Data-path threads.
+    pub shards: u32,
+    /// Bound on the daemon's memory, arenas included.
+    pub memory_bytes_max: u64,
+    /// Folder of records and flash tiers.
+    pub state: String,
+    /// Where NBD clients connect.
+    pub nbd: Vec<String>,
+    /// Volumes.
+    pub volumes: u32,
+}
+
+/// What is fixed while a volume is open.
+#[derive(Clone, Debug)]
+pub struct VolumeFacts {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub volume: String,
+    /// The backing, as given.
+    pub backing: String,
+    /// How it is accessed.
+    pub access: String,
+    /// Medium of the tier.
+    pub tier_kind: TierName,
+    /// Where it lies.
+    pub tier_path: String,
+    /// Its size.
+    pub tier_bytes: u64,
+    /// May lose acknowledged writes with the host.
+    pub volatile: bool,
+    /// RAM for frames besides a memory tier.
+    pub memory_bytes: u64,
+}
+
+impl VolumeReport {
+    /// Of a volume that runs.
+    pub fn running(facts: &VolumeFacts, snapshot: &Snapshot) -> VolumeReport {
+        let s = &snapshot.status;
+        let (phase, problem) = phase_words(s.phase);
+        let (state, error) = backing_words(s.backing);
+        VolumeReport {
+            name: facts.name.clone(),
+            volume: facts.volume.clone(),
+            size_bytes: s.size_bytes,
+            phase: phase.to_owned(),
+            problem,
+            policy: PolicyReport {
+                requested: policy_name(s.requested),
+                effective: policy_name(s.effective),
+                reason: s.reason.code().to_owned(),
+                since_s: (snapshot.at - s.reason_since).as_secs_f64(),
+            },
+            backing: BackingReport {
+                spec: facts.backing.clone(),
+                access: facts.access.clone(),
+                state: state.to_owned(),
+                error,
+            },
+            tier: tier_report(facts),
+            term: s.term.0,
+            connections: snapshot.connections,
+            memory_bytes: facts.memory_bytes,
+            dirty: DirtyReport {
+                bytes: s.dirty_bytes,
+                bytes_max: s.dirty_bytes_max,
+                dead_bytes: s.dead_bytes,
+                clean_bytes: s.clean_bytes,
+                groups_waiting: s.groups_waiting,
+                oldest_s: s.oldest_dirty.as_secs_f64(),
+                destage_bytes_per_s: s.destage_bytes_per_sec,
+                drain_left_s: s.drain_left.as_secs_f64(),
+                waiting_writes: s.waiting_writes,
+            },
+            positions: Positions {
+                accepted: s.accepted.0,
+                held: s.held.0,
+                synced: s.synced.0,
+                destaged: s.destaged.0,
+            },
+            counters: counters(&s.counters).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
+    /// Of a volume that could not be opened.
+    pub fn failed(facts: &VolumeFacts, size_bytes: u64, policy: PolicyName, problem: &str) -> VolumeReport {
+        VolumeReport {
+            name: facts.name.clone(),
+            volume: facts.volume.clone(),
+            size_bytes,
+            phase: "failed".to_owned(),
+            problem: Some(problem.to_owned()),
+            policy: PolicyReport { requested: policy, effective: policy, reason: "as-requested".to_owned(), since_s: 0.0 },
+            backing: BackingReport {
+                spec: facts.backing.clone(),
+                access: facts.access.clone(),
+                state: "closed".to_owned(),
+                error: None,
+            },
+            tier: tier_report(facts),
+            term: 0,
+            connections: 0,
+            memory_bytes: facts.memory_bytes,
+            dirty: DirtyReport::default(),
+            positions: Positions::default(),
+            counters: BTreeMap::new(),
+        }
+    }
+}
+
+fn tier_report(facts: &VolumeFacts) -> TierReport {
+    TierReport {
+        kind: facts.tier_kind,
+        path: facts.tier_path.clone(),
+        size_bytes: facts.tier_bytes,
+        volatile: facts.volatile,
+    }
+}
+
+fn policy_name(policy: Policy) -> PolicyName {
+    match policy {
+        Policy::Through => PolicyName::Through,
+        Policy::Back => PolicyName::Back,
+    }
+}
+
+fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
+    match phase {
+        Phase::Recovering => ("recovering", None),
+        Phase::Serving => ("serving", None),
+        Phase::Stopping => ("stopping", None),
+        Phase::Stopped => ("stopped", None),
+        Phase::Refused(reason) => ("failed", Some(reason.to_owned())),
+    }
+}
+
+fn backing_words(state: BackingState) -> (&'static str, Option<String>) {
+    match state {
+        BackingState::AwaitingLock => ("awaiting-lock", None),
+        BackingState::Ready => ("ready", None),
+        BackingState::Held => ("held", None),
+        BackingState::Failing(error) => ("failing", Some(error_words(error).to_owned())),
+    }
+}
+
+fn error_words(error: IoError) -> &'static str {
+    match error {
+        IoError::Failed => "the device reports an error",
+        IoError::NoSpace => "no space left",
+        IoError::Gone => "the device is gone",
+        IoError::Checksum => "a block did not match its checksum",
+        IoError::Unsupported => "the operation is not supported",
+    }
+}
+
+/// Every counter with its name. A counter that core gains does not compile until it is named here.
+pub fn counters(c: &Counters) -> [(&'static str, u64); 27] {
+    macro_rules! named {
+        ($($name:ident),* $(,)?) => {{
+            let Counters { $($name),* } = *c;
+            [$((stringify!($name), $name)),*]
+        }};
+    }
+    named!(
+        reads,
+        read_bytes,
+        writes,
+        write_bytes,
+        zeros,
+        zero_bytes,
+        flushes,
+        read_blocks_from_log,
+        read_blocks_from_cache,
+        read_blocks_of_zeros,
+        read_blocks_from_backing,
+        superseded_blocks,
+        destaged_blocks,
+        backing_writes,
+        backing_write_bytes,
+        backing_reads,
+        backing_syncs,
+        backing_errors,
+        tier_writes,
+        tier_write_blocks,
+        tier_syncs,
+        tier_errors,
+        compacted_blocks,
+        evictions,
+        fills_dropped,
+        checksum_errors,
+        throttled_writes,
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use forebay_core::status::{Reason, Status};
+    use forebay_core::types::{Duration, Instant, Lsn, Term};
+
+    /// A node with one volume, for the tests of what is made of reports.
+    pub(crate) fn example() -> (NodeReport, VolumeReport) {
+        let node = NodeReport {
+            version: "0.1.0".into(),
+            host: "a".into(),
+            pid: 1,
+            uptime_s: 2.5,
+            io_mode: "uring".into(),
+            io_why: "it works".into(),
+            shards: 1,
+            memory_bytes_max: 1 << 30,
+            state: "/s".into(),
+            nbd: vec!["unix:/n".into()],
+            volumes: 1,
+        };
+        let facts = VolumeFacts {
+            name: "vm1".into(),
+            volume: "0".into(),
+            backing: "/x.img".into(),
+            access: "O_DIRECT".into(),
+            tier_kind: TierName::Flash,
+            tier_path: "/t".into(),
+            tier_bytes: 1 << 26,
+            volatile: false,
+            memory_bytes: 1 << 26,
+        };
+        let status = Status {
+            phase: Phase::Serving,
+            size_bytes: 1 << 30,
+            term: Term(2),
+            requested: Policy::Back,
+            effective: Policy::Through,
+            reason: Reason::TierError,
+            reason_since: Instant(1_000_000_000),
+            backing: BackingState::Failing(IoError::NoSpace),
+            dirty_bytes: 4096,
+            dead_bytes: 0,
+            dirty_bytes_max: 1 << 25,
+            clean_bytes: 0,
+            groups_waiting: 1,
+            oldest_dirty: Duration::from_secs(1),
+            destage_bytes_per_sec: 0,
+            drain_left: Duration::default(),
+            waiting_writes: 0,
+            accepted: Lsn(4),
+            held: Lsn(3),
+            synced: Lsn(2),
+            destaged: Lsn(1),
+            counters: Counters { writes: 7, ..Counters::default() },
+        };
+        let snapshot = Snapshot { status, at: Instant(3_500_000_000), connections: 1 };
+        (node, VolumeReport::running(&facts, &snapshot))
+    }
+
+    #[test]
+    fn report_names_the_reason_and_its_age_and_survives_json() {
+        let (_, report) = example();
+        assert_eq!(report.policy.reason, "tier-error");
+        assert_eq!(report.policy.since_s, 2.5);
+        assert_eq!(report.backing.error.as_deref(), Some("no space left"));
+        let text = serde_json::to_string(&report).unwrap();
+        let back: VolumeReport = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.counters["writes"], 7);
+        assert_eq!(back.policy.effective, PolicyName::Through);
+    }
+}

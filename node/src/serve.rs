@@ -1,0 +1,440 @@
+//! `forebay serve`: brings a node up, tells what it did, waits for the signal to stop, and takes it down in order.
+//!
+//! A process that is killed at any point leaves nothing behind that the next start cannot take up: sockets of dead
+//! processes are replaced, records and markers are whole, and the logs say the rest.
+
+use crate::api::{self, Peer};
+use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, VolumeSpec};
+use crate::directory::Directory;
+use crate::mailbox::ToShard;
+use crate::node::Node;
+use crate::paths;
+use crate::shard;
+use crate::units::{show_seconds, show_size};
+use crate::volume_store::Store;
+use anyhow::{Context, Result, bail};
+use std::io::{IsTerminal, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a client may cost besides frames: bytes that wait for room, reply heads, its request table.
+const CLIENT_BYTES_MAX: u64 = 2 << 20;
+/// The process itself: code, stacks, rings, the control plane.
+const PROCESS_BYTES_MAX: u64 = 64 << 20;
+/// How long the state folder's lock is awaited: a killed daemon gives it back when the kernel has buried it.
+const STATE_LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Runs the daemon until it is told to stop; true when every image was left as the operator wanted.
+pub fn run(config: Config) -> Result<bool> {
+    // A client that hangs up is an error of one write, not the end of the daemon.
+    // SAFETY: setting a signal's disposition before any other thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    raise_file_limit();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control plane")?
+        .block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<bool> {
+    let mut signals = Signals::new()?;
+    let state = config.node.state.clone().unwrap_or_else(paths::state_dir);
+    let state = std::path::absolute(&state).with_context(|| format!("cannot resolve {}", state.display()))?;
+    let store = Store::open(&state)?;
+    let _state_lock = lock_state(&state)?;
+
+    let nbd = bind_nbd(&config)?;
+    let (api_path, api_listener) = bind_api(&config, &state)?;
+    let http = bind_http(&config)?;
+
+    let directory = Arc::new(Directory::default());
+    let mut handles = Vec::new();
+    let mut threads = Vec::new();
+    let mut io = None;
+    for number in 0..shard_count(config.node.shards) {
+        let (handle, report, thread) = shard::spawn(number, config.node.io, directory.clone())?;
+        io.get_or_insert(report);
+        handles.push(handle);
+        threads.push(thread);
+    }
+    let io = io.expect("there is at least one shard");
+    directory.set_shards(handles.clone());
+    let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
+    let besides = PROCESS_BYTES_MAX + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
+    let node = Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides);
+
+    // An answer to whoever looks while a long start is under way.
+    let token = api::token(&state)?;
+    let local = api::router(node.clone(), token.clone(), None);
+    tokio::spawn(serve_http(api_listener, local));
+    let http_address = http.as_ref().map(|(address, _)| *address);
+    if let Some((address, listener)) = http {
+        let remote = api::router(node.clone(), token.clone(), Some(address));
+        tokio::spawn(serve_tcp(listener, remote));
+    }
+
+    let opening = open_volumes(&node, &store, &config);
+    tokio::select! {
+        opened = opening => opened?,
+        _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
+    }
+    for (_, listener) in nbd {
+        let connections_max = config.listen.connections_max;
+        handles[0].send(ToShard::Listen { socket: listener, connections_max });
+    }
+    announce(&node, &config, &api_path, http_address, &token).await;
+    notify(&[sd_notify::NotifyState::Ready]);
+    tokio::spawn(node.clone().keep_markers());
+
+    signals.next().await;
+    notify(&[sd_notify::NotifyState::Stopping]);
+    let complete = stop(&node, config.node.drain_on_stop, &mut signals).await;
+    for thread in threads {
+        let _ = thread.join();
+    }
+    for path in [Some(api_path.as_path())].into_iter().flatten().chain(config_sockets(&config).iter().map(PathBuf::as_path)) {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(complete)
+}
+
+// --- places and sockets ---
+
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for one rlimit.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: one rlimit. Where it is refused, the lower limit costs clients, not data.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}
+
+fn shard_count(asked: u16) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match asked {
+        0 => cores.saturating_sub(1).clamp(1, SHARDS_MAX.into()),
+        asked => asked.into(),
+    }
+}
+
+/// Two daemons on one state folder would write each other's records.
+fn lock_state(state: &Path) -> Result<std::fs::File> {
+    let path = state.join("lock");
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match forebay_io::lock::await_lock(&file, STATE_LOCK_WAIT).with_context(|| format!("cannot lock {}", path.display()))? {
+        forebay_io::LockAttempt::Locked => Ok(file),
+        forebay_io::LockAttempt::HeldBy(holder) => bail!(
+            "the state folder {} is in use by {holder}; stop that daemon, or give this one another folder with --state",
+            state.display()
+        ),
+    }
+}
+
+fn config_sockets(config: &Config) -> Vec<PathBuf> {
+    nbd_addresses(config)
+        .into_iter()
+        .filter_map(|address| match address {
+            NbdAddress::Unix(path) => Some(path),
+            NbdAddress::Tcp(_) => None,
+        })
+        .collect()
+}
+
+fn nbd_addresses(config: &Config) -> Vec<NbdAddress> {
+    if config.listen.nbd.is_empty() { vec![NbdAddress::Unix(paths::nbd_socket())] } else { config.listen.nbd.clone() }
+}
+
+/// A listening unix socket. That of a dead process is replaced; that of a living one is left alone.
+fn bind_unix(path: &Path, what: &str, cure: &str) -> Result<UnixListener> {
+    if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {} for the {what}", folder.display()))?;
+    }
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            bail!("cannot make the {what} {}: there is something else of that name; {cure}", path.display());
+        }
+        if UnixStream::connect(path).is_ok() {
+            bail!("cannot make the {what} {}: another process is listening there; {cure}", path.display());
+        }
+        std::fs::remove_file(path).with_context(|| format!("cannot replace the dead socket {}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot make the {what} {}; {cure}", path.display()))?;
+    listener.set_nonblocking(true)?;
+    // SAFETY: listening again with a longer queue: 200 clients that connect at once are not turned away.
+    unsafe { libc::listen(listener.as_raw_fd(), 1024) };
+    Ok(listener)
+}
+
+/// Those of the group `forebay` may use the volumes, where there is such a group.
+fn open_to_group(path: &Path) -> Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+        .with_context(|| format!("cannot set the rights of {}", path.display()))?;
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let group = groups.lines().find_map(|line| {
+        let mut words = line.split(':');
+        (words.next() == Some("forebay")).then(|| words.nth(1).and_then(|id| id.parse::<u32>().ok())).flatten()
+    });
+    if let Some(group) = group {
+        // Allowed for root and for members only; for all others the socket stays their own.
+        let _ = std::os::unix::fs::chown(path, None, Some(group));
+    }
+    Ok(())
+}
+
+fn bind_nbd(config: &Config) -> Result<Vec<(NbdAddress, OwnedFd)>> {
+    let mut listeners = Vec::new();
+    for address in nbd_addresses(config) {
+        let socket: OwnedFd = match &address {
+            NbdAddress::Unix(path) => {
+                let listener = bind_unix(path, "NBD socket", "choose another with --nbd unix:PATH")?;
+                open_to_group(path)?;
+                listener.into()
+            }
+            NbdAddress::Tcp(text) => {
+                let listener = TcpListener::bind(text.as_str()).with_context(|| {
+                    format!("cannot listen for NBD on tcp:{text}; choose another address with --nbd tcp:HOST:PORT")
+                })?;
+                listener.set_nonblocking(true)?;
+                // SAFETY: as in bind_unix.
+                unsafe { libc::listen(listener.as_raw_fd(), 1024) };
+                listener.into()
+            }
+        };
+        listeners.push((address, socket));
+    }
+    Ok(listeners)
+}
+
+/// The API's socket: where it was asked for, or in the usual place, or, when another daemon of this host has that, in
+/// the state folder.
+fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
+    const CURE: &str = "choose another with --api PATH";
+    let bind = |path: &Path| -> Result<UnixListener> {
+        let listener = bind_unix(path, "API socket", CURE)?;
+        // Everybody may ask; who may change something is decided by their credentials.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        Ok(listener)
+    };
+    if let Some(path) = &config.listen.api {
+        return Ok((path.clone(), bind(path)?));
+    }
+    let usual = paths::api_socket();
+    match bind(&usual) {
+        Ok(listener) => Ok((usual, listener)),
+        Err(error) => {
+            let path = state.join("api.sock");
+            let listener = bind(&path)?;
+            eprintln!("forebay: {error:#}; the API is at {} instead", path.display());
+            Ok((path, listener))
+        }
+    }
+}
+
+fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
+    let (address, asked) = match config.listen.http {
+        Some(HttpAddress::Off) => return Ok(None),
+        Some(HttpAddress::At(address)) => (address, true),
+        None => (SocketAddr::from(([127, 0, 0, 1], 7070)), false),
+    };
+    match TcpListener::bind(address) {
+        Ok(listener) => {
+            listener.set_nonblocking(true)?;
+            Ok(Some((listener.local_addr()?, listener)))
+        }
+        Err(error) if asked => {
+            Err(error).with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off"))
+        }
+        Err(error) => {
+            eprintln!("forebay: no page on http://{address}: {error}; give --http HOST:PORT to have one");
+            Ok(None)
+        }
+    }
+}
+
+async fn serve_http(listener: UnixListener, router: axum::Router) {
+    let served = match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        eprintln!("forebay: the API's socket is closed: {error}");
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, router: axum::Router) {
+    let served = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        eprintln!("forebay: HTTP is closed: {error}");
+    }
+}
+
+// --- volumes ---
+
+/// Opens what the config names, which must work, and what else is recorded, which may fail alone.
+async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Result<()> {
+    for (i, spec) in config.volume.iter().enumerate() {
+        open_one(node, &spec.name, Some(spec.clone()), i == 0).await?;
+    }
+    for name in store.names()? {
+        if config.volume.iter().any(|spec| spec.name == name) {
+            continue;
+        }
+        if let Err(error) = open_one(node, &name, None, false).await {
+            eprintln!("forebay: {error:#}; the other volumes are served");
+        }
+    }
+    Ok(())
+}
+
+async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, default: bool) -> Result<()> {
+    let shown = name.to_owned();
+    let mut last = 0;
+    let progress = move |done: u64, all: u64| {
+        if done == all || done >= last + (256 << 20) {
+            last = done;
+            eprintln!("forebay: volume {shown}: preparing its tier, {} of {}", show_size(done), show_size(all));
+        }
+    };
+    match node.open(name, spec, default, progress).await {
+        Ok(remarks) => {
+            for remark in remarks {
+                eprintln!("forebay: volume {name}: {remark}");
+            }
+            Ok(())
+        }
+        Err(failure) => bail!("{}", failure.message),
+    }
+}
+
+async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>, token: &str) {
+    let mut out = String::new();
+    let mut line = |name: &str, text: String| out.push_str(&format!("{name:<9}{text}\n"));
+    let report = node.node_report();
+    line("forebay", format!("{} on {}, process {}", report.version, report.host, report.pid));
+    line("state", report.state.clone());
+    line("io", format!("{} ({}), {} data-path threads", report.io_mode, report.io_why, report.shards));
+    line("memory", format!("at most {}, of it not for volumes {}", show_size(report.memory_bytes_max), show_size(node.memory_bytes_besides())));
+    for v in node.reports().await {
+        let policy = match v.policy.requested {
+            crate::config::PolicyName::Through => "write-through",
+            crate::config::PolicyName::Back => "write-back",
+        };
+        let kind = match v.tier.kind {
+            crate::config::TierName::Memory => "memory",
+            crate::config::TierName::Flash => "flash",
+        };
+        line("volume", format!("{} of {}, {policy}, {}", v.name, show_size(v.size_bytes), v.phase));
+        line("", format!("backing {} ({})", v.backing.spec, v.backing.access));
+        line("", format!("{kind} tier {} of {}, term {}", v.tier.path, show_size(v.tier.size_bytes), v.term));
+        if let Some(problem) = v.problem {
+            line("", problem);
+        }
+    }
+    line("api", api.display().to_string());
+    if let Some(address) = http {
+        line("page", format!("http://{address}/  (changes need the token: http://{address}/#token={token})"));
+    }
+    for address in nbd_addresses(config) {
+        line("nbd", address.to_string());
+        let name = config.volume.first().map_or("NAME", |v| v.name.as_str());
+        let server = match &address {
+            NbdAddress::Unix(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("server.type=unix,server.path={}", path.display())
+            }
+            NbdAddress::Tcp(text) => {
+                let (host, port) = text.rsplit_once(':').expect("checked when it was parsed");
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                format!("server.type=inet,server.host={host},server.port={port}")
+            }
+        };
+        line("qemu", format!("-drive driver=nbd,{server},export={name},reconnect-delay=60,if=virtio,cache=none,discard=unmap"));
+    }
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(out.as_bytes());
+    let _ = stdout.flush();
+}
+
+// --- the end ---
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
+    eprintln!(
+        "forebay: stopping{}",
+        if drain { ", destaging what is in the tiers; a second signal stops at once" } else { "" }
+    );
+    let progress = {
+        let node = node.clone();
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_secs(1));
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                let (bytes, seconds) = node.left().await;
+                let end = if std::io::stderr().is_terminal() { "\x1b[K\r" } else { "\n" };
+                eprint!("forebay: {} to destage, about {}{end}", show_size(bytes), show_seconds(seconds));
+                notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
+            }
+        })
+    };
+    let incomplete = tokio::select! {
+        incomplete = node.stop(drain) => incomplete,
+        _ = signals.next() => {
+            eprintln!(
+                "\nforebay: stopped at once; the images are incomplete by themselves until the volumes are served again: \
+                 acknowledged writes are in the tiers"
+            );
+            std::process::exit(1);
+        }
+    };
+    progress.abort();
+    for what in &incomplete {
+        eprintln!("forebay: {what}; its image is incomplete by itself until the volume is served again");
+    }
+    if incomplete.is_empty() {
+        eprintln!("forebay: stopped; every image is complete");
+    }
+    incomplete.is_empty() || !drain
+}
+
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    // Without systemd there is nobody to tell.
+    let _ = sd_notify::notify(states);
+}

@@ -1,0 +1,388 @@
+//! A data-path thread: the loop that ties the world's completions to core's events and core's effects to the world.
+//!
+//! ```text
+//! wait -> completions, readiness, mail -> events -> Volume::handle
+//!      -> of each volume touched: settle, then its effects -> devices, replies, answers -> more events
+//!      -> of each connection touched: replies leave in as few calls as possible
+//! ```
+//!
+//! Invariants:
+//! - A volume, its devices and its connections live on one shard; nothing of them is shared or locked.
+//! - Only what was touched, or whose time has come, is looked at: a round costs nothing for idle volumes.
+//! - The shard decides nothing about data: it carries out effects in the order in which core gives them.
+//!
+//! Clients before and after their choice of an export are in [`clients`]; opening volumes and everything that may
+//! block is the control plane's (`node`, `open`).
+
+mod clients;
+
+use crate::config::IoChoice;
+use crate::directory::Directory;
+use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::open::OpenVolume;
+use anyhow::{Context, Result};
+use clients::{Clients, Desk};
+use forebay_core::Volume;
+use forebay_core::api::{Control, Event};
+use forebay_core::status::Phase;
+use forebay_core::types::{ControlId, Instant};
+use forebay_io::clock;
+use forebay_io::{Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, volume_of};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use tokio::sync::oneshot;
+
+/// What a shard says of its I/O when it starts.
+#[derive(Clone, Debug)]
+pub struct IoReport {
+    /// `uring` or `threads`.
+    pub mode: &'static str,
+    /// Why that one.
+    pub why: String,
+}
+
+/// Starts a shard's thread and waits until its reactor works.
+pub fn spawn(
+    number: usize,
+    io: IoChoice,
+    directory: Arc<Directory>,
+) -> Result<(ShardHandle, IoReport, std::thread::JoinHandle<()>)> {
+    let (started, start) = mpsc::channel();
+    let choice = match io {
+        IoChoice::Auto => ModeChoice::Auto,
+        IoChoice::Uring => ModeChoice::Uring,
+        IoChoice::Threads => ModeChoice::Threads,
+    };
+    let body = move || {
+        declare_io_flusher();
+        let reactor = match Reactor::new(choice) {
+            Ok(reactor) => reactor,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        let mode = match reactor.mode() {
+            Mode::Uring => "uring",
+            Mode::Threads => "threads",
+        };
+        let report = IoReport { mode, why: reactor.why().to_owned() };
+        let (sender, mail) = mpsc::channel();
+        let handle = ShardHandle::new(sender, reactor.waker());
+        if started.send(Ok((handle, report))).is_ok() {
+            Shard::new(number, reactor, mail, directory).run();
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("shard-{number}"))
+        .spawn(body)
+        .context("cannot start a data-path thread")?;
+    let (handle, report) = start
+        .recv()
+        .context("a data-path thread ended while it started")?
+        .context("cannot start a data-path thread's I/O")?;
+    Ok((handle, report, thread))
+}
+
+/// Tells the kernel that this thread is part of writing dirty pages back, so that it does not wait for that itself
+/// when memory is short and a volume is mounted on this very host. Needs CAP_SYS_RESOURCE; without it, nothing is lost
+/// but that.
+fn declare_io_flusher() {
+    // From linux/prctl.h; the libc crate does not name it.
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: a call with numbers only.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+}
+
+/// A volume with everything that is the shard's of it.
+struct Slot {
+    volume: Volume,
+    io: VolumeIo,
+    identity: [u8; 16],
+    /// Its clients' places in the list of connections.
+    connections: Vec<usize>,
+    controls: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
+    controls_made: u64,
+    serving: Option<oneshot::Sender<Result<(), String>>>,
+    activity: Arc<AtomicU64>,
+    touched: bool,
+    /// The earliest entry of the shard's timers for it.
+    armed: Option<Instant>,
+}
+
+struct Shard {
+    number: usize,
+    reactor: Reactor,
+    mail: mpsc::Receiver<ToShard>,
+    clients: Clients,
+    /// By [`VolumeKey`]; keys of other shards' volumes stay empty.
+    volumes: Vec<Option<Box<Slot>>>,
+    touched: Vec<usize>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    events: Vec<Event>,
+    ending: bool,
+}
+
+impl Shard {
+    fn new(number: usize, reactor: Reactor, mail: mpsc::Receiver<ToShard>, directory: Arc<Directory>) -> Shard {
+        Shard {
+            number,
+            reactor,
+            mail,
+            clients: Clients::new(directory),
+            volumes: Vec::new(),
+            touched: Vec::new(),
+            timers: BinaryHeap::new(),
+            events: Vec::new(),
+            ending: false,
+        }
+    }
+
+    fn run(mut self) {
+        let mut completions = Vec::new();
+        while !self.ending {
+            let timeout = self.timeout(clock::now());
+            if let Err(error) = self.reactor.wait(timeout, &mut completions) {
+                // Without its reactor a shard can neither serve nor stop in order. The logs hold what was acknowledged.
+                panic!("shard {}: cannot wait for I/O: {error}", self.number);
+            }
+            let now = clock::now();
+            for completion in completions.drain(..) {
+                match completion {
+                    Completion::Done { token, result, buffer } => {
+                        let key = volume_of(token) as usize;
+                        // A volume that was closed in the meantime has no use for it.
+                        if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut) {
+                            if let Some(event) = slot.io.complete(token, result, buffer) {
+                                slot.volume.handle(now, event);
+                            }
+                            self.touch(key);
+                        }
+                    }
+                    Completion::Ready { token, readable, writable, hangup } => {
+                        if let Some(key) = self.clients.ready(
+                            &mut self.volumes,
+                            &mut self.reactor,
+                            token,
+                            readable,
+                            writable,
+                            hangup,
+                            now,
+                        ) {
+                            self.touch(key);
+                        }
+                    }
+                    Completion::Woken => self.take_mail(now),
+                }
+            }
+            self.run_timers(now);
+            for key in self.clients.turns(&mut self.volumes, now) {
+                self.touch(key);
+            }
+            self.clients.timers(&mut self.volumes, &mut self.reactor, now);
+            self.work_touched(now);
+            // What left gives frames back, which may be all that a paused connection waits for.
+            for key in self.clients.flush(&mut self.volumes, &mut self.reactor, now) {
+                self.touch(key);
+            }
+            self.work_touched(now);
+        }
+    }
+
+    fn timeout(&self, now: Instant) -> Option<std::time::Duration> {
+        if !self.touched.is_empty() || self.clients.has_work() {
+            return Some(std::time::Duration::ZERO);
+        }
+        let volumes = self.timers.peek().map(|Reverse((at, _))| *at);
+        let next = [volumes, self.clients.deadline()].into_iter().flatten().min();
+        next.map(|at| clock::until(at, now))
+    }
+
+    fn touch(&mut self, key: usize) {
+        if let Some(slot) = self.volumes[key].as_mut()
+            && !slot.touched
+        {
+            slot.touched = true;
+            self.touched.push(key);
+        }
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        while let Some(&Reverse((at, key))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut)
+                && slot.armed == Some(at)
+            {
+                slot.armed = None;
+                self.touch(key);
+            }
+        }
+    }
+
+    /// Lets each touched volume decide, and carries out what it decided, until nothing is left to do at once.
+    fn work_touched(&mut self, now: Instant) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for &key in &touched {
+            let Some(slot) = self.volumes[key].as_mut() else { continue };
+            slot.touched = false;
+            slot.io.poll_timers(now, &mut self.events);
+            for event in self.events.drain(..) {
+                slot.volume.handle(now, event);
+            }
+            loop {
+                slot.volume.settle(now);
+                let mut done_at_once = false;
+                while let Some(effect) = slot.volume.poll_effect() {
+                    match slot.io.execute(&mut self.reactor, effect) {
+                        Executed::Nothing => {}
+                        Executed::Done(event) => {
+                            slot.volume.handle(now, event);
+                            done_at_once = true;
+                        }
+                        Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
+                    }
+                }
+                // What was done at once may let core decide more; it sees the whole batch of it.
+                if !done_at_once {
+                    break;
+                }
+            }
+            slot.tell_when_serving(now);
+            slot.activity.fetch_add(1, Ordering::Relaxed);
+            let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
+            if let Some(next) = next
+                && slot.armed.is_none_or(|armed| next < armed)
+            {
+                slot.armed = Some(next);
+                self.timers.push(Reverse((next, key)));
+            }
+        }
+        touched.clear();
+        // The buffer is kept; what was touched meanwhile waits for the next round.
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    fn take_mail(&mut self, now: Instant) {
+        while let Ok(command) = self.mail.try_recv() {
+            match command {
+                ToShard::Attach { key, volume, activity, serving } => self.attach(key, *volume, activity, serving, now),
+                ToShard::BackingReady(VolumeKey(key)) => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
+                        slot.volume.handle(now, Event::BackingReady);
+                        self.touch(key as usize);
+                    }
+                }
+                ToShard::Control { key: VolumeKey(key), command, answer } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.command(command, answer, now);
+                    self.touch(key as usize);
+                }
+                ToShard::Snapshot { key: VolumeKey(key), answer } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    let connections = slot.connections.len() as u32;
+                    // Whoever asked may have gone.
+                    let _ = answer.send(Snapshot { status: slot.volume.status(now), at: now, connections });
+                }
+                ToShard::Detach { key: VolumeKey(key), answer } => {
+                    if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+                        self.clients.close_all_of(slot, &mut self.reactor, now);
+                        self.volumes[key as usize] = None;
+                    }
+                    let _ = answer.send(());
+                }
+                ToShard::Connection { key: VolumeKey(key), socket, seat, negotiated } => {
+                    // Dropping the socket of a client whose volume has just gone is its answer.
+                    if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+                        self.clients.connect(slot, key, &mut self.reactor, socket, seat, *negotiated, now);
+                    }
+                }
+                ToShard::Listen { socket, connections_max } => {
+                    self.clients.listen(&mut self.reactor, socket, connections_max);
+                }
+                ToShard::StopListening => self.clients.stop_listening(&mut self.reactor),
+                ToShard::Exit => self.ending = true,
+            }
+        }
+    }
+
+    fn slot(&mut self, key: u32) -> Option<&mut Slot> {
+        self.volumes.get_mut(key as usize).and_then(Option::as_deref_mut)
+    }
+
+    fn attach(
+        &mut self,
+        VolumeKey(key): VolumeKey,
+        open: OpenVolume,
+        activity: Arc<AtomicU64>,
+        serving: oneshot::Sender<Result<(), String>>,
+        now: Instant,
+    ) {
+        let locked = open.backing.locked();
+        let identity = open.config.superblock.volume;
+        let io = VolumeIo::new(key, &open.config.superblock, open.arena, open.tier, open.backing);
+        let mut slot = Slot {
+            volume: Volume::new(open.config, now),
+            io,
+            identity,
+            connections: Vec::new(),
+            controls: HashMap::new(),
+            controls_made: 0,
+            serving: Some(serving),
+            activity,
+            touched: false,
+            armed: None,
+        };
+        if locked {
+            slot.volume.handle(now, Event::BackingReady);
+        }
+        let key = key as usize;
+        if self.volumes.len() <= key {
+            self.volumes.resize_with(key + 1, || None);
+        }
+        self.volumes[key] = Some(Box::new(slot));
+        self.touch(key);
+    }
+}
+
+impl Slot {
+    fn command(&mut self, command: Control, answer: oneshot::Sender<Result<(), CommandError>>, now: Instant) {
+        if let Control::Resize(size) = command
+            && let Err(error) = self.io.backing().grow(size)
+        {
+            let _ = answer.send(Err(CommandError::Backing(error.to_string())));
+            return;
+        }
+        self.controls_made += 1;
+        self.controls.insert(self.controls_made, answer);
+        self.volume.handle(now, Event::Control { id: ControlId(self.controls_made), command });
+    }
+
+    fn answer(&mut self, id: ControlId, result: Result<(), forebay_core::status::ControlError>) {
+        if let Some(answer) = self.controls.remove(&id.0) {
+            let _ = answer.send(result.map_err(CommandError::Refused));
+        }
+    }
+
+    fn tell_when_serving(&mut self, now: Instant) {
+        if self.serving.is_none() {
+            return;
+        }
+        let told = match self.volume.status(now).phase {
+            Phase::Recovering => return,
+            Phase::Serving | Phase::Stopping | Phase::Stopped => Ok(()),
+            Phase::Refused(reason) => Err(reason.to_owned()),
+        };
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.send(told);
+        }
+    }
+
+    /// The volume as a connection sees it.
+    fn desk(&mut self, now: Instant) -> Desk<'_> {
+        Desk::new(&mut self.volume, &self.io, &self.identity, now)
+    }
+}

@@ -1,0 +1,595 @@
+//! The clients of a shard: listening sockets, clients that are still negotiating, and connections to its volumes.
+//!
+//! Invariants:
+//! - A client costs itself only: whatever it does ends at most its own connection.
+//! - A listener has at most its number of clients. When it is full, the one that has been negotiating longest makes
+//!   room; so silent clients keep nobody out.
+//! - A connection ends within [`STALL_MAX`] of the last progress that is the client's to make.
+
+use super::Slot;
+use crate::directory::Directory;
+use crate::mailbox::{Seat, ToShard};
+use forebay_core::Volume;
+use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
+use forebay_core::format::payload_checksum;
+use forebay_core::types::{BlockIndex, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
+use forebay_core::volume::Extent;
+use forebay_front::Backend;
+use forebay_front::nbd::connection::{Connection, STALL_MAX, Scratch, WaitsFor, drop_reply};
+use forebay_front::nbd::greeter::{Greeter, Greeting};
+use forebay_front::nbd::handshake::{HANDSHAKE_MAX, Negotiated};
+use forebay_io::{Interest, Reactor, VolumeIo};
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Watch tokens: what it is in the upper half, which one in the lower.
+const LISTENER: u64 = 1 << 32;
+const GREETER: u64 = 2 << 32;
+const CONNECTION: u64 = 3 << 32;
+
+/// Clients taken from a listener in one round, so that a flood of them leaves time for others.
+const ACCEPTS_PER_ROUND: usize = 64;
+/// A listener that cannot accept (no descriptors left) is asked again after this time, not in a loop.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+type Volumes = [Option<Box<Slot>>];
+
+struct Listener {
+    socket: OwnedFd,
+    clients: Arc<AtomicU64>,
+    connections_max: u64,
+    paused_until: Option<Instant>,
+}
+
+struct Greeted {
+    /// Taken out only while it is advanced.
+    greeter: Option<Greeter>,
+    seat: Seat,
+    listener: usize,
+    number: u64,
+    interest: Interest,
+}
+
+struct Client {
+    connection: Connection,
+    volume: usize,
+    interest: Interest,
+    /// When to look whether it has stalled.
+    stall_check: Option<Instant>,
+    touched: bool,
+    has_turn: bool,
+    /// Counted by its listener as long as it lives.
+    _seat: Seat,
+}
+
+/// See the module's text.
+pub struct Clients {
+    directory: Arc<Directory>,
+    listeners: Vec<Listener>,
+    greeted: Slab<Greeted>,
+    /// In order of their arrival, which is that of their deadlines. Names that are gone are passed over.
+    greeted_order: VecDeque<(Instant, usize, u64)>,
+    greeted_made: u64,
+    connections: Slab<Client>,
+    by_number: HashMap<u32, usize>,
+    numbers_made: u32,
+    /// The connection of the last reply: replies come in runs.
+    last: Option<(u32, usize)>,
+    touched: Vec<usize>,
+    turns: Vec<usize>,
+    stall_checks: VecDeque<(Instant, u32)>,
+    scratch: Scratch,
+}
+
+impl Clients {
+    pub fn new(directory: Arc<Directory>) -> Clients {
+        Clients {
+            directory,
+            listeners: Vec::new(),
+            greeted: Slab::new(),
+            greeted_order: VecDeque::new(),
+            greeted_made: 0,
+            connections: Slab::new(),
+            by_number: HashMap::new(),
+            numbers_made: 0,
+            last: None,
+            touched: Vec::new(),
+            turns: Vec::new(),
+            stall_checks: VecDeque::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// True when a connection can go on without waiting for anything.
+    pub fn has_work(&self) -> bool {
+        !self.turns.is_empty() || !self.touched.is_empty()
+    }
+
+    /// When [`Clients::timers`] must run at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        let greeting = self.greeted_order.front().map(|(since, _, _)| *since + HANDSHAKE_MAX);
+        let stall = self.stall_checks.front().map(|(at, _)| *at);
+        let paused = self.listeners.iter().filter_map(|l| l.paused_until).min();
+        [greeting, stall, paused].into_iter().flatten().min()
+    }
+
+    // --- listeners ---
+
+    pub fn listen(&mut self, reactor: &mut Reactor, socket: OwnedFd, connections_max: u32) {
+        let token = LISTENER | self.listeners.len() as u64;
+        if let Err(error) = reactor.watch(socket.as_raw_fd(), token, Interest::READ) {
+            eprintln!("forebay: cannot wait for clients: {error}; the listener stays closed");
+            return;
+        }
+        let clients = Arc::new(AtomicU64::new(0));
+        self.listeners.push(Listener { socket, clients, connections_max: connections_max.into(), paused_until: None });
+    }
+
+    pub fn stop_listening(&mut self, reactor: &mut Reactor) {
+        for listener in self.listeners.drain(..) {
+            let _ = reactor.unwatch(listener.socket.as_raw_fd());
+        }
+        for greeted in self.greeted.drain() {
+            if let Some(greeter) = greeted.greeter {
+                let _ = reactor.unwatch(greeter.socket().as_raw_fd());
+            }
+        }
+        self.greeted_order.clear();
+    }
+
+    fn accept(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, index: usize, now: Instant) {
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let Some(listener) = self.listeners.get_mut(index) else { return };
+            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            // SAFETY: an open descriptor; no address is asked for.
+            let fd = unsafe {
+                libc::accept4(listener.socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
+            };
+            if fd < 0 {
+                let error = std::io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return,
+                    // This one client is gone, or spoke to a network that is.
+                    Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::ENETDOWN | libc::EHOSTUNREACH) => {
+                        continue;
+                    }
+                    Some(_) | None => {
+                        eprintln!("forebay: cannot accept a client: {error}; trying again in a second");
+                        listener.paused_until = Some(now + ACCEPT_PAUSE);
+                        let token = LISTENER | index as u64;
+                        let _ = reactor.rewatch(listener.socket.as_raw_fd(), token, Interest::NONE);
+                        return;
+                    }
+                }
+            }
+            // SAFETY: accept4 has just made this descriptor, and nobody else knows of it.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            if listener.clients.load(Ordering::Relaxed) >= listener.connections_max
+                && !self.drop_oldest_greeted(reactor, index)
+            {
+                // All places are taken by clients that use their volume: this one is told by a closed connection.
+                continue;
+            }
+            no_delay(&socket);
+            let seat = Seat::take(&self.listeners[index].clients);
+            let entry = self.greeted.vacant_entry();
+            let key = entry.key();
+            if reactor.watch(socket.as_raw_fd(), GREETER | key as u64, Interest::READ).is_err() {
+                continue;
+            }
+            self.greeted_made += 1;
+            entry.insert(Greeted {
+                greeter: Some(Greeter::new(socket, now)),
+                seat,
+                listener: index,
+                number: self.greeted_made,
+                interest: Interest::READ,
+            });
+            self.greeted_order.push_back((now, key, self.greeted_made));
+            self.greet(volumes, reactor, key, now);
+        }
+    }
+
+    fn drop_oldest_greeted(&mut self, reactor: &mut Reactor, listener: usize) -> bool {
+        let oldest = self.greeted.iter().filter(|(_, g)| g.listener == listener).min_by_key(|(_, g)| g.number);
+        let Some((key, _)) = oldest else { return false };
+        self.drop_greeted(reactor, key);
+        true
+    }
+
+    fn drop_greeted(&mut self, reactor: &mut Reactor, key: usize) {
+        if let Some(greeter) = self.greeted.remove(key).greeter {
+            let _ = reactor.unwatch(greeter.socket().as_raw_fd());
+        }
+    }
+
+    // --- clients that are negotiating ---
+
+    fn greet(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, key: usize, now: Instant) {
+        let Some(greeted) = self.greeted.get_mut(key) else { return };
+        let greeter = greeted.greeter.take().expect("taken out only here");
+        let fd = greeter.socket().as_raw_fd();
+        let (greeter, interest) = match greeter.advance(&*self.directory) {
+            Greeting::WaitsReadable(greeter) => (greeter, Interest::READ),
+            Greeting::WaitsWritable(greeter) => (greeter, Interest::WRITE),
+            Greeting::Closed(_) => {
+                // The socket is closed, and with it out of the reactor's list.
+                self.greeted.remove(key);
+                return;
+            }
+            Greeting::Ready(socket, negotiated) => {
+                let _ = reactor.unwatch(fd);
+                let seat = self.greeted.remove(key).seat;
+                return self.hand_over(volumes, reactor, socket, seat, negotiated, now);
+            }
+        };
+        greeted.greeter = Some(greeter);
+        if greeted.interest != interest {
+            greeted.interest = interest;
+            if reactor.rewatch(fd, GREETER | key as u64, interest).is_err() {
+                self.drop_greeted(reactor, key);
+            }
+        }
+    }
+
+    /// To the shard of the chosen volume; this one's own volumes as well, so that there is one way.
+    fn hand_over(
+        &mut self,
+        volumes: &mut Volumes,
+        reactor: &mut Reactor,
+        socket: OwnedFd,
+        seat: Seat,
+        negotiated: Box<Negotiated>,
+        now: Instant,
+    ) {
+        let Some(export) = self.directory.find(&negotiated.export.name) else { return };
+        let key = export.key;
+        if let Some(slot) = volumes.get_mut(key.0 as usize).and_then(Option::as_mut) {
+            self.connect(slot, key.0, reactor, socket, seat, *negotiated, now);
+        } else {
+            self.directory.shard(export.shard).send(ToShard::Connection { key, socket, seat, negotiated });
+        }
+    }
+
+    // --- connections ---
+
+    #[allow(clippy::too_many_arguments)] // what makes a connection; a struct would be made for this one call
+    pub fn connect(
+        &mut self,
+        slot: &mut Slot,
+        volume: u32,
+        reactor: &mut Reactor,
+        socket: OwnedFd,
+        seat: Seat,
+        negotiated: Negotiated,
+        now: Instant,
+    ) {
+        self.numbers_made = self.numbers_made.wrapping_add(1);
+        let number = self.numbers_made;
+        let entry = self.connections.vacant_entry();
+        let index = entry.key();
+        if reactor.watch(socket.as_raw_fd(), CONNECTION | index as u64, Interest::READ).is_err() {
+            return;
+        }
+        entry.insert(Client {
+            connection: Connection::new(socket, number, negotiated, now),
+            volume: volume as usize,
+            interest: Interest::READ,
+            stall_check: None,
+            touched: false,
+            has_turn: false,
+            _seat: seat,
+        });
+        self.by_number.insert(number, index);
+        slot.connections.push(index);
+        self.touch(index);
+    }
+
+    fn touch(&mut self, index: usize) {
+        let client = &mut self.connections[index];
+        if !client.touched {
+            client.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    fn give_turn(turns: &mut Vec<usize>, client: &mut Client, index: usize) {
+        if !client.has_turn {
+            client.has_turn = true;
+            turns.push(index);
+        }
+    }
+
+    /// A watched socket is ready. Returns the volume that has got something to do by it.
+    #[allow(clippy::too_many_arguments)] // the reactor's words, passed on
+    pub fn ready(
+        &mut self,
+        volumes: &mut Volumes,
+        reactor: &mut Reactor,
+        token: u64,
+        readable: bool,
+        writable: bool,
+        hangup: bool,
+        now: Instant,
+    ) -> Option<usize> {
+        let index = (token & 0xffff_ffff) as usize;
+        match token & !0xffff_ffff {
+            LISTENER => self.accept(volumes, reactor, index, now),
+            GREETER => self.greet(volumes, reactor, index, now),
+            CONNECTION => {
+                let client = self.connections.get_mut(index)?;
+                let volume = client.volume;
+                let slot = volumes[volume].as_mut()?;
+                match client.connection.waits_for() {
+                    WaitsFor::Readable if readable || hangup => {
+                        client.connection.receive(&mut slot.desk(now), &mut self.scratch, now);
+                    }
+                    // It will find out when its turn comes.
+                    WaitsFor::Turn => {}
+                    WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {
+                        if hangup {
+                            client.connection.close(&mut slot.desk(now));
+                        }
+                    }
+                }
+                let _ = writable; // `flush` sends to every touched connection.
+                self.touch(index);
+                return Some(volume);
+            }
+            _ => unreachable!("the shard watches listeners, greeters and connections"),
+        }
+        None
+    }
+
+    /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
+    pub fn turns(&mut self, volumes: &mut Volumes, now: Instant) -> Vec<usize> {
+        let mut turned = Vec::new();
+        for index in std::mem::take(&mut self.turns) {
+            let Some(client) = self.connections.get_mut(index) else { continue };
+            client.has_turn = false;
+            let volume = client.volume;
+            if let Some(slot) = volumes[volume].as_mut() {
+                client.connection.receive(&mut slot.desk(now), &mut self.scratch, now);
+                turned.push(volume);
+                self.touch(index);
+            }
+        }
+        turned
+    }
+
+    /// Does what a volume's effect asks of its clients.
+    pub fn carry_out(&mut self, slot: &mut Slot, effect: Effect, now: Instant) {
+        match effect {
+            Effect::Reply { id, result } => {
+                let number = Connection::number_of(id);
+                let index = match self.last {
+                    Some((last, index)) if last == number => Some(index),
+                    Some(_) | None => self.by_number.get(&number).copied(),
+                };
+                match index {
+                    Some(index) => {
+                        self.last = Some((number, index));
+                        self.connections[index].connection.reply(&mut slot.desk(now), id, result);
+                        self.touch(index);
+                    }
+                    None => drop_reply(&mut slot.desk(now), result),
+                }
+            }
+            Effect::FramesFree => {
+                for &index in &slot.connections {
+                    let client = &mut self.connections[index];
+                    if client.connection.waits_for() == WaitsFor::Frames {
+                        Self::give_turn(&mut self.turns, client, index);
+                    }
+                }
+            }
+            Effect::Answer { id, result } => slot.answer(id, result),
+            Effect::Describe { .. }
+            | Effect::TierWrite { .. }
+            | Effect::TierSync { .. }
+            | Effect::TierRead { .. }
+            | Effect::TierScan { .. }
+            | Effect::TierDiscard { .. }
+            | Effect::BackingRead { .. }
+            | Effect::BackingWrite { .. }
+            | Effect::BackingZero { .. }
+            | Effect::BackingSync { .. }
+            | Effect::Merge { .. }
+            | Effect::Copy { .. } => unreachable!("io carries out effects on devices and memory"),
+        }
+    }
+
+    /// At the end of a round: answers leave, interests follow, ended connections go. Returns the volumes that got
+    /// something back (frames, room) and must be looked at again.
+    pub fn flush(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, now: Instant) -> Vec<usize> {
+        let mut given_back = Vec::new();
+        for index in std::mem::take(&mut self.touched) {
+            let client = &mut self.connections[index];
+            client.touched = false;
+            if client.connection.has_unsent() || client.connection.closed().is_some() {
+                given_back.push(client.volume);
+            }
+            if let Some(slot) = volumes[client.volume].as_mut() {
+                client.connection.flush_replies(&mut slot.desk(now), &mut self.scratch, now);
+            }
+            if client.connection.closed().is_some() {
+                self.remove(volumes, reactor, index);
+                continue;
+            }
+            let waits_for = client.connection.waits_for();
+            match waits_for {
+                WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
+                WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
+            }
+            let interest = Interest {
+                // A connection with a turn will be read in the next round anyway: two calls to epoll are saved.
+                read: matches!(waits_for, WaitsFor::Readable | WaitsFor::Turn),
+                write: client.connection.has_unsent(),
+            };
+            let fd = client.connection.socket().as_raw_fd();
+            if client.interest != interest {
+                client.interest = interest;
+                if reactor.rewatch(fd, CONNECTION | index as u64, interest).is_err() {
+                    if let Some(slot) = volumes[client.volume].as_mut() {
+                        client.connection.close(&mut slot.desk(now));
+                    }
+                    self.remove(volumes, reactor, index);
+                    continue;
+                }
+            }
+            if client.stall_check.is_none() && client.connection.stalled_since().is_some() {
+                let at = now + STALL_MAX;
+                client.stall_check = Some(at);
+                self.stall_checks.push_back((at, client.connection.number()));
+            }
+        }
+        given_back
+    }
+
+    fn remove(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, index: usize) {
+        let client = self.connections.remove(index);
+        let number = client.connection.number();
+        let _ = reactor.unwatch(client.connection.socket().as_raw_fd());
+        self.by_number.remove(&number);
+        if self.last.is_some_and(|(last, _)| last == number) {
+            self.last = None;
+        }
+        if let Some(slot) = volumes[client.volume].as_mut() {
+            slot.connections.retain(|&i| i != index);
+        }
+    }
+
+    /// Closes every connection of a volume that is about to go.
+    pub fn close_all_of(&mut self, slot: &mut Slot, reactor: &mut Reactor, now: Instant) {
+        for index in std::mem::take(&mut slot.connections) {
+            let mut client = self.connections.remove(index);
+            client.connection.close(&mut slot.desk(now));
+            let _ = reactor.unwatch(client.connection.socket().as_raw_fd());
+            self.by_number.remove(&client.connection.number());
+            self.touched.retain(|&i| i != index);
+            self.turns.retain(|&i| i != index);
+        }
+        self.last = None;
+    }
+
+    /// Sends away who is over time.
+    pub fn timers(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, now: Instant) {
+        while let Some(&(since, key, number)) = self.greeted_order.front() {
+            let there = self.greeted.get(key).is_some_and(|g| g.number == number);
+            if there && since + HANDSHAKE_MAX > now {
+                break;
+            }
+            self.greeted_order.pop_front();
+            if there {
+                self.drop_greeted(reactor, key);
+            }
+        }
+        while let Some(&(at, number)) = self.stall_checks.front()
+            && at <= now
+        {
+            self.stall_checks.pop_front();
+            let Some(&index) = self.by_number.get(&number) else { continue };
+            let client = &mut self.connections[index];
+            client.stall_check = None;
+            match client.connection.stalled_since() {
+                Some(since) if since + STALL_MAX <= now => {
+                    if let Some(slot) = volumes[client.volume].as_mut() {
+                        client.connection.close(&mut slot.desk(now));
+                    }
+                    self.touch(index);
+                }
+                // It has moved since, and has stalled again: `flush` sets the next check, which is late by less than
+                // the limit itself.
+                Some(_) => self.touch(index),
+                None => {}
+            }
+        }
+        for index in 0..self.listeners.len() {
+            let listener = &mut self.listeners[index];
+            if listener.paused_until.is_some_and(|until| until <= now) {
+                listener.paused_until = None;
+                let token = LISTENER | index as u64;
+                let _ = reactor.rewatch(listener.socket.as_raw_fd(), token, Interest::READ);
+            }
+        }
+    }
+}
+
+/// Replies must not wait for more bytes to fill a packet. Fails on unix sockets, which never wait.
+fn no_delay(socket: &OwnedFd) {
+    let one: libc::c_int = 1;
+    // SAFETY: an open descriptor and an integer of the size that is given.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NODELAY,
+            (&raw const one).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// A volume as a connection sees it.
+pub struct Desk<'a> {
+    volume: &'a mut Volume,
+    io: &'a VolumeIo,
+    identity: &'a [u8; 16],
+    now: Instant,
+}
+
+impl<'a> Desk<'a> {
+    pub fn new(volume: &'a mut Volume, io: &'a VolumeIo, identity: &'a [u8; 16], now: Instant) -> Desk<'a> {
+        Desk { volume, io, identity, now }
+    }
+}
+
+// SAFETY: frames lie in the volume's arena, whose mapping lives as long as `io`, which outlives every connection of
+// the volume (`close_all_of` runs before a slot is dropped). Core gives a frame to one taker at a time and leaves it
+// alone until it is returned, submitted or sent; io makes references into frames only within its own calls, for frames
+// that core has named in an effect.
+unsafe impl Backend for Desk<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    fn admissible(&self, request: &Request) -> Result<(), RequestError> {
+        self.volume.admissible(request)
+    }
+
+    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
+        self.volume.take_frames(count, into)
+    }
+
+    fn return_frames(&mut self, frames: &[FrameId]) {
+        self.volume.return_frames(frames);
+    }
+
+    fn frame(&self, frame: FrameId) -> NonNull<u8> {
+        NonNull::new(self.io.arena().frame(frame)).expect("a frame lies in a mapping, never at address 0")
+    }
+
+    fn checksum(&self, block: BlockIndex, mask: SectorMask, bytes: &[u8]) -> u32 {
+        payload_checksum(self.identity, block, mask, self.volume.term(), bytes)
+    }
+
+    fn submit(&mut self, id: RequestId, request: Request) {
+        self.volume.handle(self.now, Event::Request { id, request });
+    }
+
+    fn sent(&mut self, pieces: Pieces) {
+        self.volume.handle(self.now, Event::Sent(pieces));
+    }
+
+    fn hangup(&mut self, ids: Vec<RequestId>) {
+        self.volume.handle(self.now, Event::Hangup(ids));
+    }
+
+    fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
+        self.volume.extents(offset, length, max)
+    }
+}
