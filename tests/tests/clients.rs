@@ -8,6 +8,7 @@ use forebay_tests::nbd::{
     Address, Ask, Client, Command as Nbd, FLAG_FUA, Stream, go_payload, greet, receive, receive_option_reply,
     request_header, send, send_option,
 };
+use forebay_tests::pattern;
 use forebay_tests::rng::Rng;
 use std::io::{Read, Write};
 use std::process::Command;
@@ -24,11 +25,15 @@ fn served(name: &str, size: u64, tier: Tier, io: IoMode) -> (TempDir, Volume, Da
     (folder, volume, daemon)
 }
 
-/// A read or a write of 512 bytes to `sectors_max` sectors.
+/// Journal number in the sectors of these tests.
+const RUN: u64 = 0x5ec7;
+
+/// A read or a write of 512 bytes to `sectors_max` sectors, whose sectors say which write they belong to.
 fn random_ask(rng: &mut Rng, offset: u64, sectors_max: u64) -> Ask {
     let length = (rng.below(sectors_max) + 1) * 512;
     if rng.chance(60) {
-        let payload = vec![rng.next() as u8; length as usize];
+        let mut payload = vec![0; length as usize];
+        pattern::fill(&mut payload, RUN, offset, rng.next());
         Ask { command: Nbd::Write, flags: 0, offset, length: length as u32, payload }
     } else {
         Ask { command: Nbd::Read, flags: 0, offset, length: length as u32, payload: Vec::new() }
@@ -42,8 +47,14 @@ fn compare(asks: &[Ask], answers: &[(u32, Vec<u8>)], shadow: &mut [u8], what: &s
         let range = ask.offset as usize..ask.offset as usize + ask.length as usize;
         if ask.command == Nbd::Write {
             shadow[range].copy_from_slice(&ask.payload);
-        } else {
-            assert!(data == &shadow[range], "{what}: a read of {} bytes at {} differs", ask.length, ask.offset);
+        } else if data != &shadow[range.clone()] {
+            let mut text = String::new();
+            for (i, (seen, right)) in data.chunks(512).zip(shadow[range].chunks(512)).enumerate() {
+                let at = ask.offset + i as u64 * 512;
+                let (seen, right) = (pattern::see(seen, RUN, at), pattern::see(right, RUN, at));
+                text += &format!("\n  {at} (block {}, sector {}): {seen}, should be {right}", at / 4096, at / 512 % 8);
+            }
+            panic!("{what}: a read of {} bytes at {} differs:{text}", ask.length, ask.offset);
         }
     }
 }
@@ -247,7 +258,7 @@ print("done")
         send_option(&mut stream, 7, &go_payload("absent")).unwrap();
         assert_eq!(receive_option_reply(&mut stream).unwrap().kind, 0x8000_0006, "an unknown export");
         let mut bad = go_payload("vm1");
-        bad[..4].copy_from_slice(&1_000_000u32.to_be_bytes());
+        bad[..4].copy_from_slice(&1000u32.to_be_bytes());
         send_option(&mut stream, 7, &bad).unwrap();
         assert_eq!(receive_option_reply(&mut stream).unwrap().kind, 0x8000_0003, "a name longer than its option");
         send_option(&mut stream, 5, &[]).unwrap();
