@@ -3,11 +3,11 @@
 //! ```text
 //! nbd-load run ADDRESS EXPORT [--depth N] [--bytes N[-N]] [--read PERCENT] [--seconds S] [--operations N]
 //!              [--sequential] [--verify]
-//! nbd-load limit unix:PATH SIZE_MIB ARENA_MIB
+//! nbd-load limit unix:PATH SIZE_MIB ARENA_MIB scatter|copy
 //! ```
 
 use forebay_front::nbd::client::{Address, Client, Load};
-use forebay_front::nbd::limit;
+use forebay_front::nbd::limit::{self, Receipt};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -83,13 +83,21 @@ fn run(arguments: &[String]) -> Ended {
 }
 
 fn serve_limit(arguments: &[String]) -> Ended {
-    let [address, size, arena] = arguments else { return Err("limit needs unix:PATH SIZE_MIB ARENA_MIB".into()) };
+    let [address, size, arena, receipt] = arguments else {
+        return Err("limit needs unix:PATH SIZE_MIB ARENA_MIB scatter|copy".into());
+    };
+    let receipt = match receipt.as_str() {
+        "scatter" => Receipt::Scatter,
+        "copy" => Receipt::Copy,
+        _ => return Err("the way of receipt is scatter or copy".into()),
+    };
     let Address::Unix(path) = address.parse()? else { return Err("limit listens on a unix socket".into()) };
     let listener = UnixListener::bind(path)?;
     loop {
         let (client, _) = listener.accept()?;
         client.set_nonblocking(true)?;
-        let report = limit::serve(client.into(), size.parse::<u64>()? << 20, arena.parse::<usize>()? << 20)?;
+        let (size_bytes, arena_bytes) = (size.parse::<u64>()? << 20, arena.parse::<usize>()? << 20);
+        let report = limit::serve(client.into(), size_bytes, arena_bytes, receipt)?;
         println!(
             "{} operations, {:.2} us/op, {:.1} operations in a batch, checksum {:08x}",
             report.operations,

@@ -90,7 +90,7 @@ fn main() -> std::io::Result<()> {
 /// Serves until the process ends.
 pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) -> std::io::Result<()> {
     let description = "memory, nothing behind it".into();
-    let exports = ExportInfo { name: "memory".into(), size_bytes, description, read_only };
+    let exports = ExportInfo { name: "memory".into(), size_bytes, description, read_only, request_bytes_max: 32 << 20 };
     let mut volume = MemoryVolume::new(size_bytes, SPARE_FRAMES)?;
     if check {
         volume.check_payloads();

@@ -4,11 +4,12 @@
 //! left out instead, and says so on standard error.
 
 use forebay_front::nbd::client::{Address, Client, Load};
-use forebay_front::nbd::limit;
+use forebay_front::nbd::limit::{self, Receipt};
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[allow(dead_code)] // its command line
@@ -50,8 +51,13 @@ fn has(program: &str, package: &str) -> bool {
         std::env::var_os("FOREBAY_SKIP_MISSING").is_some(),
         "{program} is missing: install {package}, or set FOREBAY_SKIP_MISSING=1 to leave this test out"
     );
-    // Not by eprintln, which the test harness swallows for tests that pass.
-    writeln!(std::io::stderr(), "SKIPPED: {program} is missing (package {package})").unwrap();
+    say_skipped(program, package)
+}
+
+/// Not by eprintln, which the test harness swallows for tests that pass.
+fn say_skipped(what: &str, package: &str) -> bool {
+    let line = format!("SKIPPED: {what} is missing (package {package})\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
     false
 }
 
@@ -216,8 +222,7 @@ fn has_python_libnbd() -> bool {
         std::env::var_os("FOREBAY_SKIP_MISSING").is_some(),
         "python's nbd module is missing: install python3-libnbd, or set FOREBAY_SKIP_MISSING=1"
     );
-    writeln!(std::io::stderr(), "SKIPPED: python's nbd module is missing (package python3-libnbd)").unwrap();
-    false
+    say_skipped("python's nbd module", "python3-libnbd")
 }
 
 #[test]
@@ -272,14 +277,35 @@ fn our_own_client_verifies() {
     client.flush().unwrap();
     let mut other = Client::connect(&Address::Unix(served.socket.clone()), "").unwrap();
     let behind =
-        Load { operations: 200_000, read_percent: 0, verify: false, request_bytes: 4096..=4096, ..load(8, 8 << 20) };
-    let other = std::thread::spawn(move || other.run(&behind).unwrap());
-    let report = client.run(&load(8, 8 << 20)).unwrap();
-    assert!(report.mismatches > 0, "a difference is seen");
+        Load { operations: 5_000, read_percent: 0, verify: false, request_bytes: 4096..=4096, ..load(8, 8 << 20) };
+    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let other = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            other.run(&behind).unwrap();
+        }
+    });
+    let seen = (0..50).any(|_| client.run(&load(8, 8 << 20)).unwrap().mismatches > 0);
+    stop.store(true, Ordering::Relaxed);
     other.join().unwrap();
+    assert!(seen, "a difference is seen");
     client.disconnect().unwrap();
     let refused = Client::connect(&Address::Unix(served.socket.clone()), "nobody");
     assert!(refused.is_err_and(|error| error.to_string().contains("refused the export")));
+}
+
+#[test]
+fn tcp_is_served_as_well() {
+    let listener = server::Listener::bind("tcp:127.0.0.1:0").unwrap();
+    let server::Listener::Tcp(socket) = &listener else { panic!("asked for TCP") };
+    let address = Address::Tcp(socket.local_addr().unwrap().to_string());
+    std::thread::spawn(move || server::serve(listener, SIZE, true, false).unwrap());
+    let mut client = Client::connect(&address, "memory").unwrap();
+    let reads = Load { read_percent: 100, ..load(32, SIZE) };
+    assert_eq!(client.run(&reads).unwrap().errors, 0);
+    let writes = Load { read_percent: 0, operations: 100, ..load(4, SIZE) };
+    assert_eq!(client.run(&writes).unwrap().errors, 100, "the export is read-only");
+    client.disconnect().unwrap();
 }
 
 #[test]
@@ -305,6 +331,11 @@ fn our_own_client_agrees_with_a_foreign_server() {
 
 #[test]
 fn the_limit_server_answers_every_request_and_checksums_every_payload() {
+    let sums = [Receipt::Scatter, Receipt::Copy].map(limit_session);
+    assert_eq!(sums[0], sums[1], "the same payloads arrive either way");
+}
+
+fn limit_session(receipt: Receipt) -> u32 {
     let folder = std::env::temp_dir().join(format!("forebay-{}-limit", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("nbd.sock");
@@ -312,7 +343,7 @@ fn the_limit_server_answers_every_request_and_checksums_every_payload() {
     let server = std::thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
         client.set_nonblocking(true).unwrap();
-        limit::serve(client.into(), SIZE, 16 << 20).unwrap()
+        limit::serve(client.into(), SIZE, 16 << 20, receipt).unwrap()
     });
     let mut client = Client::connect(&Address::Unix(socket), "limit").unwrap();
     let mut bytes = 0;
@@ -332,4 +363,5 @@ fn the_limit_server_answers_every_request_and_checksums_every_payload() {
     assert_eq!((report.operations, report.bytes), (operations + 1, bytes));
     assert_ne!(report.checksum, 0);
     assert!(report.cpu_seconds > 0.0);
+    report.checksum
 }

@@ -66,6 +66,7 @@ fuzz_target!(|input: (u8, Vec<Item>, Vec<u8>)| {
         size_bytes: 1 << 30,
         description: "a volume".into(),
         read_only: flags & 8 != 0,
+        request_bytes_max: 32 << 20,
     };
     let mut whole_out = Vec::new();
     let mut handshake = Handshake::new(&mut whole_out);

@@ -69,7 +69,13 @@ fuzz_target!(|input: Input| {
         Context::ALL.into_iter().for_each(|context| contexts.insert(context));
     }
     let export =
-        ExportInfo { name: "vm1".into(), size_bytes: SIZE, description: String::new(), read_only: input.read_only };
+        ExportInfo {
+            name: "vm1".into(),
+            size_bytes: SIZE,
+            description: String::new(),
+            read_only: input.read_only,
+            request_bytes_max: 32 << 20,
+        };
     let negotiated = Negotiated { export, structured: input.structured, contexts, leftover: Vec::new() };
     let mut volume = MemoryVolume::new(SIZE, 100).expect("a small volume");
     volume.check_payloads();

@@ -251,16 +251,17 @@ impl Reactor {
         let before = out.len();
         self.collect(out)?;
         if out.len() > before || timeout == Some(Duration::ZERO) {
-            return Ok(());
+            return self.begin_submitted();
         }
         let start = std::time::Instant::now();
         if let Some(limit) = self.spin.limit(start, timeout) {
+            self.begin_submitted()?;
             loop {
                 std::hint::spin_loop();
                 self.collect(out)?;
                 if out.len() > before {
                     self.spin.hit();
-                    return Ok(());
+                    return self.begin_submitted();
                 }
                 if start.elapsed() >= limit {
                     self.spin.missed();
@@ -275,7 +276,16 @@ impl Reactor {
             Engine::Threads(_) => self.epoll.block(left)?,
         }
         self.spin.blocked_for(blocked.elapsed());
-        self.collect(out)
+        self.collect(out)?;
+        self.begin_submitted()
+    }
+
+    /// Hands what was gathered to the kernel. Not part of `collect`, because a block does it with the same call.
+    fn begin_submitted(&mut self) -> io::Result<()> {
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.begin_submitted(),
+            Engine::Threads(_) => Ok(()),
+        }
     }
 
     /// Takes what is there, without waiting.

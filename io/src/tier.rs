@@ -383,7 +383,7 @@ pub struct FlashTier {
 }
 
 impl FlashTier {
-    /// A new tier of this length in a new file, or on a block device that is at least so long. A file is filled with
+    /// A new tier of this length in a new file, or on an empty block device that is at least so long. A file is filled with
     /// zeros once unless `prewrite` is off: that halves the cost of a sync from then on, because no write changes
     /// metadata any more. `progress` hears the bytes that are filled.
     pub fn create(
@@ -400,6 +400,17 @@ impl FlashTier {
                 let has = u64::from(tier.blocks) * TIER_BLOCK_BYTES as u64;
                 let reason =
                     format!("the device has {has} bytes and not the {length} asked for; choose a smaller tier");
+                return Err(TierError::Unusable { path: path.to_owned(), reason });
+            }
+            // File systems, partition tables, RAID and LVM labels, and tiers: all leave traces within the first MiB.
+            let mut head = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
+            tier.file.read_now(0, &mut head).map_err(failed("read", path))?;
+            if head.iter().any(|&byte| byte != 0) {
+                let reason = format!(
+                    "the device is not empty; if nothing on it is needed any more, say so by `dd if=/dev/zero of={} \
+                     bs=1M count=1 conv=fsync`",
+                    path.display()
+                );
                 return Err(TierError::Unusable { path: path.to_owned(), reason });
             }
             tier.blocks = (length / TIER_BLOCK_BYTES as u64) as u32;
@@ -439,8 +450,22 @@ impl FlashTier {
 
     /// An existing tier, as soon as nobody else has it.
     pub fn open(path: &Path, lock_timeout: Duration) -> Result<FlashTier, TierError> {
-        let file = DeviceFile::open(path, true).map_err(failed("open", path))?;
-        lock(file.file(), path, lock_timeout)?;
+        let start = std::time::Instant::now();
+        let file = loop {
+            match DeviceFile::open(path, true) {
+                // The claim of a block device ends, like a lock, with the last request of a killed process.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    if start.elapsed() >= lock_timeout {
+                        let reason = "the device is claimed by a mount, swap, a device mapper or RAID device, or another \
+                                      process; end that use, or choose another device";
+                        return Err(TierError::Unusable { path: path.to_owned(), reason: reason.into() });
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                opened => break opened.map_err(failed("open", path))?,
+            }
+        };
+        lock(file.file(), path, lock_timeout.saturating_sub(start.elapsed()))?;
         let length = existing_length(path, file.file(), file.kind())?;
         let blocks = (length / TIER_BLOCK_BYTES as u64) as u32;
         Ok(FlashTier { file: Arc::new(file), blocks, heads: Vec::new() })

@@ -4,10 +4,10 @@
 use forebay_core::types::FrameId;
 use forebay_io::file::{Access, FileKind};
 use forebay_io::{
-    Arena, Backing, BackingOptions, Buffers, Completion, LockAttempt, ModeChoice, OpenError, Operation, OperationKind,
-    Reactor,
+    Arena, Backing, BackingOptions, Buffers, Completion, FlashTier, LockAttempt, ModeChoice, OpenError, Operation,
+    OperationKind, Reactor,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -109,6 +109,30 @@ fn what_is_mounted_or_looped_is_refused() {
     let mounted = mounted.unwrap_err().to_string();
     assert!(mounted.contains("mounted at"), "{mounted}");
     Backing::open(&device.device, BackingOptions::default()).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and free loop devices: run with --include-ignored"]
+fn a_tier_takes_an_empty_device_only_and_waits_for_its_claim() {
+    let device = Loop::new(4096);
+    let path = Path::new(&device.device);
+    let wait = Duration::from_millis(50);
+    let full = FlashTier::create(path, 2 << 20, true, wait, |_| {}).unwrap_err().to_string();
+    assert!(full.contains("not empty") && full.contains("dd if=/dev/zero"), "{full}");
+    command(&["dd", "if=/dev/zero", &format!("of={}", device.device), "bs=1M", "count=1", "conv=fsync"]);
+    let large = FlashTier::create(path, 8 << 20, true, wait, |_| {}).unwrap_err().to_string();
+    assert!(large.contains("choose a smaller tier"), "{large}");
+    let tier = FlashTier::create(path, 2 << 20, true, wait, |_| {}).unwrap();
+    assert_eq!((tier.blocks(), tier.access()), (512, &Access::Direct { align: 4096 }));
+    let claimed = FlashTier::open(path, wait).unwrap_err().to_string();
+    assert!(claimed.contains("claimed"), "{claimed}");
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        drop(tier);
+    });
+    assert_eq!(FlashTier::open(path, Duration::from_secs(20)).unwrap().blocks(), 1024);
+    release.join().unwrap();
+    assert!(std::fs::read(&device.file).unwrap()[1 << 20..].iter().all(|&b| b == 0x11), "nothing was overwritten");
 }
 
 #[test]

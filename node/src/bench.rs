@@ -7,7 +7,7 @@ use crate::units::{parse_seconds, parse_size, show_size};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_front::nbd::client::{Address, Client as NbdClient, Load};
-use forebay_front::nbd::limit;
+use forebay_front::nbd::limit::{self, Receipt};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -228,10 +228,15 @@ struct LimitLine {
 
 fn run_limit(args: &BenchArgs) -> Result<bool> {
     let mut lines = Vec::new();
-    for (name, read_percent, depth) in
-        [("rand 4K q32 write", 0, 32), ("rand 4K q32 read", 100, 32), ("rand 4K q1 write", 0, 1), ("rand 4K q1 read", 100, 1)]
-    {
-        lines.push(limit_line(name, read_percent, depth, args)?);
+    for (name, read_percent, depth, receipt) in [
+        ("rand 4K q32 write, scattered", 0, 32, Receipt::Scatter),
+        ("rand 4K q32 write, copied", 0, 32, Receipt::Copy),
+        ("rand 4K q32 read", 100, 32, Receipt::Copy),
+        ("rand 4K q1 write, scattered", 0, 1, Receipt::Scatter),
+        ("rand 4K q1 write, copied", 0, 1, Receipt::Copy),
+        ("rand 4K q1 read", 100, 1, Receipt::Copy),
+    ] {
+        lines.push(limit_line(name, read_percent, depth, receipt, args)?);
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);
@@ -239,7 +244,7 @@ fn run_limit(args: &BenchArgs) -> Result<bool> {
     }
     for l in &lines {
         println!(
-            "{:<18} {:>9.0} IOPS  {:>8}/s  {:>6.2} us of server CPU each, {:>5.1} in a batch, p50 {:.1} us, p99 {:.1} us",
+            "{:<28} {:>9.0} IOPS  {:>8}/s  {:>6.2} us of server CPU each, {:>5.1} in a batch, p50 {:.1} us, p99 {:.1} us",
             l.name,
             l.iops,
             show_size(l.bytes_per_s as u64),
@@ -252,7 +257,7 @@ fn run_limit(args: &BenchArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn limit_line(name: &str, read_percent: u32, depth: usize, args: &BenchArgs) -> Result<LimitLine> {
+fn limit_line(name: &str, read_percent: u32, depth: usize, receipt: Receipt, args: &BenchArgs) -> Result<LimitLine> {
     let path = std::env::temp_dir().join(format!("forebay-limit-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = std::os::unix::net::UnixListener::bind(&path)
@@ -261,7 +266,7 @@ fn limit_line(name: &str, read_percent: u32, depth: usize, args: &BenchArgs) -> 
     let server = std::thread::spawn(move || {
         let (socket, _) = listener.accept()?;
         socket.set_nonblocking(true)?;
-        limit::serve(socket.into(), size, LIMIT_ARENA_BYTES)
+        limit::serve(socket.into(), size, LIMIT_ARENA_BYTES, receipt)
     });
     let measured = (|| -> std::io::Result<_> {
         let mut client = NbdClient::connect(&Address::Unix(path.clone()), "limit")?;

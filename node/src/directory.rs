@@ -12,6 +12,8 @@ pub struct Export {
     pub name: String,
     /// Its size now.
     pub size_bytes: u64,
+    /// Largest request that it takes.
+    pub request_bytes_max: u32,
     /// Its shard.
     pub shard: usize,
     /// Its key there.
@@ -69,6 +71,7 @@ impl Exports for Directory {
             size_bytes: export.size_bytes,
             description: String::new(),
             read_only: false,
+            request_bytes_max: export.request_bytes_max,
         })
     }
 
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     fn export(name: &str) -> Export {
-        Export { name: name.into(), size_bytes: 512, shard: 0, key: VolumeKey(1) }
+        Export { name: name.into(), size_bytes: 512, request_bytes_max: 4096, shard: 0, key: VolumeKey(1) }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub at: Instant,
     /// Clients of this volume.
     pub connections: u32,
+    /// Largest request that it takes.
+    pub request_bytes_max: u32,
 }
 
 /// Something for a shard to do.

@@ -231,16 +231,26 @@ impl Node {
             self.note_failed(&name, &reason);
             return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
         }
-        let size_bytes = match self.snapshot(&running).await {
-            Some(snapshot) => snapshot.status.size_bytes,
-            None => record.size_bytes,
+        let Some(export) = self.export_of(&name, &running).await else {
+            return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
         };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
         entries.push(Entry { facts, record, running: Some(running), problem: None, activity_seen: 0 });
         drop(entries);
-        self.directory.add(Export { name, size_bytes, shard, key }, default);
+        self.directory.add(export, default);
         Ok(remarks)
+    }
+
+    async fn export_of(&self, name: &str, running: &Running) -> Option<Export> {
+        let snapshot = self.snapshot(running).await?;
+        Some(Export {
+            name: name.to_owned(),
+            size_bytes: snapshot.status.size_bytes,
+            request_bytes_max: snapshot.request_bytes_max,
+            shard: running.shard,
+            key: running.key,
+        })
     }
 
     /// The record and a marker that is not clean: from now on writes may lie in the tier alone.
@@ -476,9 +486,9 @@ impl Node {
             Some(running) => {
                 self.directory.remove(name);
                 if let Err(refused) = self.stop_for_deletion(name, running, discard_dirty).await {
-                    let size_bytes = self.report(name).await?.size_bytes;
-                    let export = Export { name: name.to_owned(), size_bytes, shard: running.shard, key: running.key };
-                    self.directory.add(export, false);
+                    if let Some(export) = self.export_of(name, running).await {
+                        self.directory.add(export, false);
+                    }
                     return Err(refused);
                 }
             }

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
+use forebay_io::backing::BackingSpec;
 use forebay_io::file::{Access, FileKind, Identity, kind_of};
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, LockAttempt, MemoryTier, Tier, VolumeIo,
@@ -84,7 +85,8 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
     let backing = config::absolute_spec(&spec.backing);
     if let Some(mut record) = recorded {
         let name = &record.name;
-        if record.backing != backing {
+        let path_of = |spec: &str| BackingSpec::parse(spec).map(|s| s.path().to_owned());
+        if path_of(&record.backing).ok() != Some(path_of(&backing)?) {
             bail!(
                 "volume {name} has the backing {}, and {backing} was asked for; give another --name, or delete the volume \
                  first with `forebay volume delete {name}`",
@@ -111,6 +113,8 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
                 show_size(size)
             );
         }
+        // Wrappers model how a backing behaves, not which one it is.
+        record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
         record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
         record.format_raw |= spec.format.is_some();
@@ -259,7 +263,7 @@ fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Resu
         && first
     {
         let missing = || {
-            let path = forebay_io::backing::BackingSpec::parse(&record.backing).map(|s| s.path().to_owned());
+            let path = BackingSpec::parse(&record.backing).map(|s| s.path().to_owned());
             path.is_ok_and(|p| !p.exists())
         };
         match spec.size {

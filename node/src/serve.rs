@@ -99,9 +99,12 @@ async fn serve(config: Config) -> Result<bool> {
     for thread in threads {
         let _ = thread.join();
     }
-    for path in [Some(api_path.as_path())].into_iter().flatten().chain(config_sockets(&config).iter().map(PathBuf::as_path)) {
-        let _ = std::fs::remove_file(path);
+    for address in nbd_addresses(&config) {
+        if let NbdAddress::Unix(path) = address {
+            let _ = std::fs::remove_file(path);
+        }
     }
+    let _ = std::fs::remove_file(&api_path);
     Ok(complete)
 }
 
@@ -144,18 +147,16 @@ fn lock_state(state: &Path) -> Result<std::fs::File> {
     }
 }
 
-fn config_sockets(config: &Config) -> Vec<PathBuf> {
-    nbd_addresses(config)
-        .into_iter()
-        .filter_map(|address| match address {
-            NbdAddress::Unix(path) => Some(path),
-            NbdAddress::Tcp(_) => None,
-        })
-        .collect()
-}
-
+/// With absolute paths: clients that are told of them have other working directories.
 fn nbd_addresses(config: &Config) -> Vec<NbdAddress> {
-    if config.listen.nbd.is_empty() { vec![NbdAddress::Unix(paths::nbd_socket())] } else { config.listen.nbd.clone() }
+    let absolute = |address: &NbdAddress| match address {
+        NbdAddress::Unix(path) => NbdAddress::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        NbdAddress::Tcp(text) => NbdAddress::Tcp(text.clone()),
+    };
+    match config.listen.nbd.as_slice() {
+        [] => vec![NbdAddress::Unix(paths::nbd_socket())],
+        given => given.iter().map(absolute).collect(),
+    }
 }
 
 /// A listening unix socket. That of a dead process is replaced; that of a living one is left alone.
@@ -355,10 +356,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
         line("nbd", address.to_string());
         let name = config.volume.first().map_or("NAME", |v| v.name.as_str());
         let server = match &address {
-            NbdAddress::Unix(path) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!("server.type=unix,server.path={}", path.display())
-            }
+            NbdAddress::Unix(path) => format!("server.type=unix,server.path={}", path.display()),
             NbdAddress::Tcp(text) => {
                 let (host, port) = text.rsplit_once(':').expect("checked when it was parsed");
                 let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -409,7 +407,8 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
                 ticks.tick().await;
                 let (bytes, seconds) = node.left().await;
                 let end = if std::io::stderr().is_terminal() { "\x1b[K\r" } else { "\n" };
-                eprint!("forebay: {} to destage, about {}{end}", show_size(bytes), show_seconds(seconds));
+                let about = if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
+                eprint!("forebay: {} to destage{about}{end}", show_size(bytes));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }
         })

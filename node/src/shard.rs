@@ -285,7 +285,9 @@ impl Shard {
                     let Some(slot) = self.slot(key) else { continue };
                     let connections = slot.connections.len() as u32;
                     // Whoever asked may have gone.
-                    let _ = answer.send(Snapshot { status: slot.volume.status(now), at: now, connections });
+                    let request_bytes_max = slot.volume.request_bytes_max();
+                    let status = slot.volume.status(now);
+                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max });
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {

@@ -124,6 +124,7 @@ impl Volume {
             self.acks.held.pop_front();
             self.answer(id, Ok(()));
         }
+        self.write_checkpoint();
         if self.flash.is_none() {
             // Memory has no medium below it to sync: what a flush can promise is already so.
             self.on_synced(self.held);

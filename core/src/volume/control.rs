@@ -241,7 +241,7 @@ impl Volume {
 
     /// Writes what changes slowly, when it has changed and no writing is under way.
     pub(super) fn write_checkpoint(&mut self) {
-        if self.checkpoint_busy || !self.checkpoint_wanted || self.tier_failed {
+        if self.checkpoint_busy || !self.checkpoint_wanted || self.tier_failed || self.held < self.checkpoint_after {
             return;
         }
         self.checkpoint_wanted = false;

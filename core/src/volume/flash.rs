@@ -41,6 +41,9 @@ pub struct Segment {
     pub used: u32,
     /// Reads and writes under way in it.
     pub busy: u32,
+    /// Found by recovery: the last batch in it. The segment is not overwritten before a later batch is durable:
+    /// recovery takes a log that does not reach the batches the checkpoint vouches for as damaged.
+    pub last_batch: u64,
 }
 
 /// A batch that collects, waits for its write, or is being written.
@@ -124,7 +127,7 @@ impl FlashLog {
     /// All segments free.
     pub fn new(layout: TierLayout) -> FlashLog {
         let count = layout.segments();
-        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0 };
+        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0, last_batch: 0 };
         FlashLog {
             layout,
             segments: (0..count).map(|_| free).collect(),
@@ -193,10 +196,10 @@ impl FlashLog {
     }
 
     /// Recovery found a segment in use (or not).
-    pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32) {
+    pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32, last_batch: u64) {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0 };
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0, last_batch };
         self.free -= 1;
     }
 
@@ -258,7 +261,7 @@ impl FlashLog {
             self.seal_segment(volume);
             let number = self.next_number;
             self.next_number += 1;
-            self.segments[free] = Segment { number, life: Life::Open, live: 0, used: 0, busy: 0 };
+            self.segments[free] = Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0 };
             self.free -= 1;
             self.open = Some(free as u32);
             self.first_batch = self.next_batch;
@@ -324,7 +327,7 @@ impl FlashLog {
         let last_begun = self.next_batch - 1;
         let state = &mut self.segments[segment as usize];
         if state.life == Life::Sealed && state.live == 0 && state.busy == 0 {
-            state.life = Life::Drained(last_begun);
+            state.life = Life::Drained(last_begun.max(state.last_batch + 1));
         }
         self.free_drained();
     }

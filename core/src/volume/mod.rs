@@ -182,6 +182,9 @@ pub struct Volume {
     checkpoint: Checkpoint,
     checkpoint_busy: bool,
     checkpoint_wanted: bool,
+    /// What is durable may have been superseded instead of destaged: until the log holds everything up to here, the
+    /// checkpoint must not let go of it.
+    checkpoint_after: Lsn,
 
     acks: acks::Acks,
     writes: write::Writes,
@@ -241,6 +244,7 @@ impl Volume {
             checkpoint: Checkpoint::default(),
             checkpoint_busy: false,
             checkpoint_wanted: false,
+            checkpoint_after: Lsn(0),
             acks: Default::default(),
             writes: write::Writes::new(now),
             reads: Default::default(),
@@ -256,6 +260,9 @@ impl Volume {
             dead: Vec::new(),
             config,
         };
+        // An arena begins with whatever its memory holds.
+        let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
+        volume.effects.push_back(Effect::Copy { source, target: zero_frame, start: 0, length });
         volume.begin_recovery();
         volume
     }
@@ -315,12 +322,12 @@ impl Volume {
     /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        if self.pool.available() < count + self.frames_reserved() {
+        if self.pool.available_to_clients() < count + self.frames_reserved() {
             self.frames_refused = true;
             return false;
         }
         for _ in 0..count {
-            into.push(self.pool.allocate().expect("available() was asked"));
+            into.push(self.pool.allocate_for_client().expect("available_to_clients() was asked"));
         }
         true
     }
@@ -365,7 +372,7 @@ impl Volume {
         self.sync_log_if_wanted();
         self.destage();
         self.settle_control();
-        if self.frames_refused && self.pool.available() > self.frames_reserved() {
+        if self.frames_refused && self.pool.available_to_clients() > self.frames_reserved() {
             self.frames_refused = false;
             self.effects.push_back(Effect::FramesFree);
         }
@@ -373,7 +380,12 @@ impl Volume {
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() && self.pool.thaw() && self.frames_refused {
+            self.frames_refused = false;
+            return Some(Effect::FramesFree);
+        }
+        effect
     }
 
     /// When `settle` must be called at the latest.

@@ -74,10 +74,12 @@ pub(super) struct Recovery {
     damaged: Vec<(u32, [u8; 32])>,
     // flash
     next_segment: u32,
-    /// Number, first batch and used blocks of each segment that is in use.
-    segments: BTreeMap<u32, (u64, u32)>,
+    /// Number, used blocks and last batch of each segment that is in use.
+    segments: BTreeMap<u32, (u64, u32, u64)>,
     /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
     sealed: BTreeMap<u32, Summary>,
+    /// Segments whose summary speaks of batches that may not all count, with the last of them.
+    unproven: Vec<(u32, u64)>,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -268,7 +270,7 @@ impl Volume {
         };
         {
             let recovery = self.recovery_mut();
-            recovery.segments.insert(segment, (number, 0));
+            recovery.segments.insert(segment, (number, 0, 0));
             recovery.pending += 1;
             let layout = self.config.superblock.layout;
             let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
@@ -288,7 +290,7 @@ impl Volume {
             // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
             Ok(summary) if number == UNKNOWN_NUMBER && summary.last_batch <= self.checkpoint.batches_synced => {
                 let recovery = self.recovery_mut();
-                recovery.segments.insert(segment, (summary.segment, 0));
+                recovery.segments.insert(segment, (summary.segment, 0, 0));
                 recovery.sealed.insert(segment, summary);
             }
             _ if number == UNKNOWN_NUMBER => {
@@ -298,7 +300,13 @@ impl Volume {
             Ok(summary) if summary.segment == number && summary.last_batch <= self.checkpoint.batches_synced => {
                 self.recovery_mut().sealed.insert(segment, summary);
             }
-            Ok(_) | Err(_) => self.walk(segment, 0),
+            Ok(summary) => {
+                if summary.segment == number {
+                    self.recovery_mut().unproven.push((segment, summary.last_batch));
+                }
+                self.walk(segment, 0);
+            }
+            Err(_) => self.walk(segment, 0),
         }
         self.scan_segments();
     }
@@ -471,6 +479,7 @@ impl Volume {
             }
             let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
             used.1 = used.1.max(at);
+            used.2 = used.2.max(sequence);
         }
         for found in core::mem::take(&mut recovery.doubtful) {
             erase.push((found.segment, found.at));
@@ -482,18 +491,25 @@ impl Volume {
                 let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
-            recovery.segments.get_mut(&segment).expect("its head was read").1 =
-                layout.segment_blocks - layout.summary_blocks;
+            let known = recovery.segments.get_mut(&segment).expect("its head was read");
+            known.1 = layout.segment_blocks - layout.summary_blocks;
+            known.2 = summary.last_batch;
         }
         let segments = core::mem::take(&mut recovery.segments);
+        // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
+        for (segment, last) in core::mem::take(&mut recovery.unproven) {
+            if last > last_batch {
+                erase.push((segment, layout.segment_blocks - layout.summary_blocks));
+            }
+        }
         for (segment, at) in erase {
             writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
         }
-        let next_number = segments.values().map(|(number, _)| *number).max().unwrap_or(0) + 1;
+        let next_number = segments.values().map(|(number, ..)| *number).max().unwrap_or(0) + 1;
         self.recovery_mut().writes = writes;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
-        for (segment, (number, used)) in segments {
-            flash.restore_segment(segment, number, used);
+        for (segment, (number, used, last)) in segments {
+            flash.restore_segment(segment, number, used, last);
         }
         flash.resume(next_number, last_batch);
         self.load(last);

@@ -33,6 +33,8 @@ pub struct ExportInfo {
     pub description: String,
     /// Refuses everything that changes it.
     pub read_only: bool,
+    /// Largest request that it takes; clients that ask are told, at most [`REQUEST_BYTES_MAX`].
+    pub request_bytes_max: u32,
 }
 
 /// The exports of a server.
@@ -293,7 +295,7 @@ impl Handshake {
             info(InfoKind::Description, &[export.description.as_bytes()]);
         }
         if query.wants_block_size {
-            let sizes = [1u32, BLOCK_BYTES as u32, REQUEST_BYTES_MAX as u32];
+            let sizes = [1u32, BLOCK_BYTES as u32, export.request_bytes_max.min(REQUEST_BYTES_MAX as u32)];
             info(InfoKind::BlockSize, &sizes.each_ref().map(|size| size.to_be_bytes()).each_ref().map(|b| &b[..]));
         }
         put_option_reply(out, option, OptionReply::Ack, b"");

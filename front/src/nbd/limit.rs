@@ -1,8 +1,8 @@
 //! The physical limit: an NBD server that does only what no server can leave out.
 //!
-//! One thread, one connection. Payloads are received by scatter into an arena that is used cyclically and too large
-//! for any cache, each gets its CRC-32C, all answers of a batch leave by one call, reads are sent straight from the
-//! arena. There is no volume: what is read is whatever lies there. Its CPU per operation is the yardstick for the
+//! One thread, one connection. Payloads land in an arena that is used cyclically and too large for any cache (by
+//! scatter receive or by one copy, see [`Receipt`]), each gets its CRC-32C, all answers of a batch leave by one call,
+//! reads are sent straight from the arena. There is no volume: what is read is whatever lies there. Its CPU per operation is the yardstick for the
 //! real server, and what is lost against it is the cost of being correct.
 
 use super::greeter::Greeter;
@@ -19,6 +19,15 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 /// Requests received by one call.
 const BATCH: usize = 64;
 const _: () = assert!(2 * BATCH <= VECTORS_MAX);
+
+/// How a 4 KiB payload reaches the arena. The limit is the cheaper of the two on the machine at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// By the kernel, straight to its place: guessed to be like the last request.
+    Scatter,
+    /// By the kernel into a buffer that stays in the cache, from there by one copy.
+    Copy,
+}
 
 /// What a session cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +52,7 @@ struct Limit {
     cursor: usize,
     size_bytes: u64,
     structured: bool,
+    receipt: Receipt,
     report: LimitReport,
     heads: Vec<u8>,
     /// What to send: a stretch of `heads`, or of the arena.
@@ -52,26 +62,17 @@ struct Limit {
 
 /// Serves one client on a non-blocking socket until it leaves. `arena_bytes` should be 2 GiB or more; reads longer
 /// than 1 MiB and commands other than read, write and flush are refused.
-pub fn serve(socket: OwnedFd, size_bytes: u64, arena_bytes: usize) -> io::Result<LimitReport> {
+pub fn serve(socket: OwnedFd, size_bytes: u64, arena_bytes: usize, receipt: Receipt) -> io::Result<LimitReport> {
     let frames = (arena_bytes / BLOCK).max(BATCH + 256);
     let arena = Arena::new(frames)?;
     let description = String::from("no volume, only the cost of the protocol");
-    let export = ExportInfo { name: "limit".into(), size_bytes, description, read_only: false };
+    let export = ExportInfo { name: "limit".into(), size_bytes, description, read_only: false, request_bytes_max: 1 << 20 };
     let (socket, negotiated) = Greeter::new(socket, Instant(0)).finish(&export)?;
-    let (report, answers) = (LimitReport::default(), Vec::with_capacity(VECTORS_MAX));
-    let heads = Vec::with_capacity(64 << 10);
-    let mut limit = Limit {
-        socket,
-        arena,
-        frames,
-        cursor: 0,
-        size_bytes,
-        structured: negotiated.structured,
-        report,
-        heads,
-        answers,
-        done: false,
-    };
+    let (structured, report) = (negotiated.structured, LimitReport::default());
+    let (heads, answers) = (Vec::with_capacity(64 << 10), Vec::with_capacity(VECTORS_MAX));
+    let (cursor, done) = (0, false);
+    let mut limit =
+        Limit { socket, arena, frames, cursor, size_bytes, structured, receipt, report, heads, answers, done };
     let cpu = socket::thread_cpu_seconds();
     limit.run(&negotiated.leftover)?;
     limit.report.cpu_seconds = socket::thread_cpu_seconds() - cpu;
@@ -85,6 +86,7 @@ impl Limit {
         let mut row: Vec<u8> = early.to_vec();
         let mut guess = false;
         self.parse(&mut row, &mut guess)?;
+        self.send()?;
         while !self.done {
             let mut vectors = Vec::with_capacity(2 * BATCH);
             self.cursor = if self.cursor + BATCH > self.frames { 0 } else { self.cursor };
@@ -201,7 +203,7 @@ impl Limit {
                 && head.offset.checked_add(length as u64).is_some_and(|end| end <= self.size_bytes);
             match head.command {
                 Command::Write if fits => {
-                    *guess = length == BLOCK;
+                    *guess = length == BLOCK && self.receipt == Receipt::Scatter;
                     let here = length.min(row.len() - at);
                     self.cursor = if self.cursor + 256 > self.frames { 0 } else { self.cursor };
                     self.fill(&row[at..at + here], length)?;

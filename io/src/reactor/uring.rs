@@ -1,6 +1,6 @@
 //! Disk operations by an io_uring of the shard's thread.
 //!
-//! Submissions are gathered and go to the kernel with the next `collect` or `block`. Sockets stay with epoll, which the
+//! Submissions are gathered and go to the kernel together, with a block by the same call. Sockets stay with epoll, which the
 //! ring polls only while the thread blocks: the poll is single-shot and armed again for each block, because that
 //! reports what is already ready, as a level-triggered epoll must.
 
@@ -37,8 +37,20 @@ pub(super) struct Uring {
 
 impl Uring {
     /// A ring with the best flags that this kernel takes, proved to work by a real request; and which ones.
+    /// Each step down is tried, because the kernel's version alone does not tell.
     pub(super) fn new(epoll: &Epoll) -> io::Result<(Uring, String)> {
-        let (ring, flags, deferred) = build()?;
+        let mut last = None;
+        for flags in RingFlags::LADDER {
+            match Uring::with_flags(epoll, flags) {
+                Ok(made) => return Ok(made),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("the ladder has steps"))
+    }
+
+    fn with_flags(epoll: &Epoll, flags: RingFlags) -> io::Result<(Uring, String)> {
+        let ring = flags.build()?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -64,13 +76,13 @@ impl Uring {
             operations: Slab::with_capacity(SUBMISSIONS as usize),
             taken: Vec::with_capacity(COMPLETIONS as usize),
             poll_armed: false,
-            deferred,
+            deferred: flags != RingFlags::Plain,
         };
         // A sandbox may let a ring be made and refuse its use: prove it by one poll that ends at once or stays armed.
         uring.arm_poll(epoll.raw());
         uring.ring.submit()?;
         let capped = if capped { "" } else { ", kernel workers not capped" };
-        Ok((uring, format!("io_uring works, with {flags}{capped}")))
+        Ok((uring, format!("io_uring works, with {}{capped}", flags.describe())))
     }
 
     pub(super) fn submit(&mut self, token: u64, operation: Operation) {
@@ -124,13 +136,19 @@ impl Uring {
         }
     }
 
-    /// Hands gathered submissions to the kernel, lets it post what it holds back, and takes what has ended.
+    /// Hands gathered submissions to the kernel.
+    pub(super) fn begin_submitted(&mut self) -> io::Result<()> {
+        let waiting = self.ring.submission().len() as u32;
+        if waiting > 0 { self.enter(waiting, 0, None) } else { Ok(()) }
+    }
+
+    /// Lets the kernel post what it holds back, and takes what has ended.
     pub(super) fn collect(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
         let (waiting, posted_late) = {
             let submission = self.ring.submission();
-            (submission.len(), submission.taskrun() || submission.cq_overflow())
+            (submission.len(), (self.deferred && submission.taskrun()) || submission.cq_overflow())
         };
-        if waiting > 0 || (self.deferred && posted_late) {
+        if posted_late {
             self.enter(waiting as u32, 0, None)?;
         }
         self.take_entries();
@@ -201,20 +219,114 @@ impl Drop for Uring {
     }
 }
 
-/// Flags from the best to none; each step down is tried, because the kernel's version alone does not tell.
-fn build() -> io::Result<(IoUring, &'static str, bool)> {
-    let base = || {
+/// Set-up flags, from the best to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RingFlags {
+    Deferred,
+    Cooperative,
+    Plain,
+}
+
+impl RingFlags {
+    const LADDER: [RingFlags; 3] = [RingFlags::Deferred, RingFlags::Cooperative, RingFlags::Plain];
+
+    fn describe(self) -> &'static str {
+        match self {
+            RingFlags::Deferred => "SINGLE_ISSUER, DEFER_TASKRUN and COOP_TASKRUN",
+            RingFlags::Cooperative => "COOP_TASKRUN",
+            RingFlags::Plain => "no optional flags",
+        }
+    }
+
+    fn build(self) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(COMPLETIONS).dontfork();
-        builder
-    };
-    if let Ok(ring) =
-        base().setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag().build(SUBMISSIONS)
-    {
-        return Ok((ring, "SINGLE_ISSUER, DEFER_TASKRUN and COOP_TASKRUN", true));
+        match self {
+            RingFlags::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
+            }
+            RingFlags::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag();
+            }
+            RingFlags::Plain => {}
+        }
+        builder.build(SUBMISSIONS)
     }
-    if let Ok(ring) = base().setup_coop_taskrun().setup_taskrun_flag().build(SUBMISSIONS) {
-        return Ok((ring, "COOP_TASKRUN", true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::file::DeviceFile;
+    use crate::memory::Buffers;
+    use crate::operation::OperationKind;
+    use crate::reactor::{Interest, new_eventfd, signal};
+    use forebay_core::types::FrameId;
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+
+    /// Kernels of different age take different steps of the ladder; each must work on this one.
+    #[test]
+    fn every_step_of_the_ladder_serves_disks_and_descriptors() {
+        const COUNT: u64 = 6000;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        std::fs::write(&path, vec![0u8; 64 * 4096]).unwrap();
+        let file = Arc::new(DeviceFile::open(&path, false).unwrap());
+        let mut arena = Arena::anonymous(64, false).unwrap();
+        for (step, flags) in RingFlags::LADDER.into_iter().enumerate() {
+            let epoll = Epoll::new().unwrap();
+            let (mut ring, why) = Uring::with_flags(&epoll, flags).unwrap_or_else(|error| panic!("{flags:?}: {error}"));
+            assert!(why.contains(flags.describe()));
+            for frame in 0..64 {
+                arena.bytes_mut(FrameId(frame)).fill(frame as u8 + 64 * step as u8 + 1);
+            }
+            for i in 0..COUNT {
+                let mut buffers = Buffers::none();
+                buffers.push_frame(&arena, FrameId((i % 64) as u32), 0, 4096);
+                let kind = OperationKind::Write { offset: i % 64 * 4096 };
+                ring.submit(i, Operation::new(file.clone(), kind, buffers));
+            }
+            let mut out = Vec::new();
+            let limit = std::time::Instant::now() + Duration::from_secs(60);
+            while (out.len() as u64) < COUNT {
+                assert!(std::time::Instant::now() < limit, "{flags:?}: {} of {COUNT} ended", out.len());
+                ring.block(&epoll, Some(Duration::from_secs(20))).unwrap();
+                ring.collect(&mut out).unwrap();
+                ring.begin_submitted().unwrap();
+            }
+            let mut seen = vec![false; COUNT as usize];
+            for completion in out.drain(..) {
+                let Completion::Done { token, result: Ok(()), .. } = completion else { panic!("{completion:?}") };
+                assert!(!std::mem::replace(&mut seen[token as usize], true), "{flags:?}: {token} ended twice");
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            let expected = |i: usize| i as u8 + 64 * step as u8 + 1;
+            assert!(bytes.chunks(4096).enumerate().all(|(i, block)| block.iter().all(|&b| b == expected(i))));
+
+            // A descriptor ends a block, as often as it is ready, whether it became so before or during the block.
+            let event = new_eventfd().unwrap();
+            epoll.add(event.as_raw_fd(), 1, Interest::READ).unwrap();
+            let start = std::time::Instant::now();
+            ring.block(&epoll, Some(Duration::from_millis(20))).unwrap();
+            ring.collect(&mut out).unwrap();
+            assert!(start.elapsed() >= Duration::from_millis(19), "{flags:?}: nothing was ready");
+            let raw = event.as_raw_fd();
+            let other = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(30));
+                signal(raw);
+            });
+            for _ in 0..3 {
+                let start = std::time::Instant::now();
+                ring.block(&epoll, Some(Duration::from_secs(20))).unwrap();
+                ring.collect(&mut out).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(10), "{flags:?}: readiness was missed");
+                let mut ready = 0;
+                epoll.poll(|_, _, _, _| ready += 1).unwrap();
+                assert_eq!((ready, out.len()), (1, 0), "{flags:?}");
+            }
+            other.join().unwrap();
+        }
     }
-    base().build(SUBMISSIONS).map(|ring| (ring, "no optional flags", false))
 }

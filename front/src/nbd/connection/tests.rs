@@ -18,6 +18,7 @@ struct Volume {
     memory: MemoryVolume,
     refuses_frames: bool,
     inadmissible: Option<RequestError>,
+    answers_sent: usize,
     frames_at_start: usize,
 }
 
@@ -45,6 +46,7 @@ unsafe impl Backend for Volume {
         self.memory.submit(id, request);
     }
     fn sent(&mut self, pieces: Pieces) {
+        self.answers_sent += 1;
         self.memory.sent(pieces);
     }
     fn hangup(&mut self, ids: Vec<RequestId>) {
@@ -84,7 +86,13 @@ fn pair(session: Session) -> Pair {
         Context::ALL.into_iter().for_each(|context| contexts.insert(context));
     }
     let export =
-        ExportInfo { name: "vm1".into(), size_bytes: SIZE, description: String::new(), read_only: session.read_only };
+        ExportInfo {
+            name: "vm1".into(),
+            size_bytes: SIZE,
+            description: String::new(),
+            read_only: session.read_only,
+            request_bytes_max: REQUEST_BYTES_MAX as u32,
+        };
     let negotiated = Negotiated { export, structured: session.structured, contexts, leftover: Vec::new() };
     let mut memory = MemoryVolume::new(SIZE, SPARE).unwrap();
     memory.check_payloads();
@@ -92,7 +100,7 @@ fn pair(session: Session) -> Pair {
     Pair {
         client: Some(client),
         connection: Connection::new(server.into(), 7, negotiated, Instant(0)),
-        volume: Volume { memory, refuses_frames: false, inadmissible: None, frames_at_start },
+        volume: Volume { memory, refuses_frames: false, inadmissible: None, answers_sent: 0, frames_at_start },
         scratch: Scratch::default(),
         now: Instant(0),
         holds_answers: false,
@@ -472,6 +480,67 @@ fn a_client_that_vanishes_abandons_its_requests() {
 }
 
 #[test]
+fn pieces_are_handed_back_when_their_last_byte_has_left_and_not_before() {
+    let mut pair = pair(Session::default());
+    let payload = pattern(6, BLOCK);
+    assert!(pair.pump(&write(1, 0, &payload)).is_empty());
+    pair.take_received();
+    pair.client_reads = false;
+    let reads: Vec<u8> = (0..900).flat_map(|cookie| request(Command::Read, 0, cookie, 0, BLOCK as u32)).collect();
+    assert!(pair.pump(&reads).is_empty());
+    let answer_bytes = SIMPLE_REPLY_BYTES + BLOCK;
+    let mut cut_inside_an_answer = false;
+    while pair.connection.has_unsent() {
+        // All that has left is in the socket: what the client takes out now is exactly that.
+        pair.client_reads = true;
+        pair.listen();
+        pair.client_reads = false;
+        assert_eq!(pair.volume.answers_sent, pair.received.len() / answer_bytes);
+        cut_inside_an_answer |= !pair.received.len().is_multiple_of(answer_bytes);
+        pair.turn();
+    }
+    assert!(cut_inside_an_answer, "a socket's buffer is no multiple of an answer");
+    assert_eq!(pair.volume.answers_sent, 900);
+    pair.client_reads = true;
+    pair.listen();
+    let expected: Vec<u8> = (0..900).flat_map(|cookie| [&simple_reply(0, cookie)[..], &payload].concat()).collect();
+    assert!(pair.take_received() == expected);
+    pair.assert_no_frame_lost();
+}
+
+#[test]
+fn reply_heads_are_bounded_when_nobody_reads_them() {
+    let mut pair = pair(Session { structured: true, contexts: true, ..Session::default() });
+    // Every other block, so that a status has as many extents as there are blocks.
+    let writes: Vec<u8> =
+        (0..SIZE / BLOCK_BYTES / 2).flat_map(|n| write(n, n * 2 * BLOCK_BYTES, &[1; BLOCK])).collect();
+    assert!(pair.pump(&writes).is_empty());
+    pair.take_received();
+    pair.client_reads = false;
+    let asked: Vec<u8> = (0..1000).flat_map(|n| request(Command::BlockStatus, 0, n, 0, SIZE as u32)).collect();
+    assert!(pair.pump(&asked).is_empty());
+    let largest = 3 * (CHUNK_BYTES + 4 + 8 * EXTENTS_MAX);
+    assert!(pair.connection.heads.len() > REPLY_HEAD_BYTES_MAX, "the bound is reached");
+    assert!(pair.connection.heads.len() <= REPLY_HEAD_BYTES_MAX + largest);
+    pair.client_reads = true;
+    for _ in 0..1000 {
+        pair.turn();
+    }
+    let one = 3 * (CHUNK_BYTES + 4 + 8 * 256);
+    assert_eq!(pair.take_received().len(), 1000 * one);
+}
+
+#[test]
+fn slots_are_used_again() {
+    let mut pair = pair(Session::default());
+    for cookie in 0..3000 {
+        assert!(pair.pump_once(&request(Command::Flush, 0, cookie, 0, 0)).is_empty());
+    }
+    assert!(pair.connection.slots.len() <= 3, "{}", pair.connection.slots.len());
+    assert_eq!(pair.take_received().len(), 3000 * SIMPLE_REPLY_BYTES);
+}
+
+#[test]
 fn a_client_that_vanishes_before_its_answers_left_loses_no_frame() {
     let mut pair = pair(Session::default());
     assert!(pair.pump(&write(1, 0, &vec![9; SIZE as usize])).is_empty());
@@ -606,7 +675,7 @@ fn a_slow_reader_is_seen_as_stalled_and_gets_its_bytes_in_the_end() {
 }
 
 #[test]
-fn a_run_of_whole_blocks_is_received_in_place_and_a_wrong_guess_does_no_harm() {
+fn runs_of_whole_blocks_and_what_interrupts_them_end_up_in_place() {
     let mut pair = pair(Session::default());
     let mut model = vec![0u8; SIZE as usize];
     let mut expected = Vec::new();
@@ -748,7 +817,7 @@ proptest! {
         // Error and payload of each answer, by cookie: what is refused overtakes what the volume answers.
         let mut expected = vec![(0, Vec::new())];
         let mut cookie = 0;
-        // Repeated, so that runs of whole blocks are long enough to be foreseen.
+        // Repeated, so that there are runs of whole blocks as well.
         for (op, repeats) in ops {
             let repeats = if matches!(op, Op::Write { length: BLOCK, .. }) { repeats * 8 } else { 1 };
             for _ in 0..repeats {

@@ -11,6 +11,7 @@ fn export(name: &str) -> ExportInfo {
         size_bytes: 0x1234_5000,
         description: format!("volume {name}"),
         read_only: name == "archive",
+        request_bytes_max: 8 << 20,
     }
 }
 
