@@ -29,6 +29,9 @@ const OPTION_GO: u32 = 7;
 const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const INFO_EXPORT: u16 = 0;
+const INFO_BLOCK_SIZE: u16 = 3;
+/// What may be asked of a server that says nothing about it.
+const REQUEST_BYTES_MAX_DEFAULT: u32 = 32 << 20;
 
 /// Commands by their number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,11 +219,12 @@ pub fn receive_option_reply(stream: &mut Stream) -> io::Result<OptionReply> {
     Ok(OptionReply { option, kind, data })
 }
 
-/// Payload of NBD_OPT_GO and NBD_OPT_INFO for an export, asking for no further information.
+/// Payload of NBD_OPT_GO and NBD_OPT_INFO for an export, asking for its block sizes.
 pub fn go_payload(export: &str) -> Vec<u8> {
     let mut data = (export.len() as u32).to_be_bytes().to_vec();
     data.extend_from_slice(export.as_bytes());
-    data.extend_from_slice(&0u16.to_be_bytes());
+    data.extend_from_slice(&1u16.to_be_bytes());
+    data.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
     data
 }
 
@@ -258,6 +262,8 @@ pub struct Client {
     pub size: u64,
     /// Transmission flags.
     pub flags: u16,
+    /// Largest request that the server takes.
+    pub request_bytes_max: u32,
 }
 
 impl Client {
@@ -268,6 +274,7 @@ impl Client {
         greet(&mut stream, 3)?;
         send_option(&mut stream, OPTION_GO, &go_payload(&target.export))?;
         let mut export = None;
+        let mut request_bytes_max = REQUEST_BYTES_MAX_DEFAULT;
         loop {
             let reply = receive_option_reply(&mut stream)?;
             match reply.kind {
@@ -275,6 +282,9 @@ impl Client {
                 REPLY_INFO if reply.data.len() == 12 && reply.data[..2] == INFO_EXPORT.to_be_bytes() => {
                     let size = u64::from_be_bytes(reply.data[2..10].try_into().expect("eight bytes"));
                     export = Some((size, u16::from_be_bytes(reply.data[10..].try_into().expect("two bytes"))));
+                }
+                REPLY_INFO if reply.data.len() == 14 && reply.data[..2] == INFO_BLOCK_SIZE.to_be_bytes() => {
+                    request_bytes_max = u32::from_be_bytes(reply.data[10..].try_into().expect("four bytes"));
                 }
                 REPLY_INFO => {}
                 kind => {
@@ -286,7 +296,7 @@ impl Client {
         }
         let (size, flags) =
             export.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "GO was acknowledged without a size"))?;
-        Ok(Client { stream, size, flags })
+        Ok(Client { stream, size, flags, request_bytes_max })
     }
 
     /// Tries again until the server is there, for at most `limit`.

@@ -212,9 +212,14 @@ trait Sectors {
 
 impl Sectors for Client {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
-        Client::read(self, offset, buffer)
-            .map_err(|e| format!("read of {} bytes at {offset}: {e}", buffer.len()))?
-            .map_err(|e| format!("read of {} bytes at {offset}: {e}", buffer.len()))
+        let piece = self.request_bytes_max as usize / SECTOR_BYTES as usize * SECTOR_BYTES as usize;
+        for (i, part) in buffer.chunks_mut(piece).enumerate() {
+            let at = offset + (i * piece) as u64;
+            let length = part.len();
+            let read = Client::read(self, at, part).map_err(|e| format!("read of {length} bytes at {at}: {e}"))?;
+            read.map_err(|e| format!("read of {length} bytes at {at}: {e}"))?;
+        }
+        Ok(())
     }
 }
 
