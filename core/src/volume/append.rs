@@ -361,7 +361,11 @@ impl Volume {
     /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
     fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
         let descriptor = self.live.get(id).descriptor;
+        let (blocks, others) = self.claimed();
         let flash = self.flash.as_mut().expect("only flash is compacted");
+        if flash.room(0) <= blocks + u64::from(others) {
+            return false; // the rest belongs to writes that are admitted already
+        }
         let old_segment = flash.segment_of(id);
         let other = frame.is_none().then_some(id);
         let Some(new) = flash.append(&self.id, descriptor, frame, other, false) else { return false };

@@ -209,6 +209,9 @@ impl Volume {
 
     /// Requests have been answered and the tier has synced what it holds.
     fn quiet(&self) -> bool {
+        if !self.reads.is_empty() {
+            return false;
+        }
         if self.tier_failed {
             return true;
         }
