@@ -1850,6 +1850,10 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        if record.term != self.term {
+            // Moved by compaction; what superseded it in an earlier life is not known here.
+            return;
+        }
         self.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
     }
 
