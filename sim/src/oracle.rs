@@ -490,7 +490,12 @@ impl Oracle {
     }
 
     fn reason(&self, at: u64, bytes: &[u8], segment: &Segment) -> String {
-        format!("byte {at}+{} holds {}\n{}", bytes.len(), pattern::explain(at, bytes), history(&self.writes, segment, at, bytes))
+        format!(
+            "byte {at}+{} holds {}\n{}",
+            bytes.len(),
+            pattern::explain(at, bytes),
+            history(&self.writes, segment, at, bytes)
+        )
     }
 
     /// Checks that an image holds, in a range, every write that was acknowledged at `moment` or before, or newer ones.

@@ -396,7 +396,8 @@ impl FramePool {
         let (mut pinned_probation, mut pinned_main) = (0, 0);
         for _ in 0..steps_max {
             let from_probation = self.probation.len * 10 > self.probation.len + self.main.len;
-            let from_probation = (from_probation && pinned_probation < self.probation.len) || pinned_main >= self.main.len;
+            let from_probation =
+                (from_probation && pinned_probation < self.probation.len) || pinned_main >= self.main.len;
             let from_probation = from_probation && self.probation.len > 0;
             let id = if from_probation { self.probation.tail } else { self.main.tail };
             let frame = *self.frames.get(id);
