@@ -208,7 +208,9 @@ impl Volume {
                 self.writes.waiting.push_front((id, request));
                 return;
             }
-            self.begin_write(id, request);
+            if !self.begin_write(id, request) {
+                return;
+            }
         }
     }
 
@@ -232,14 +234,16 @@ impl Volume {
         })
     }
 
-    fn begin_write(&mut self, id: RequestId, request: Request) {
+    /// Begins an admitted write. False: no frame is free for an edge, and it waits again.
+    fn begin_write(&mut self, id: RequestId, request: Request) -> bool {
         if self.is_locked(&request) {
             self.writes.behind_locks.push_back((id, request));
-            return;
+            return true;
         }
         let edges = self.edges_to_merge(&request);
         if edges.is_empty() {
-            return self.accept(id, request, &[]);
+            self.accept(id, request, &[]);
+            return true;
         }
         let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
         for (block, from, to) in edges {
@@ -253,7 +257,7 @@ impl Volume {
                             self.pool.release(frame);
                         }
                         self.writes.waiting.push_front((id, request));
-                        return;
+                        return false;
                     };
                     self.effects.push_back(Effect::Copy {
                         source: Source::Zero,
@@ -281,6 +285,7 @@ impl Volume {
             let length = self.block_bytes(block) as u32;
             self.read(Target::Edge { task, edge }, block.byte(), length);
         }
+        true
     }
 
     /// The request's blocks whose old content must be merged before it can be accepted.
