@@ -36,11 +36,11 @@ pub fn run(config: Config) -> Result<bool> {
     // SAFETY: setting a signal's disposition before any other thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     raise_file_limit();
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the control plane")?
-        .block_on(serve(config))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
+    let result = runtime.block_on(serve(config));
+    // A thread may still be filling a new tier with zeros: nobody waits for that.
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(config: Config) -> Result<bool> {
