@@ -28,6 +28,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const HEALING_MAX: Duration = Duration::from_secs(1_800);
 /// Faults end early when nothing was answered for so long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
+/// Faults end after so many crashes: more of them in one run find nothing that another seed does not.
+const CRASHES_MAX: u32 = 30;
 /// Turns without the clock moving after which a run counts as a livelock.
 const TURNS_AT_ONE_INSTANT_MAX: u32 = 20_000;
 const VOLUME_UUID: [u8; 16] = *b"simulated volume";
@@ -164,6 +166,7 @@ pub struct World {
     formatted: bool,
     crash: Option<Crash>,
     planned_crash_done: bool,
+    crashes: u32,
     turns_at_one_instant: u32,
     counters_before: Counters,
 
@@ -244,6 +247,7 @@ impl World {
             formatted: false,
             crash: None,
             planned_crash_done: false,
+            crashes: 0,
             turns_at_one_instant: 0,
             counters_before: Counters::default(),
             tier: Media::new(setup.layout.tier_blocks as usize * BLOCK),
@@ -586,6 +590,7 @@ impl World {
     fn crash_now(&mut self, mut crash: Crash) {
         trace!(self, "CRASH {crash:?} at point {}", self.points);
         let now = self.tick();
+        self.crashes += 1;
         if self.setup.layout.kind == TierKind::Memory && crash == Crash::ProcessKilled {
             self.finish_some_effects();
         }
@@ -1998,7 +2003,7 @@ impl World {
         }
         match self.stage {
             Stage::Work => {
-                if self.now - self.progress > STANDSTILL_MAX {
+                if self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX {
                     // Faults may stop everything; only without them must it move again.
                     self.begin_healing();
                 } else if self.script_is_over() && self.volume.is_some() && self.serving && self.audit.is_none() {

@@ -5,7 +5,8 @@ use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::{Batch, Descriptor, Kind};
+use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
+use alloc::vec;
 
 /// Segments that clients' writes leave free, so that compaction always has somewhere to go.
 pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
@@ -215,18 +216,21 @@ impl Volume {
             self.checkpoint_wanted = true;
             return self.write_checkpoint();
         }
-        let asked = self.acks.tier_sync_would_help(self.held);
+        let asked = self.acks.tier_sync_would_help(self.held)
+            || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
             let (held, batch) = (self.held, flash.batch_held);
-            self.flash.as_mut().expect("looked at above").unsynced_blocks = 0;
-            let op = self.begin_op(Op::TierSync { held, batch });
+            let flash = self.flash.as_mut().expect("looked at above");
+            flash.unsynced_blocks = 0;
+            let sync = flash.sync_begins();
+            let op = self.begin_op(Op::TierSync { held, batch, sync });
             self.counters.tier_syncs += 1;
             self.effects.push_back(Effect::TierSync { op });
         }
     }
 
-    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, failed: Option<IoError>) {
+    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, sync: u64, failed: Option<IoError>) {
         self.tier_syncing = false;
         match failed {
             Some(_) if planted!(self, retry_failed_sync) => {}
@@ -234,8 +238,29 @@ impl Volume {
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
+                flash.sync_ended(sync);
                 self.on_synced(held);
             }
+        }
+    }
+
+    /// Flash: erases the heads of segments that nothing needs any more.
+    pub(super) fn erase_drained(&mut self) {
+        while !self.tier_failed
+            && let Some(flash) = &mut self.flash
+            && let Some(segment) = flash.begin_erase()
+        {
+            let at = self.segment_block(segment, 0);
+            let op = self.begin_op(Op::Erase { segment });
+            self.counters.tier_writes += 1;
+            self.effects.push_back(Effect::TierWrite { op, at, head: vec![0; TIER_BLOCK_BYTES], frames: Vec::new() });
+        }
+    }
+
+    pub(super) fn on_erased(&mut self, segment: u32, failed: Option<IoError>) {
+        match failed {
+            Some(error) => self.fail_tier(error),
+            None => self.flash.as_mut().expect("segments are of flash").erased(segment),
         }
     }
 

@@ -212,7 +212,7 @@ impl Volume {
         if self.tier_failed {
             return true;
         }
-        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten());
+        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
         log_quiet && self.acks.is_empty() && self.writes.is_empty() && !self.checkpoint_busy && !self.tier_syncing
     }
 
@@ -268,17 +268,21 @@ impl Volume {
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.checkpoint_taken(written),
             TierKind::Flash => {
-                let op = self.begin_op(Op::CheckpointSync(written));
+                let sync = self.flash.as_mut().expect("a flash tier").sync_begins();
+                let op = self.begin_op(Op::CheckpointSync(written, sync));
                 self.counters.tier_syncs += 1;
                 self.effects.push_back(Effect::TierSync { op });
             }
         }
     }
 
-    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, failed: Option<IoError>) {
+    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
         match failed {
             Some(error) => self.fail_tier(error),
-            None => self.checkpoint_taken(written),
+            None => {
+                self.flash.as_mut().expect("a flash tier").sync_ended(sync);
+                self.checkpoint_taken(written);
+            }
         }
     }
 

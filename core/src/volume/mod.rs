@@ -136,9 +136,10 @@ use planted;
 enum Op {
     Batch { sequence: u64 },
     Summary { segment: u32 },
-    TierSync { held: Lsn, batch: u64 },
+    TierSync { held: Lsn, batch: u64, sync: u64 },
+    Erase { segment: u32 },
     Checkpoint(Checkpoint),
-    CheckpointSync(Checkpoint),
+    CheckpointSync(Checkpoint, u64),
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
@@ -369,6 +370,7 @@ impl Volume {
         self.retry_waiting_reads();
         self.compact();
         self.write_log();
+        self.erase_drained();
         self.sync_log_if_wanted();
         self.destage();
         self.settle_control();
@@ -421,9 +423,10 @@ impl Volume {
         match op {
             Op::Batch { sequence } => self.on_batch_done(sequence, failed),
             Op::Summary { segment } => self.on_summary_done(segment, failed),
-            Op::TierSync { held, batch } => self.on_tier_synced(held, batch, failed),
+            Op::TierSync { held, batch, sync } => self.on_tier_synced(held, batch, sync, failed),
+            Op::Erase { segment } => self.on_erased(segment, failed),
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::CheckpointSync(written) => self.on_checkpoint_durable(written, failed),
+            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
                 let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
                 self.on_merged(task, edge, checksum);

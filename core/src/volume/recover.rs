@@ -239,7 +239,7 @@ impl Volume {
 
     // --- flash ---
 
-    fn segment_block(&self, segment: u32, at: u32) -> TierBlock {
+    pub(super) fn segment_block(&self, segment: u32, at: u32) -> TierBlock {
         let layout = self.config.superblock.layout;
         TierBlock(layout.payload_first + segment * layout.segment_blocks + at)
     }
