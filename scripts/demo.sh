@@ -72,7 +72,7 @@ trap 'stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM' EXIT
 
 start_daemon() { # policy
     setsid "$binary" serve --backing "slow:iops=$iops,latency=${latency_ms}ms:$image" --name vm1 --policy "$1" --tier flash \
-        --tier-size 1G --state "$dir/state-$1" --nbd "unix:$socket" --http "$http" >>"$dir/daemon.log" 2>&1 </dev/null &
+        --tier-size "${size_mib}M" --state "$dir/state-$1" --nbd "unix:$socket" --api "$dir/api.sock" --http "$http" >>"$dir/daemon.log" 2>&1 </dev/null &
     echo $! >"$dir/daemon.pid"
     for _ in $(seq 100); do
         nbdinfo --size "$uri" >/dev/null 2>&1 && return 0
@@ -111,7 +111,7 @@ dd if=/dev/zero of="$image" bs=1M count=$size_mib conv=fsync status=none
 
 say "Before: nbdkit serves the image with a delay of $latency_ms ms and the bandwidth of $iops writes of 4 KiB a second"
 nbdkit --unix "$dir/slow.sock" --pidfile "$dir/nbdkit.pid" --threads 64 --filter=delay --filter=rate file "$image" \
-    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms" rate=$((iops * 4096 * 8))
+    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms" rate=$((iops * 4096 * 8)) burstiness=0.1
 for _ in $(seq 50); do [ -s "$dir/nbdkit.pid" ] && break; sleep 0.1; done
 measure_all "nbd+unix:///?socket=$dir/slow.sock" "plain storage (nbdkit)"
 stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM
