@@ -119,10 +119,25 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
+        remove_memory_tiers(&self.0);
         if std::thread::panicking() {
             let _ = writeln!(std::io::stderr(), "kept for inspection: {}", self.0.display());
         } else if let Err(e) = std::fs::remove_dir_all(&self.0) {
             let _ = writeln!(std::io::stderr(), "could not remove {}: {e}", self.0.display());
+        }
+    }
+}
+
+/// Memory tiers lie in the daemon's tmpfs and outlive it; the records in the state folder say where.
+fn remove_memory_tiers(folder: &Path) {
+    let Ok(records) = std::fs::read_dir(folder.join("state/volumes")) else { return };
+    for record in records.flatten() {
+        let text = std::fs::read_to_string(record.path()).unwrap_or_default();
+        for quoted in text.split('"').filter(|word| word.ends_with(".tier")) {
+            if !Path::new(quoted).starts_with(folder) {
+                // Gone already is as good.
+                let _ = std::fs::remove_file(quoted);
+            }
         }
     }
 }
@@ -663,6 +678,76 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A mounted file system, unmounted when dropped.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `mount OPTIONS DEVICE POINT`; the point is made.
+    #[track_caller]
+    pub fn new(options: &[&str], device: &str, point: &Path) -> Mounted {
+        std::fs::create_dir_all(point).unwrap_or_else(|e| panic!("make {}: {e}", point.display()));
+        let mut command = Command::new(require_tool("mount"));
+        command.args(options).arg(device).arg(point);
+        run_command(Duration::from_secs(60), command).expect_success();
+        Mounted(point.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmount = |options: &[&str]| {
+            let mut command = Command::new("umount");
+            command.args(options).arg(&self.0).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        // A dead device below cannot be unmounted in order.
+        if !unmount(&[]) {
+            unmount(&["-l"]);
+        }
+    }
+}
+
+/// nbdfuse: an NBD export as a plain file, unmounted when dropped. It dies when its server dies under I/O.
+#[derive(Debug)]
+pub struct Fuse {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Fuse {
+    /// Mounts on `file` itself, so that its neighbours in the folder stay plain files.
+    #[track_caller]
+    pub fn mount(file: &Path, uri: &str) -> Fuse {
+        File::create(file).unwrap_or_else(|e| panic!("make {}: {e}", file.display()));
+        let mut command = Command::new(require_tool("nbdfuse"));
+        command.arg(file).arg(uri).stdin(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+        let begun = Instant::now();
+        while std::fs::metadata(file).map_or(0, |m| m.len()) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Fuse { child, file: file.to_owned() }
+    }
+
+    /// The export.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // Lazily: a server that no longer answers must not keep the test.
+        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.file).stderr(Stdio::null()).status();
+        if wait_within(&mut self.child, Duration::from_secs(10)).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 

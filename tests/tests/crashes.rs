@@ -2,7 +2,7 @@
 //! alone is a crash image when all logs are lost; writes of the killed process that land late harm nothing.
 
 use forebay_tests::harness::{
-    IoMode, Nbdkit, TempDir, Tier, Volume, find_tool, no_fuse_or_loop, rounds, run_tool, skip, wait_for_late_writes,
+    Fuse, IoMode, Nbdkit, TempDir, Tier, Volume, no_fuse_or_loop, rounds, skip, wait_for_late_writes,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
@@ -10,8 +10,6 @@ use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
 use forebay_tests::rng::Rng;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SIZE: u64 = 48 << 20;
@@ -175,13 +173,10 @@ in_both_io_modes! {
         if let Some(reason) = no_fuse_or_loop() {
             return skip(reason);
         }
-        if find_tool("nbdfuse").is_none() {
-            panic!("nbdfuse is not installed: run scripts/setup.sh, which `make test` does");
-        }
         let folder = TempDir::new("late");
         let disk = folder.sparse("disk", SIZE);
         let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "wdelay=5"]);
-        let mount = Fuse::mount(&folder.join("mnt"), &slow.uri());
+        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
         volume.backing = mount.file().to_str().unwrap().to_owned();
         volume.size = None;
@@ -225,38 +220,6 @@ in_both_io_modes! {
         daemon.drain();
         daemon.kill9();
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
-    }
-}
-
-/// nbdfuse, unmounted when dropped.
-struct Fuse {
-    child: std::process::Child,
-    point: std::path::PathBuf,
-    file: std::path::PathBuf,
-}
-
-impl Fuse {
-    fn mount(point: &Path, uri: &str) -> Fuse {
-        std::fs::create_dir_all(point).unwrap();
-        let child = Command::new("nbdfuse").arg(point).arg(uri).stdin(Stdio::null()).spawn().unwrap();
-        let file = point.join("nbd");
-        let begun = Instant::now();
-        while !file.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Fuse { child, point: point.to_owned(), file }
-    }
-
-    fn file(&self) -> &Path {
-        &self.file
-    }
-}
-
-impl Drop for Fuse {
-    fn drop(&mut self) {
-        run_tool(MINUTE, "fusermount3", ["-u", "-z", self.point.to_str().expect("a plain path")]);
-        let _ = self.child.wait();
     }
 }
 

@@ -2,58 +2,30 @@
 //! are made, loaded and checked on it. nbdfuse dies with its server, so the kill tests read the image afterwards.
 
 use forebay_tests::harness::{
-    Daemon, IoMode, Loop, TempDir, Tier, Volume, find_tool, no_fuse_or_loop, rounds, run_command, run_script, run_tool,
-    skip, wait_for_late_writes, workspace,
+    Daemon, Fuse, IoMode, Loop, Mounted, TempDir, Tier, Volume, find_tool, no_fuse_or_loop, rounds, run_command,
+    run_script, run_tool, skip, wait_for_late_writes, workspace,
 };
 use forebay_tests::in_both_io_modes;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// nbdfuse and a loop device over a volume, taken down when dropped, also when the daemon is dead.
+/// nbdfuse and a loop device over a volume, taken down in this order when dropped, also when the daemon is dead.
 struct Disk {
-    fuse: Child,
-    point: PathBuf,
-    device: Option<Loop>,
+    device: Loop,
+    _fuse: Fuse,
 }
 
 impl Disk {
     fn attach(folder: &TempDir, uri: &str) -> Disk {
-        let point = folder.join("fuse");
-        std::fs::create_dir_all(&point).unwrap();
-        let nbdfuse = find_tool("nbdfuse").expect("nbdfuse is not installed: run scripts/setup.sh");
-        let fuse =
-            Command::new(nbdfuse).arg(&point).arg(uri).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let file = point.join("nbd");
-        let begun = Instant::now();
-        while !file.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let device = Some(Loop::attach(&file));
-        Disk { fuse, point, device }
+        let fuse = Fuse::mount(&folder.join("volume"), uri);
+        Disk { device: Loop::attach(fuse.file()), _fuse: fuse }
     }
 
     fn device(&self) -> &str {
-        self.device.as_ref().expect("attached").path().to_str().expect("a plain path")
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        self.device = None;
-        let unmount = ["-u", "-z", self.point.to_str().expect("a plain path")];
-        run_tool(MINUTE, "fusermount3", unmount);
-        let begun = Instant::now();
-        while self.fuse.try_wait().expect("a child can be waited for").is_none() {
-            if begun.elapsed() > Duration::from_secs(10) {
-                // It has been unmounted; what keeps it is a server that no longer answers.
-                let _ = self.fuse.kill();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.device.path().to_str().expect("a plain path")
     }
 }
 
@@ -115,12 +87,11 @@ fn made_loaded_and_checked(kind: &str, size: u64, io: IoMode) {
     volume.tier_size = 64 << 20;
     let daemon = volume.start();
     let (sums, mount) = (folder.join("sums"), folder.join("mnt"));
-    std::fs::create_dir_all(&mount).unwrap();
     let (sums, mount) = (sums.to_str().unwrap(), mount.to_str().unwrap());
     {
         let disk = Disk::attach(&folder, &volume.uri());
         run_script(MINUTE, MAKE, [kind, disk.device()]).expect_success();
-        let _mounted = Mounted::new(disk.device(), mount);
+        let _mounted = Mounted::new(&[], disk.device(), Path::new(mount));
         run_script(Duration::from_secs(180), LOAD, [mount, fsx().to_str().unwrap(), sums]).expect_success();
     }
     daemon.stop(MINUTE);
@@ -128,7 +99,7 @@ fn made_loaded_and_checked(kind: &str, size: u64, io: IoMode) {
     {
         let disk = Disk::attach(&folder, &volume.uri());
         {
-            let _mounted = Mounted::new(disk.device(), mount);
+            let _mounted = Mounted::new(&[], disk.device(), Path::new(mount));
             let compare = r#"cd "$1" && sha256sum --quiet -c "$2""#;
             run_script(MINUTE, compare, [mount, sums]).expect_success();
         }
@@ -138,25 +109,6 @@ fn made_loaded_and_checked(kind: &str, size: u64, io: IoMode) {
     // And the image alone.
     let image = Loop::attach(&volume.image());
     run_script(MINUTE, CHECK, [kind, image.path().to_str().unwrap()]).expect_success();
-}
-
-/// A mounted file system, unmounted when dropped.
-struct Mounted<'a>(&'a str);
-
-impl<'a> Mounted<'a> {
-    fn new(device: &str, point: &'a str) -> Mounted<'a> {
-        run_tool(MINUTE, "mount", [device, point]).expect_success();
-        Mounted(point)
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let output = run_tool(MINUTE, "umount", [self.0]);
-        if !output.status.success() {
-            run_tool(MINUTE, "umount", ["-l", self.0]);
-        }
-    }
 }
 
 in_both_io_modes! {
@@ -180,11 +132,10 @@ fn image_after_all_logs_lost(folder: &TempDir, kind: &str, io: IoMode, load: &st
     volume.tier_size = 24 << 20;
     let daemon: Daemon = volume.start();
     let mount = folder.join("mnt");
-    std::fs::create_dir_all(&mount).unwrap();
     let mount = mount.to_str().unwrap();
     let disk = Disk::attach(folder, &volume.uri());
     run_script(MINUTE, MAKE, [kind, disk.device()]).expect_success();
-    let mounted = Mounted::new(disk.device(), mount);
+    let mounted = Mounted::new(&[], disk.device(), Path::new(mount));
     // What was made must be in the image before the kill, or there is nothing to check.
     run_script(MINUTE, "sync", [""]).expect_success();
     daemon.drain();
@@ -270,7 +221,7 @@ in_both_io_modes! {
             clean_after_journal_replay(&folder, "ext4", &image).unwrap_or_else(|e| panic!("round {round}: {e}"));
             let device = Loop::attach(&image);
             let mount = folder.join("replayed");
-            let mounted = Mounted::new(device.path().to_str().unwrap(), mount.to_str().unwrap());
+            let mounted = Mounted::new(&[], device.path().to_str().unwrap(), &mount);
             // Transactions are whole: each inserts one row of either half.
             let check = r#"
 [ -e "$1/db" ] || { echo "ok, before the first commit"; exit 0; }

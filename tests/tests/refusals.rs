@@ -2,7 +2,7 @@
 //! can be served again afterwards is.
 
 use forebay_tests::harness::{
-    IoMode, TempDir, Tier, Volume, forebay, rounds, run_command, run_tool, skip, wait_for_late_writes,
+    IoMode, Mounted, TempDir, Tier, Volume, forebay, rounds, run_command, run_tool, skip, wait_for_late_writes,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
@@ -310,14 +310,12 @@ in_both_io_modes! {
         }
         let folder = TempDir::new("enospc");
         let mount = folder.join("small");
-        std::fs::create_dir_all(&mount).unwrap();
-        let point = mount.to_str().unwrap();
-        run_tool(MINUTE, "mount", ["-t", "tmpfs", "-o", "size=12m", "tmpfs", point]).expect_success();
+        let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=8m"], "tmpfs", &mount);
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
         let image = mount.join("disk.img");
         volume.backing = image.to_str().unwrap().to_owned();
         let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
-        options.requests = Some(900);
+        options.requests = Some(1500);
         options.zero_percent = 0;
         options.errors_allowed = true;
         let daemon = volume.start();
@@ -326,10 +324,10 @@ in_both_io_modes! {
         let shown = daemon.show();
         assert_eq!(shown["backing"]["state"], "failing", "{shown}");
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-        run_tool(MINUTE, "mount", ["-o", "remount,size=100m", point]).expect_success();
+        run_tool(MINUTE, "mount", ["-o", "remount,size=100m", mount.to_str().unwrap()]).expect_success();
         daemon.stop(MINUTE);
         check::image_complete(&History::read(&options.journal).unwrap(), &image).unwrap();
-        run_tool(MINUTE, "umount", [point]).expect_success();
+        drop(mounted);
     }
 
     fn a_state_folder_without_rights_is_an_error_that_names_it(io: IoMode) {

@@ -390,15 +390,22 @@ impl FramePool {
         if self.evictable == 0 {
             return false;
         }
-        // Each step evicts, promotes, or takes one touch away: with at most 3 touches a frame, this ends.
+        // Each step evicts, promotes, or takes one touch away: with at most 3 touches a frame, this ends. A queue all of
+        // whose frames were found pinned is left for the other.
         let steps_max = 5 * (self.probation.len + self.main.len) + 1;
+        let (mut pinned_in_probation, mut pinned_in_main) = (0, 0);
         for _ in 0..steps_max {
-            let from_probation = self.main.len == 0 || self.probation.len * 10 > self.probation.len + self.main.len;
-            let from_probation = from_probation && self.probation.len > 0;
+            let probation_is_large = self.probation.len * 10 > self.probation.len + self.main.len;
+            let from_probation =
+                pinned_in_probation < self.probation.len && (probation_is_large || pinned_in_main >= self.main.len);
             let id = if from_probation { self.probation.tail } else { self.main.tail };
+            if id == NONE {
+                return false;
+            }
             let frame = *self.frames.get(id);
             self.unlink(id);
             if frame.pins > 0 {
+                *if from_probation { &mut pinned_in_probation } else { &mut pinned_in_main } += 1;
                 self.push(id, frame.queue);
             } else if from_probation && frame.touches > 0 {
                 self.frames.get_mut(id).touches = 0;

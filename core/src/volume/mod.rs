@@ -197,7 +197,8 @@ pub struct Volume {
     effects: VecDeque<Effect>,
     ops: Slab<(OpId, Op)>,
     op_next: u64,
-    frames_refused: bool,
+    /// Fewest frames that a front end was refused and waits for.
+    frames_refused: Option<u32>,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -255,7 +256,7 @@ impl Volume {
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
             op_next: 1,
-            frames_refused: false,
+            frames_refused: None,
             now,
             counters: Counters::default(),
             dead: Vec::new(),
@@ -324,7 +325,7 @@ impl Volume {
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
         if self.pool.available_to_clients() < count + self.frames_reserved() {
-            self.frames_refused = true;
+            self.frames_refused = Some(self.frames_refused.map_or(count, |fewest| fewest.min(count)));
             return false;
         }
         for _ in 0..count {
@@ -374,8 +375,7 @@ impl Volume {
         self.sync_log_if_wanted();
         self.destage();
         self.settle_control();
-        if self.frames_refused && self.pool.available_to_clients() > self.frames_reserved() {
-            self.frames_refused = false;
+        if self.frames_suffice() {
             self.effects.push_back(Effect::FramesFree);
         }
     }
@@ -383,11 +383,21 @@ impl Volume {
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.pool.thaw() && self.frames_refused {
-            self.frames_refused = false;
+        if effect.is_none() && self.pool.thaw() && self.frames_suffice() {
             return Some(Effect::FramesFree);
         }
         effect
+    }
+
+    /// True, once, when a front end that was refused frames would get them now. Telling it earlier would have it
+    /// ask again for nothing, and be told again: a loop without end.
+    fn frames_suffice(&mut self) -> bool {
+        let available = self.pool.available_to_clients();
+        let suffice = self.frames_refused.is_some_and(|count| available >= count + self.frames_reserved());
+        if suffice {
+            self.frames_refused = None;
+        }
+        suffice
     }
 
     /// When `settle` must be called at the latest.
