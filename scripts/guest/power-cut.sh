@@ -70,7 +70,7 @@ install_binary() { # from, name
     with_libraries "$1"
 }
 cp "$cache/x/bin/busybox" "$root/bin/busybox"
-for applet in sh mount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq; do
+for applet in sh mount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq grep; do
     ln -s busybox "$root/bin/$applet"
 done
 install_binary "$(PATH=$PATH:/usr/sbin:/sbin command -v dmsetup)" dmsetup

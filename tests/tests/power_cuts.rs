@@ -2,12 +2,16 @@
 //! recorder; then the disks are rebuilt as 200 cuts leave them, the daemon starts on each, and every write that an
 //! acknowledged flush or FUA covered before the cut must be there.
 
-use forebay_tests::harness::{TempDir, require_tool, run_command, workspace};
-use forebay_tests::logwrites::{Disk, Log, write_sparse};
+use forebay_tests::harness::{
+    IoMode, TempDir, Tier, Volume, forebay, forebay_planted, require_tool, rounds, run_command, workspace,
+};
+use forebay_tests::in_both_io_modes;
+use forebay_tests::logwrites::{Cut, Disk, Log, write_sparse};
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 /// What the guest has left.
@@ -62,4 +66,119 @@ fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
     let caught = check(Disk::deaf_to_flushes(&recording.log, &[tier, backing])).unwrap_err();
     assert!(caught.contains("flushed"), "{caught}");
     assert!(recording.folder.join("load.log").exists());
+}
+
+/// Where the daemon is started on what a cut has left: the state folder of the guest, its paths those of the host.
+struct Site {
+    folder: TempDir,
+    volume: Volume,
+}
+
+impl Site {
+    fn new(io: IoMode, tier: u64) -> Site {
+        let folder = TempDir::new("cut");
+        let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
+        volume.size = None;
+        volume.tier_size = tier;
+        volume.arguments = vec!["--tier-path".into(), folder.join("tier.img").into()];
+        Site { folder, volume }
+    }
+
+    fn check(&self, recording: &Recording, parts: &[Vec<u8>], before: usize) -> Result<(), String> {
+        let (tier, backing) = (self.folder.join("tier.img"), self.volume.image());
+        write_sparse(&tier, &parts[0])?;
+        write_sparse(&backing, &parts[1])?;
+        let volumes = self.volume.state().join("volumes");
+        let _ = std::fs::remove_dir_all(self.volume.state());
+        let _ = std::fs::remove_file(format!("{}.forebay", backing.display()));
+        std::fs::create_dir_all(&volumes).map_err(|e| e.to_string())?;
+        let record = std::fs::read_to_string(recording.folder.join("state/volumes/vm1.toml"));
+        let record = record
+            .map_err(|e| format!("the guest's record of the volume: {e}"))?
+            // Until it served, the guest's record said that its tier was still to be made.
+            .replace("made = true", &format!("made = {}", recording.log.last_mark(before).is_some()))
+            .replace("/dev/mapper/tier", tier.to_str().expect("a plain path"))
+            .replace("/dev/mapper/backing", backing.to_str().expect("a plain path"));
+        std::fs::write(volumes.join("vm1.toml"), record).map_err(|e| e.to_string())?;
+        let daemon = self.volume.try_start().map_err(|refusal| format!("the daemon refuses: {refusal}"))?;
+        let verdict = check::volume_after_power_loss(&recording.history, &self.volume.target(), Some(recording.promised(before)));
+        let verdict = verdict.map(|_| ()).map_err(|e| format!("{e}\nthe daemon said: {}", daemon.output()));
+        daemon.kill9();
+        verdict
+    }
+}
+
+/// Starts the daemon on every cut; stops at the first that is wrong. Returns how many were looked at.
+fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted: usize) -> Result<usize, String> {
+    let cuts = recording.log.cuts(wanted, 7);
+    assert!(cuts.len() >= wanted.min(200), "the recording has only {} places to cut", cuts.len());
+    let failure: Mutex<Option<String>> = Mutex::new(None);
+    // Replaying goes on in order while the daemons of the cuts before are being looked at.
+    let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<Vec<u8>>)>(1);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let site = Site::new(io, tier);
+                loop {
+                    let next = receiver.lock().expect("no panic with the lock").recv();
+                    let Ok((cut, parts)) = next else { return };
+                    let promised = recording.promised(cut.before);
+                    if let Err(e) = site.check(recording, &parts, cut.before) {
+                        let text = format!("{cut:?}, flushed up to request #{promised}: {e}");
+                        failure.lock().expect("no panic with the lock").get_or_insert(text);
+                    }
+                }
+            });
+        }
+        let mut disk = Disk::new(&recording.log, &[tier, backing]);
+        for cut in &cuts {
+            if failure.lock().expect("no panic with the lock").is_some() {
+                break;
+            }
+            let parts = disk.advance(cut.before).and_then(|()| disk.parts_after_cut(cut.keep));
+            let parts = parts.expect("the recording can be replayed");
+            sender.send((*cut, parts)).expect("the workers take every cut");
+        }
+        drop(sender);
+    });
+    match failure.into_inner().expect("no panic with the lock") {
+        None => Ok(cuts.len()),
+        Some(message) => Err(message),
+    }
+}
+
+const TIER: u64 = 16 << 20;
+const BACKING: u64 = 32 << 20;
+
+/// A tier smaller than the load, so that segments are reused, and a backing that keeps destage behind.
+fn parameters(io: IoMode) -> Vec<String> {
+    let requests = format!("requests={}", rounds(3000, 20_000));
+    vec![requests, format!("io={}", io.word()), "wrapper=slow:iops=3000,latency=1ms:".into()]
+}
+
+in_both_io_modes! {
+    fn at_two_hundred_power_cuts_every_flushed_write_is_there(io: IoMode) {
+        let folder = TempDir::new("power");
+        let parameters = parameters(io);
+        let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+        let recording = record(&folder, forebay(), &parameters, TIER, BACKING);
+        // Both modes together make two hundred and more in the gate.
+        let looked_at = check_cuts(&recording, io, TIER, BACKING, rounds(110, 2000) as usize).unwrap();
+        println!("{looked_at} cuts");
+    }
+}
+
+/// The proof must be able to fail: the planted build does not sync its tier before it answers a flush.
+#[test]
+fn a_daemon_that_drops_its_syncs_is_caught() {
+    for plant in ["sync-dropped", "sync-early"] {
+        let folder = TempDir::new(plant);
+        let plant_parameter = format!("plant={plant}");
+        let parameters = [plant_parameter.as_str(), "requests=1500", "wrapper=slow:iops=3000,latency=1ms:"];
+        let recording = record(&folder, forebay_planted(), &parameters, TIER, BACKING);
+        let caught = check_cuts(&recording, IoMode::Uring, TIER, BACKING, 110).expect_err("no cut has shown it");
+        println!("{plant}: {caught}");
+        assert!(caught.contains("flushed"), "{caught}");
+    }
 }

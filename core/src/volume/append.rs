@@ -292,7 +292,7 @@ impl Volume {
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
     pub(super) fn compact(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if flash.free_segments() >= self.segments_low() || self.tier_failed {
+        if flash.free_segments() >= self.segments_low() || self.tier_failed || !self.room_to_compact() {
             return;
         }
         let Some(segment) = flash.emptiest() else { return };
@@ -358,9 +358,18 @@ impl Volume {
         }
     }
 
+    /// There is room for another copy besides what belongs to writes that are admitted already.
+    fn room_to_compact(&self) -> bool {
+        let (blocks, others) = self.claimed();
+        self.flash.as_ref().is_some_and(|flash| flash.room(0) > blocks + u64::from(others))
+    }
+
     /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
     fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
         let descriptor = self.live.get(id).descriptor;
+        if !self.room_to_compact() {
+            return false;
+        }
         let flash = self.flash.as_mut().expect("only flash is compacted");
         let old_segment = flash.segment_of(id);
         let other = frame.is_none().then_some(id);

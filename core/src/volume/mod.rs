@@ -197,7 +197,7 @@ pub struct Volume {
     effects: VecDeque<Effect>,
     ops: Slab<(OpId, Op)>,
     op_next: u64,
-    /// Fewest frames that a front end was refused and waits for.
+    /// The fewest frames that a client was refused since it was last told to try again.
     frames_refused: Option<u32>,
     now: Instant,
     counters: Counters,
@@ -325,7 +325,7 @@ impl Volume {
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
         if self.pool.available_to_clients() < count + self.frames_reserved() {
-            self.frames_refused = Some(self.frames_refused.map_or(count, |fewest| fewest.min(count)));
+            self.frames_refused = Some(self.frames_refused.map_or(count, |least| least.min(count)));
             return false;
         }
         for _ in 0..count {
@@ -373,31 +373,31 @@ impl Volume {
         self.write_log();
         self.erase_drained();
         self.sync_log_if_wanted();
+        self.expire_hold();
         self.destage();
         self.settle_control();
-        if self.frames_suffice() {
+        if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
+    }
+
+    /// Some client that was refused frames would get them now; it is to be told once.
+    fn frames_are_free(&mut self) -> bool {
+        let free =
+            self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + self.frames_reserved());
+        if free {
+            self.frames_refused = None;
+        }
+        free
     }
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.pool.thaw() && self.frames_suffice() {
+        if effect.is_none() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);
         }
         effect
-    }
-
-    /// True, once, when a front end that was refused frames would get them now. Telling it earlier would have it
-    /// ask again for nothing, and be told again: a loop without end.
-    fn frames_suffice(&mut self) -> bool {
-        let available = self.pool.available_to_clients();
-        let suffice = self.frames_refused.is_some_and(|count| available >= count + self.frames_reserved());
-        if suffice {
-            self.frames_refused = None;
-        }
-        suffice
     }
 
     /// When `settle` must be called at the latest.
