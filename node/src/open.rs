@@ -104,15 +104,6 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
                 record.tier.path.display()
             );
         }
-        if let Some(size) = spec.size
-            && size != record.size_bytes
-        {
-            bail!(
-                "volume {name} has {}, and {} was asked for; use `forebay volume resize {name}`",
-                show_size(record.size_bytes),
-                show_size(size)
-            );
-        }
         // Wrappers model how a backing behaves, not which one it is.
         record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
@@ -181,13 +172,12 @@ pub fn open(
             backing.path().display()
         ));
     }
-    settle_sizes(&mut record, spec, &backing)?;
-
     let image_name = backing.path().display().to_string();
     let marker_path = store.marker_path(&record.name, backing.path(), backing.kind() == FileKind::Block);
     let marker = Marker::load(&marker_path)?;
     let image = image_identity(backing.file()).with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, mut tier) = look_for_tier(&record)?;
+    let (found, mut tier) = look_for_tier(&mut record)?;
+    settle_sizes(&mut record, spec, &backing)?;
     match judge(marker.as_ref(), record.volume, found, &image, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -282,6 +272,17 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
         record.size_bytes = spec.and_then(|s| s.size).unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
         config::check_size(&record.name, record.size_bytes)?;
     }
+    if let Some(asked) = spec.and_then(|s| s.size)
+        && asked != record.size_bytes
+    {
+        bail!(
+            "volume {} has {}, and {} was asked for; use `forebay volume resize {}`",
+            record.name,
+            show_size(record.size_bytes),
+            show_size(asked),
+            record.name
+        );
+    }
     if has < record.size_bytes {
         bail!(
             "the backing {} has {has} usable bytes, and volume {} has {}; enlarge it, for a file with `truncate -s {} FILE`, \
@@ -302,11 +303,11 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
 }
 
 /// The tier, if it is there, with what it says of itself.
-fn look_for_tier(record: &Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
     if !record.tier.made {
         return Ok((TierFound::FirstStart, None));
     }
-    let path = &record.tier.path;
+    let path = record.tier.path.as_path();
     if !path.exists() {
         return Ok((TierFound::Missing, None));
     }
@@ -343,6 +344,10 @@ fn look_for_tier(record: &Record) -> Result<(TierFound, Option<(Tier, Superblock
     }
     let mut damage = Vec::new();
     let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
+    if let Some(checkpoint) = &newest {
+        // The tier is the first to know of a resize.
+        record.size_bytes = checkpoint.size_bytes;
+    }
     let found = TierFound::Present {
         clean: newest.is_some_and(|c| c.clean),
         term: newest.map_or(0, |c| c.term.0),

@@ -20,6 +20,7 @@ use forebay_core::api::*;
 use forebay_core::format::*;
 use forebay_core::status::{Counters, Phase, Policy, Reason};
 use forebay_core::types::*;
+use forebay_core::volume::Rules;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -151,6 +152,9 @@ pub struct World {
     setup: Setup,
     random: Random,
     lie: Option<Lie>,
+    /// Bugs planted in the volume; it has no fields without the feature `mutants`.
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+    rules: Rules,
     trace: bool,
 
     now: Instant,
@@ -228,12 +232,13 @@ macro_rules! trace {
 
 impl World {
     /// A new world with a fresh volume.
-    pub fn new(setup: Setup, random: Random, lie: Option<Lie>, trace: bool) -> World {
+    pub fn new(setup: Setup, random: Random, lie: Option<Lie>, rules: Rules, trace: bool) -> World {
         let frames = setup.frames as usize;
         let backing_bytes = (setup.size_bytes_max as usize).next_multiple_of(BLOCK) + BLOCK;
         let mut world = World {
             random,
             lie,
+            rules,
             trace,
             now: Instant(1_000_000_000),
             moment: 0,
@@ -488,7 +493,14 @@ impl World {
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
             destage_delay: self.setup.destage_delay,
         };
-        self.volume = Some(Volume::new(config, self.now));
+        let volume = Volume::new(config, self.now);
+        #[cfg(feature = "mutants")]
+        let volume = {
+            let mut volume = volume;
+            volume.rules = self.rules;
+            volume
+        };
+        self.volume = Some(volume);
         self.serving = false;
         self.backing_ready = false;
         self.tier_errors = 0;
@@ -1850,6 +1862,10 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        if record.term != self.term {
+            // Moved by compaction; what superseded it in an earlier life is not known here.
+            return;
+        }
         self.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
     }
 

@@ -28,6 +28,9 @@ impl Volume {
             Kind::ZeroSectors { .. } => (1, false),
             Kind::ZeroBlocks { blocks, .. } => (u64::from(blocks), false),
         };
+        if !whole {
+            self.stage_unwritten(block);
+        }
         self.pool.uncache_range(block, blocks);
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
@@ -81,6 +84,19 @@ impl Volume {
         self.note_age(lsn);
     }
 
+    /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
+    /// is written, its bytes are nowhere but in that frame.
+    fn stage_unwritten(&mut self, block: BlockIndex) {
+        if let Some(flash) = &self.flash
+            && let Some((frame, lsn)) = self.pool.cached_frame(block)
+            && let Some(newest) = self.live.newest_record(block)
+            && self.live.is_live(newest, lsn)
+            && flash.is_unwritten(newest)
+        {
+            self.staged.insert(newest, frame);
+        }
+    }
+
     /// A record has ended without becoming clean cache: its place is free.
     pub(super) fn free_place(&mut self, id: u32) {
         match &mut self.flash {
@@ -125,6 +141,7 @@ impl Volume {
                     flash.flying.push_back(Flying {
                         sequence: batch.sequence,
                         segment: batch.segment,
+                        at: batch.at,
                         lsn_max: batch.lsn_max,
                         frames: batch.frames.clone(),
                         done: false,
@@ -170,9 +187,13 @@ impl Volume {
             segment.busy -= 1;
             flash.drain_if_empty(batch.segment);
             for frame in batch.frames {
-                if self.pool.owner(frame) == Owner::Taken {
-                    self.staged.retain(|_, staged| *staged != frame);
-                    self.pool.release(frame);
+                match self.pool.owner(frame) {
+                    Owner::Cache => {}
+                    Owner::Taken => {
+                        self.staged.retain(|_, staged| *staged != frame);
+                        self.pool.release(frame);
+                    }
+                    Owner::Nobody | Owner::Log => self.staged.retain(|_, staged| *staged != frame),
                 }
                 self.pool.unpin(frame);
             }
@@ -271,7 +292,7 @@ impl Volume {
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
     pub(super) fn compact(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if flash.free_segments() >= self.segments_low() || self.tier_failed {
+        if flash.free_segments() >= self.segments_low() || self.tier_failed || !self.room_to_compact() {
             return;
         }
         let Some(segment) = flash.emptiest() else { return };
@@ -337,9 +358,18 @@ impl Volume {
         }
     }
 
+    /// There is room for another copy besides what belongs to writes that are admitted already.
+    fn room_to_compact(&self) -> bool {
+        let (blocks, others) = self.claimed();
+        self.flash.as_ref().is_some_and(|flash| flash.room(0) > blocks + u64::from(others))
+    }
+
     /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
     fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
         let descriptor = self.live.get(id).descriptor;
+        if !self.room_to_compact() {
+            return false;
+        }
         let flash = self.flash.as_mut().expect("only flash is compacted");
         let old_segment = flash.segment_of(id);
         let other = frame.is_none().then_some(id);
@@ -347,9 +377,8 @@ impl Volume {
         if new != id {
             self.live.relocate(id, new);
         }
-        if let (Some(frame), Kind::Data { mask, .. }) = (frame, descriptor.kind)
+        if let Some(frame) = frame
             && self.pool.owner(frame) == Owner::Taken
-            && !mask.is_full()
         {
             self.staged.insert(new, frame);
         }

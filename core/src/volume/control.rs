@@ -160,7 +160,8 @@ impl Volume {
         self.control.goal = Some(Goal { through: self.accepted, id, then });
     }
 
-    pub(super) fn settle_control(&mut self) {
+    /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
+    pub(super) fn expire_hold(&mut self) {
         if let Hold::Until(end) = self.control.hold
             && (self.now >= end
                 || self.fill() > HOLD_FILL_MAX
@@ -168,6 +169,9 @@ impl Volume {
         {
             self.control.hold = Hold::Ended;
         }
+    }
+
+    pub(super) fn settle_control(&mut self) {
         if self.control.reason == Reason::Draining && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
@@ -209,6 +213,9 @@ impl Volume {
 
     /// Requests have been answered and the tier has synced what it holds.
     fn quiet(&self) -> bool {
+        if !self.reads.is_empty() {
+            return false;
+        }
         if self.tier_failed {
             return true;
         }

@@ -91,6 +91,8 @@ pub struct Flying {
     pub sequence: u64,
     /// Segment index.
     pub segment: u32,
+    /// Header block, counted from the tier's start.
+    pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
     /// Pinned frames.
@@ -206,8 +208,20 @@ impl FlashLog {
     pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32, last_batch: u64) {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0, last_batch };
+        // Busy until all records are loaded: one that is superseded while loading must not drain it.
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch };
         self.free -= 1;
+    }
+
+    /// All records are loaded: segments without a live one are drained.
+    pub fn restored(&mut self) {
+        for segment in 0..self.segments.len() as u32 {
+            let state = &mut self.segments[segment as usize];
+            if state.life == Life::Sealed {
+                state.busy -= 1;
+                self.drain_if_empty(segment);
+            }
+        }
     }
 
     /// Gives a record its place at the end of the log. `other` is the id of a record without payload. Returns the
@@ -314,6 +328,18 @@ impl FlashLog {
         self.entries = summary.records;
         self.entries.clear();
         self.owed.push_back(Owed::Summary { segment, at, bytes });
+    }
+
+    /// The payload of this id is not on the tier yet: its batch collects, waits or is being written.
+    pub fn is_unwritten(&self, id: u32) -> bool {
+        let place = self.place(id).0;
+        let within = |at: TierBlock, frames: usize| at.0 < place && place <= at.0 + frames as u32;
+        self.building.as_ref().is_some_and(|batch| within(batch.at, batch.frames.len()))
+            || self.flying.iter().any(|batch| within(batch.at, batch.frames.len()))
+            || self.owed.iter().any(|owed| match owed {
+                Owed::Batch(batch) => within(batch.at, batch.frames.len()),
+                Owed::Summary { .. } => false,
+            })
     }
 
     /// A batch collects records, or a write is owed.

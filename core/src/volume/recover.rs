@@ -562,9 +562,7 @@ impl Volume {
         self.synced = last;
         self.destage.resume(self.destaged);
         if let Some(flash) = &mut self.flash {
-            for segment in 0..flash.segments.len() as u32 {
-                flash.drain_if_empty(segment);
-            }
+            flash.restored();
         }
         let next = Checkpoint {
             sequence: self.checkpoint.sequence + 1,
