@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the daemon under load in a QEMU guest whose tier and backing lie on one dm-log-writes recorder, and leaves in
-# OUT: `recording` (the recorder's log), `journal`, `state/`, `server.log`, `load.log`, `console.log`.
+# Runs the daemon under load in a QEMU guest whose tier and backing each lie on a dm-log-writes recorder, and leaves in
+# OUT: `tier.recording`, `backing.recording`, `journal`, `state/`, `server.log`, `load.log`, `console.log`.
 # The cuts themselves are replayed on the host: tests/tests/power_cuts.rs.
 #
 # usage: power-cut.sh OUT PATTERN_BINARY SERVER_BINARY [NAME=VALUE...]
@@ -99,20 +99,22 @@ chmod +x "$root/init"
 (cd "$root" && find . | "$cache/x/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$out/initrd"
 rm -rf "$root"
 
-rm -f "$out/recording" "$out/disk" "$out/back"
-truncate -s 4G "$out/recording"
-truncate -s $((tier_mib + backing_mib))M "$out/disk"
+rm -f "$out"/{tier,backing}.{recording,disk} "$out/back"
+truncate -s 4G "$out/tier.recording" "$out/backing.recording"
+truncate -s "${tier_mib}M" "$out/tier.disk"
+truncate -s "${backing_mib}M" "$out/backing.disk"
 truncate -s 256M "$out/back"
 disk() { echo "-drive file=$1,format=raw,if=none,id=$2,cache=unsafe,discard=unmap -device virtio-blk-pci,drive=$2,write-cache=on"; }
 # `cache=unsafe` spares the host the syncs: what counts is the recording, and the host does not lose power.
 # shellcheck disable=SC2046
 timeout -s KILL $((seconds + 120)) qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 768M \
     -nodefaults -no-reboot -display none -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" \
-    $(disk "$out/recording" vda) $(disk "$out/disk" vdb) $(disk "$out/back" vdc) \
+    $(disk "$out/tier.recording" vda) $(disk "$out/tier.disk" vdb) $(disk "$out/backing.recording" vdc) \
+    $(disk "$out/backing.disk" vdd) $(disk "$out/back" vde) \
     -append "console=ttyS0 quiet panic=-1 fb_server=$server fb_io=$io fb_plant=$plant fb_wrapper=$wrapper fb_tier_mib=$tier_mib fb_seconds=$seconds fb_requests=$requests fb_seed=$seed" \
     || { echo "power-cut.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
 tar -xf "$out/back" -C "$out" 2>/dev/null || true
-rm -f "$out/back" "$out/disk" "$out/initrd"
+rm -f "$out/back" "$out"/{tier,backing}.disk "$out/initrd"
 if ! grep -q 'guest: DONE' "$out/console.log"; then
     echo "power-cut.sh: the guest's load failed; its console:" >&2
     tail -50 "$out/console.log" >&2

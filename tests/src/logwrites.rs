@@ -1,13 +1,15 @@
-//! Replays a recording of the kernel's dm-log-writes target to any moment of a power cut.
+//! Replays recordings of the kernel's dm-log-writes target to any moment of a power cut.
 //!
-//! Several devices (tier and backing) lie as parts on one recorded disk, so that the order between them is known. A
-//! flush entry carries the first sector of the part that was flushed, so each part is judged as a disk of its own: a
-//! write is certainly on its media when it was forced (FUA), or when a flush **of its part** completed after it. All
-//! other writes may have reached the media or not, torn at 512 bytes.
-//!
-//! The recorder logs a write when it has completed and some later flush was sent, in the order of completion; FUA
+//! The recorder logs a write when it has completed and a later flush was sent, in the order of completion; FUA
 //! writes, flushes and marks at once. So nothing that is certain is ever missing before a mark that was placed after
-//! the client had its answer.
+//! the client had its answer. A write is certainly on the media when it was forced (FUA), or when a flush completed
+//! after it; all others may have reached the media or not, torn at 512 bytes.
+//!
+//! Two devices, tier and backing, have a recording each. One recorder under both would not do: it gives completed
+//! writes to the next flush that is *sent*, of whichever device, and logs them when that flush *completes*, maybe
+//! after the flush that really covered them; a cut in between would lose what was safe. Their common clock are the
+//! marks, each placed in the tier's recording first. So a cut takes the backing at a moment that is never before the
+//! tier's: what the backing may then have too much are writes younger than every promise of that moment.
 //!
 //! Format (linux/drivers/md/dm-log-writes.c, version 1): a superblock in the first sector, then entries of one sector
 //! each, followed by their data (marks keep theirs inside the entry's sector, discards have none).
@@ -54,8 +56,10 @@ pub struct Log {
 /// A moment of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Entries before this one had been sent.
-    pub before: usize,
+    /// Entries of the tier's recording before this one had been sent.
+    pub tier: usize,
+    /// The same of the backing's recording.
+    pub backing: usize,
     /// What becomes of those that were not certainly on the media.
     pub keep: Keep,
 }
@@ -130,29 +134,36 @@ impl Log {
         Ok(bytes)
     }
 
-    /// About `wanted` cuts in order: after each flush or FUA write, and between them with a part of what was under
-    /// way; all of them when there are fewer, evenly spread when there are more.
-    pub fn cuts(&self, wanted: usize, seed: u64) -> Vec<Cut> {
-        let mut rng = Rng::new(seed);
-        let mut all = Vec::new();
-        for (i, entry) in self.entries.iter().enumerate() {
-            if entry.flush || entry.fua {
-                all.push(Cut { before: i, keep: Keep::Some(rng.next()) });
-                all.push(Cut { before: i + 1, keep: Keep::Nothing });
-            } else if entry.mark.is_some() || rng.chance(2) {
-                all.push(Cut { before: i + 1, keep: Keep::Some(rng.next()) });
-            }
-        }
-        if all.len() <= wanted {
-            return all;
-        }
-        (0..wanted).map(|i| all[i * all.len() / wanted]).collect()
-    }
-
     /// The last mark among the first `count` entries.
     pub fn last_mark(&self, count: usize) -> Option<&str> {
         self.entries[..count].iter().rev().find_map(|e| e.mark.as_deref())
     }
+
+    /// A place in this recording that is not before entry `at` of the other, whose marks were placed first.
+    fn not_before(&self, other: &Log, at: usize) -> usize {
+        let next = other.entries[at..].iter().find_map(|e| e.mark.as_deref());
+        let place = next.and_then(|mark| self.entries.iter().position(|e| e.mark.as_deref() == Some(mark)));
+        place.unwrap_or(self.entries.len())
+    }
+}
+
+/// About `wanted` cuts in order: after each flush or forced write of the tier, and between them with a part of what was
+/// under way; all of them when there are fewer, evenly spread when there are more.
+pub fn cuts(tier: &Log, backing: &Log, wanted: usize, seed: u64) -> Vec<Cut> {
+    let mut rng = Rng::new(seed);
+    let mut all = Vec::new();
+    for (i, entry) in tier.entries.iter().enumerate() {
+        if entry.flush || entry.fua {
+            all.push((i, Keep::Some(rng.next())));
+            all.push((i + 1, Keep::Nothing));
+        } else if entry.mark.is_some() || rng.chance(2) {
+            all.push((i + 1, Keep::Some(rng.next())));
+        }
+    }
+    if all.len() > wanted {
+        all = (0..wanted).map(|i| all[i * all.len() / wanted]).collect();
+    }
+    all.into_iter().map(|(at, keep)| Cut { tier: at, backing: backing.not_before(tier, at), keep }).collect()
 }
 
 /// A write that has not certainly reached the media: what of it a later forced write has not replaced.
@@ -162,12 +173,10 @@ struct Uncertain {
     left: Vec<Range<u64>>,
 }
 
-/// The recorded disk at one moment, with its parts.
+/// A recorded disk at one moment.
 #[derive(Debug)]
 pub struct Disk<'l> {
     log: &'l Log,
-    /// First byte of each part, and the end of the last.
-    bounds: Vec<u64>,
     certain: Vec<u8>,
     uncertain: Vec<Uncertain>,
     at: usize,
@@ -175,19 +184,14 @@ pub struct Disk<'l> {
 }
 
 impl<'l> Disk<'l> {
-    /// The empty disk before the first entry; `lengths` are the parts in order.
-    pub fn new(log: &'l Log, lengths: &[u64]) -> Disk<'l> {
-        let mut bounds = vec![0];
-        for length in lengths {
-            bounds.push(bounds[bounds.len() - 1] + length);
-        }
-        let certain = vec![0; bounds[bounds.len() - 1] as usize];
-        Disk { log, bounds, certain, uncertain: Vec::new(), at: 0, deaf: false }
+    /// The empty disk before the first entry.
+    pub fn new(log: &'l Log, length: u64) -> Disk<'l> {
+        Disk { log, certain: vec![0; length as usize], uncertain: Vec::new(), at: 0, deaf: false }
     }
 
     /// A disk that acknowledges flushes and FUA and does nothing: to see a check fail.
-    pub fn deaf_to_flushes(log: &'l Log, lengths: &[u64]) -> Disk<'l> {
-        Disk { deaf: true, ..Disk::new(log, lengths) }
+    pub fn deaf_to_flushes(log: &'l Log, length: u64) -> Disk<'l> {
+        Disk { deaf: true, ..Disk::new(log, length) }
     }
 
     /// Takes the entries up to this one (it not included).
@@ -200,7 +204,7 @@ impl<'l> Disk<'l> {
                     return Err(format!("entry {}: lies behind the end of the recorded disk", self.at));
                 }
                 if entry.flush && !self.deaf {
-                    self.flush(entry.offset)?;
+                    self.flush()?;
                 }
                 let whole = entry.offset..entry.offset + entry.length;
                 if entry.fua && !self.deaf {
@@ -214,15 +218,8 @@ impl<'l> Disk<'l> {
         Ok(())
     }
 
-    fn flush(&mut self, offset: u64) -> Result<(), String> {
-        let part = self.bounds.partition_point(|&b| b <= offset);
-        let (from, to) = (self.bounds[part - 1], self.bounds[part]);
-        let (now, later) = std::mem::take(&mut self.uncertain)
-            .into_iter()
-            .partition(|u| (from..to).contains(&self.log.entries[u.entry].offset));
-        self.uncertain = later;
-        let now: Vec<Uncertain> = now;
-        for write in now {
+    fn flush(&mut self) -> Result<(), String> {
+        for write in std::mem::take(&mut self.uncertain) {
             let entry = &self.log.entries[write.entry];
             let data = self.log.data(entry)?;
             for range in write.left {
@@ -247,8 +244,8 @@ impl<'l> Disk<'l> {
         Ok(())
     }
 
-    /// The parts as power was cut now.
-    pub fn parts_after_cut(&self, keep: Keep) -> Result<Vec<Vec<u8>>, String> {
+    /// The disk as power was cut now.
+    pub fn after_cut(&self, keep: Keep) -> Result<Vec<u8>, String> {
         let mut disk = self.certain.clone();
         if let Keep::Some(seed) = keep {
             let mut rng = Rng::new(seed);
@@ -271,7 +268,7 @@ impl<'l> Disk<'l> {
                 }
             }
         }
-        Ok(self.bounds.windows(2).map(|b| disk[b[0] as usize..b[1] as usize].to_vec()).collect())
+        Ok(disk)
     }
 
     /// Writes and discards whose fate a cut now would decide.
@@ -329,55 +326,55 @@ mod tests {
     }
 
     #[test]
-    fn flushed_and_forced_writes_are_certain_and_each_part_is_flushed_by_itself() {
+    fn flushed_and_forced_writes_are_certain_and_others_are_not() {
         let path = recording(
-            "parts",
+            "certain",
             &[
                 (0, 0, &[1; 1024]),
-                (0, 4, &[2; 1024]),
                 (FLAG_FLUSH, 0, &[]),
                 (FLAG_MARK, 0, b"7"),
+                (0, 4, &[2; 1024]),
                 (FLAG_FUA, 5, &[3; 512]),
-                (FLAG_FLUSH, 4, &[]),
+                (FLAG_FLUSH, 0, &[]),
             ],
         );
         let log = Log::open(&path).unwrap();
-        assert_eq!((log.last_mark(3), log.last_mark(4)), (None, Some("7")));
-        let mut disk = Disk::new(&log, &[2048, 2048]);
-        let look = |disk: &Disk, keep| -> [u8; 4] {
-            let parts = disk.parts_after_cut(keep).unwrap();
-            [parts[0][0], parts[0][512], parts[1][0], parts[1][512]]
+        assert_eq!((log.last_mark(2), log.last_mark(3)), (None, Some("7")));
+        let mut disk = Disk::new(&log, 4096);
+        let look = |disk: &Disk, keep| -> [u8; 3] {
+            let bytes = disk.after_cut(keep).unwrap();
+            [bytes[0], bytes[2048], bytes[2560]]
         };
-        disk.advance(2).unwrap();
-        assert_eq!(look(&disk, Keep::Nothing), [0, 0, 0, 0]);
+        disk.advance(1).unwrap();
+        assert_eq!(look(&disk, Keep::Nothing), [0, 0, 0]);
         disk.advance(3).unwrap();
-        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 0, 0], "a flush of the first part is none of the second");
+        assert_eq!(look(&disk, Keep::Nothing), [1, 0, 0]);
         disk.advance(5).unwrap();
-        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 0, 3]);
-        let seen: std::collections::BTreeSet<[u8; 4]> = (0..64).map(|seed| look(&disk, Keep::Some(seed))).collect();
-        assert_eq!(seen, [[1, 1, 0, 3], [1, 1, 2, 3]].into(), "the forced sector is never replaced by the older write");
+        assert_eq!(look(&disk, Keep::Nothing), [1, 0, 3]);
+        let seen: std::collections::BTreeSet<[u8; 3]> = (0..64).map(|seed| look(&disk, Keep::Some(seed))).collect();
+        assert_eq!(seen, [[1, 0, 3], [1, 2, 3]].into(), "the forced sector is never replaced by the older write");
         disk.advance(6).unwrap();
-        assert_eq!(look(&disk, Keep::Nothing), [1, 1, 2, 3]);
-        let mut deaf = Disk::deaf_to_flushes(&log, &[2048, 2048]);
+        assert_eq!(look(&disk, Keep::Nothing), [1, 2, 3]);
+        let mut deaf = Disk::deaf_to_flushes(&log, 4096);
         deaf.advance(6).unwrap();
-        assert_eq!(look(&deaf, Keep::Nothing), [0, 0, 0, 0]);
+        assert_eq!(look(&deaf, Keep::Nothing), [0, 0, 0]);
         std::fs::remove_file(path).unwrap();
     }
 
     #[test]
-    fn a_discard_that_was_flushed_is_certain_and_uncertain_writes_tear_at_sectors() {
+    fn a_discard_that_was_not_flushed_is_uncertain_and_writes_tear_at_sectors() {
         let path = recording(
             "discard",
             &[(0, 0, &[1; 1024]), (FLAG_FLUSH, 0, &[]), (FLAG_DISCARD, 0, &[0; 512]), (0, 2, &[5; 1024])],
         );
         let log = Log::open(&path).unwrap();
-        let mut disk = Disk::new(&log, &[2048]);
+        let mut disk = Disk::new(&log, 2048);
         disk.advance(4).unwrap();
         assert_eq!(disk.uncertain_count(), 2);
         let seen: std::collections::BTreeSet<(u8, u8, u8)> = (0..200)
             .map(|seed| {
-                let part = &disk.parts_after_cut(Keep::Some(seed)).unwrap()[0];
-                (part[0], part[1024], part[1536])
+                let bytes = disk.after_cut(Keep::Some(seed)).unwrap();
+                (bytes[0], bytes[1024], bytes[1536])
             })
             .collect();
         for expected in [(1, 0, 0), (0, 5, 5), (1, 5, 0), (1, 0, 5)] {
@@ -387,17 +384,30 @@ mod tests {
     }
 
     #[test]
-    fn cuts_lie_after_each_flush_and_before_it() {
-        let path = recording("cuts", &[(0, 0, &[1; 512]), (FLAG_FLUSH, 0, &[]), (FLAG_FUA, 2, &[1; 512])]);
-        let log = Log::open(&path).unwrap();
-        let cuts = log.cuts(100, 1);
-        for before in [2, 3] {
-            assert!(cuts.contains(&Cut { before, keep: Keep::Nothing }), "{cuts:?}");
+    fn cuts_lie_around_each_flush_and_the_backing_is_never_before_the_tier() {
+        let tier = recording(
+            "cuts-tier",
+            &[
+                (0, 0, &[1; 512]),
+                (FLAG_FLUSH, 0, &[]),
+                (FLAG_MARK, 0, b"1"),
+                (FLAG_FUA, 2, &[1; 512]),
+                (FLAG_MARK, 0, b"2"),
+                (FLAG_FLUSH, 0, &[]),
+            ],
+        );
+        let backing = recording("cuts-backing", &[(FLAG_MARK, 0, b"1"), (FLAG_FLUSH, 0, &[]), (FLAG_MARK, 0, b"2")]);
+        let (tier_log, backing_log) = (Log::open(&tier).unwrap(), Log::open(&backing).unwrap());
+        let cuts = cuts(&tier_log, &backing_log, 100, 1);
+        for (at, backing) in [(2, 0), (4, 2), (6, 3)] {
+            assert!(cuts.contains(&Cut { tier: at, backing, keep: Keep::Nothing }), "{at}: {cuts:?}");
         }
-        assert!(cuts.iter().any(|c| c.before == 1 && c.keep != Keep::Nothing), "{cuts:?}");
-        assert!(cuts.windows(2).all(|pair| pair[0].before <= pair[1].before), "a replay goes forward only");
-        assert_eq!(log.cuts(1, 1).len(), 1);
-        std::fs::remove_file(path).unwrap();
+        assert!(cuts.iter().any(|c| c.tier == 1 && c.keep != Keep::Nothing), "{cuts:?}");
+        assert!(cuts.windows(2).all(|c| c[0].tier <= c[1].tier && c[0].backing <= c[1].backing), "forward only");
+        assert_eq!(super::cuts(&tier_log, &backing_log, 1, 1).len(), 1);
+        for path in [tier, backing] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Power cuts of the real daemon: it runs under load in a QEMU guest with tier and backing on one dm-log-writes
+//! Power cuts of the real daemon: it runs under load in a QEMU guest with tier and backing each on a dm-log-writes
 //! recorder; then the disks are rebuilt as 200 cuts leave them, the daemon starts on each, and every write that an
 //! acknowledged flush or FUA covered before the cut must be there.
 
@@ -6,7 +6,7 @@ use forebay_tests::harness::{
     IoMode, TempDir, Tier, Volume, forebay, forebay_planted, require_tool, rounds, run_command, workspace,
 };
 use forebay_tests::in_both_io_modes;
-use forebay_tests::logwrites::{Cut, Disk, Log, write_sparse};
+use forebay_tests::logwrites::{Cut, Disk, Log, cuts, write_sparse};
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use std::time::Duration;
 /// What the guest has left.
 struct Recording {
     folder: PathBuf,
-    log: Log,
+    tier: Log,
+    backing: Log,
     history: History,
 }
 
@@ -28,18 +29,21 @@ fn record(folder: &TempDir, binary: &Path, parameters: &[&str], tier: u64, backi
     command.arg(env!("CARGO_BIN_EXE_pattern")).arg(binary).args(parameters);
     command.args([format!("tier_mib={}", tier >> 20), format!("backing_mib={}", backing >> 20)]);
     run_command(Duration::from_secs(300), command).expect_success();
-    let log = Log::open(&out.join("recording")).unwrap();
+    let open = |name: &str| Log::open(&out.join(name)).unwrap_or_else(|e| panic!("{e}"));
+    let (tier, backing) = (open("tier.recording"), open("backing.recording"));
+    for (name, log) in [("tier", &tier), ("backing", &backing)] {
+        let marks = log.entries.iter().filter(|e| e.mark.is_some()).count();
+        let flushes = log.entries.iter().filter(|e| e.flush || e.fua).count();
+        println!("{name}: {} entries, {flushes} flushes and forced writes, {marks} marks", log.entries.len());
+    }
     let history = History::read(&out.join("journal")).unwrap();
-    let marks = log.entries.iter().filter(|e| e.mark.is_some()).count();
-    let flushes = log.entries.iter().filter(|e| e.flush || e.fua).count();
-    println!("{} entries, {flushes} flushes and forced writes, {marks} marks", log.entries.len());
-    Recording { folder: out, log, history }
+    Recording { folder: out, tier, backing, history }
 }
 
 impl Recording {
-    /// The newest barrier whose acknowledgement is certainly before the cut.
+    /// The newest barrier whose acknowledgement is certainly before this entry of the tier's recording.
     fn promised(&self, before: usize) -> u64 {
-        self.log.last_mark(before).map_or(0, |mark| mark.parse().unwrap_or(0))
+        self.tier.last_mark(before).map_or(0, |mark| mark.parse().unwrap_or(0))
     }
 }
 
@@ -47,30 +51,32 @@ impl Recording {
 #[test]
 fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
     let folder = TempDir::new("plain-cuts");
-    let (tier, backing) = (1 << 20, 16 << 20);
-    let recording = record(&folder, Path::new("none"), &["server=nbdkit", "requests=2500"], tier, backing);
-    let cuts = recording.log.cuts(120, 1);
+    let (tier, size) = (1 << 20, 16 << 20);
+    let recording = record(&folder, Path::new("none"), &["server=nbdkit", "requests=2500"], tier, size);
+    // The plain disk has no tier; its own recording gives the cuts.
+    let log = &recording.backing;
+    let cuts = cuts(log, log, 120, 1);
     assert!(cuts.len() >= 120, "{} cuts", cuts.len());
     let image = folder.join("cut");
     let check = |mut disk: Disk| -> Result<(), String> {
         for cut in &cuts {
-            disk.advance(cut.before)?;
-            write_sparse(&image, &disk.parts_after_cut(cut.keep)?[1])?;
-            let promised = recording.promised(cut.before);
+            disk.advance(cut.tier)?;
+            write_sparse(&image, &disk.after_cut(cut.keep)?)?;
+            let promised = log.last_mark(cut.tier).map_or(0, |mark| mark.parse().unwrap_or(0));
             check::disk_after_power_loss(&recording.history, &image, Some(promised))
                 .map_err(|e| format!("{cut:?}, promised up to #{promised}: {e}"))?;
         }
         Ok(())
     };
-    check(Disk::new(&recording.log, &[tier, backing])).unwrap();
-    let caught = check(Disk::deaf_to_flushes(&recording.log, &[tier, backing])).unwrap_err();
+    check(Disk::new(log, size)).unwrap();
+    let caught = check(Disk::deaf_to_flushes(log, size)).unwrap_err();
     assert!(caught.contains("flushed"), "{caught}");
     assert!(recording.folder.join("load.log").exists());
 }
 
 /// Where the daemon is started on what a cut has left: the state folder of the guest, its paths those of the host.
 struct Site {
-    folder: TempDir,
+    _folder: TempDir,
     volume: Volume,
 }
 
@@ -80,28 +86,44 @@ impl Site {
         let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
         volume.size = None;
         volume.tier_size = tier;
-        volume.arguments = vec!["--tier-path".into(), folder.join("tier.img").into()];
-        Site { folder, volume }
+        Site { _folder: folder, volume }
     }
 
-    fn check(&self, recording: &Recording, parts: &[Vec<u8>], before: usize) -> Result<(), String> {
-        let (tier, backing) = (self.folder.join("tier.img"), self.volume.image());
-        write_sparse(&tier, &parts[0])?;
-        write_sparse(&backing, &parts[1])?;
+    fn check(
+        &self,
+        recording: &Recording,
+        tier_bytes: &[u8],
+        backing_bytes: &[u8],
+        before: usize,
+    ) -> Result<(), String> {
+        let (tier, backing) = (self.volume.state().join("tiers/vm1.tier"), self.volume.image());
         let volumes = self.volume.state().join("volumes");
         let _ = std::fs::remove_dir_all(self.volume.state());
         let _ = std::fs::remove_file(format!("{}.forebay", backing.display()));
-        std::fs::create_dir_all(&volumes).map_err(|e| e.to_string())?;
-        let record = std::fs::read_to_string(recording.folder.join("state/volumes/vm1.toml"));
-        let record = record
-            .map_err(|e| format!("the guest's record of the volume: {e}"))?
-            // Until it served, the guest's record said that its tier was still to be made.
-            .replace("made = true", &format!("made = {}", recording.log.last_mark(before).is_some()))
-            .replace("/dev/mapper/tier", tier.to_str().expect("a plain path"))
-            .replace("/dev/mapper/backing", backing.to_str().expect("a plain path"));
+        for folder in [&volumes, &self.volume.state().join("tiers")] {
+            std::fs::create_dir_all(folder).map_err(|e| format!("make {}: {e}", folder.display()))?;
+        }
+        write_sparse(&tier, tier_bytes)?;
+        write_sparse(&backing, backing_bytes)?;
+        let serving = recording.tier.last_mark(before).is_some();
+        let here = |name: &str| -> Result<String, String> {
+            let text = std::fs::read_to_string(recording.folder.join("state/volumes").join(name));
+            Ok(text
+                .map_err(|e| format!("the guest's {name}: {e}"))?
+                .replace("/dev/mapper/tier", tier.to_str().expect("a plain path"))
+                .replace("/dev/mapper/backing", backing.to_str().expect("a plain path")))
+        };
+        // Until it served, the guest's record said that its tier was still to be made.
+        let record = here("vm1.toml")?.replace("made = true", &format!("made = {serving}"));
         std::fs::write(volumes.join("vm1.toml"), record).map_err(|e| e.to_string())?;
+        if serving {
+            // A device's marker lies in the state folder, an image's beside it.
+            let marker = format!("{}.forebay", backing.display());
+            std::fs::write(marker, here("vm1.marker")?).map_err(|e| e.to_string())?;
+        }
         let daemon = self.volume.try_start().map_err(|refusal| format!("the daemon refuses: {refusal}"))?;
-        let verdict = check::volume_after_power_loss(&recording.history, &self.volume.target(), Some(recording.promised(before)));
+        let verdict =
+            check::volume_after_power_loss(&recording.history, &self.volume.target(), Some(recording.promised(before)));
         let verdict = verdict.map(|_| ()).map_err(|e| format!("{e}\nthe daemon said: {}", daemon.output()));
         daemon.kill9();
         verdict
@@ -110,11 +132,11 @@ impl Site {
 
 /// Starts the daemon on every cut; stops at the first that is wrong. Returns how many were looked at.
 fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted: usize) -> Result<usize, String> {
-    let cuts = recording.log.cuts(wanted, 7);
+    let cuts = cuts(&recording.tier, &recording.backing, wanted, 7);
     assert!(cuts.len() >= wanted.min(200), "the recording has only {} places to cut", cuts.len());
     let failure: Mutex<Option<String>> = Mutex::new(None);
     // Replaying goes on in order while the daemons of the cuts before are being looked at.
-    let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<Vec<u8>>)>(1);
+    let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<u8>, Vec<u8>)>(1);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -122,23 +144,28 @@ fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted
                 let site = Site::new(io, tier);
                 loop {
                     let next = receiver.lock().expect("no panic with the lock").recv();
-                    let Ok((cut, parts)) = next else { return };
-                    let promised = recording.promised(cut.before);
-                    if let Err(e) = site.check(recording, &parts, cut.before) {
+                    let Ok((cut, tier, backing)) = next else { return };
+                    let promised = recording.promised(cut.tier);
+                    if let Err(e) = site.check(recording, &tier, &backing, cut.tier) {
                         let text = format!("{cut:?}, flushed up to request #{promised}: {e}");
                         failure.lock().expect("no panic with the lock").get_or_insert(text);
                     }
                 }
             });
         }
-        let mut disk = Disk::new(&recording.log, &[tier, backing]);
+        let mut tier = Disk::new(&recording.tier, tier);
+        let mut backing = Disk::new(&recording.backing, backing);
         for cut in &cuts {
             if failure.lock().expect("no panic with the lock").is_some() {
                 break;
             }
-            let parts = disk.advance(cut.before).and_then(|()| disk.parts_after_cut(cut.keep));
-            let parts = parts.expect("the recording can be replayed");
-            sender.send((*cut, parts)).expect("the workers take every cut");
+            let mut at_cut = || -> Result<(Vec<u8>, Vec<u8>), String> {
+                tier.advance(cut.tier)?;
+                backing.advance(cut.backing)?;
+                Ok((tier.after_cut(cut.keep)?, backing.after_cut(cut.keep)?))
+            };
+            let (tier, backing) = at_cut().expect("the recordings can be replayed");
+            sender.send((*cut, tier, backing)).expect("the workers take every cut");
         }
         drop(sender);
     });

@@ -325,6 +325,11 @@ in_both_io_modes! {
         assert_eq!(shown["backing"]["state"], "failing", "{shown}");
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         run_tool(MINUTE, "mount", ["-o", "remount,size=100m", mount.to_str().unwrap()]).expect_success();
+        let begun = std::time::Instant::now();
+        while daemon.show()["backing"]["state"] != "ready" {
+            assert!(begun.elapsed() < MINUTE, "the backing has room again, and is still failing: {}", daemon.show());
+            std::thread::sleep(Duration::from_millis(100));
+        }
         daemon.stop(MINUTE);
         check::image_complete(&History::read(&options.journal).unwrap(), &image).unwrap();
         drop(mounted);

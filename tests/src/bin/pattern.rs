@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 a promise is broken or the tool failed, 2 usage, 3 the connection was lost during `write`
 //! (what a test that kills the daemon expects).
 
+use forebay_tests::harness::MarkDevice;
 use forebay_tests::nbd::{Client, Target};
 use forebay_tests::pattern::check::{self, Verdict};
 use forebay_tests::pattern::journal::History;
@@ -14,11 +15,12 @@ use std::time::Duration;
 const USAGE: &str = "\
 usage: pattern write --uri URI --journal FILE [--from BYTES] [--to BYTES] [--seconds S] [--requests N] [--seed N]
                      [--connections N] [--in-flight N] [--flush-every N] [--fua-percent N] [--zero-percent N]
-                     [--pause-us N] [--no-trims] [--concurrent-barriers] [--errors-allowed] [--mark-device DM_NAME]
+                     [--pause-us N] [--no-trims] [--concurrent-barriers] [--errors-allowed] [--mark-device DM_NAME]...
        pattern verify --uri URI --journal FILE --after kill|power [--until-reply SEQ]
        pattern verify-image FILE --journal FILE --after all-logs-lost|drain|power
 URI is nbd+unix:///EXPORT?socket=PATH or nbd://HOST:PORT/EXPORT. Without --seconds and --requests: 10 seconds.
-`verify --after kill` settles what was open: from then on it may not change.";
+`verify --after kill` settles what was open: from then on it may not change. A mark is placed after each barrier, on
+the devices in the order of their naming.";
 
 enum Failure {
     Usage(String),
@@ -84,7 +86,7 @@ fn needed<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
 
 fn write(mut rest: Arguments) -> Result<(), Failure> {
     let mut options = LoadOptions::new(Target::unix(""), "", 0..0);
-    let (mut uri, mut journal, mut to, mut mark_device) = (None, None, None, None);
+    let (mut uri, mut journal, mut to, mut mark_devices) = (None, None, None, Vec::new());
     while let Some(name) = rest.next() {
         match name {
             "--uri" => uri = Some(Target::parse(rest.value(name)?)?),
@@ -103,7 +105,7 @@ fn write(mut rest: Arguments) -> Result<(), Failure> {
             "--no-trims" => options.trims = false,
             "--concurrent-barriers" => options.exact_groups = false,
             "--errors-allowed" => options.errors_allowed = true,
-            "--mark-device" => mark_device = Some(rest.value(name)?.to_owned()),
+            "--mark-device" => mark_devices.push(MarkDevice::open(rest.value(name)?)?),
             other => return Err(Failure::Usage(format!("unknown option {other}"))),
         }
     }
@@ -120,10 +122,9 @@ fn write(mut rest: Arguments) -> Result<(), Failure> {
     if options.time.is_none() && options.requests.is_none() {
         options.time = Some(Duration::from_secs(10));
     }
-    let device = mark_device.as_deref().map(forebay_tests::harness::MarkDevice::open).transpose()?;
     println!("seed {}", options.seed);
     let ended = load::run_with_marks(&options, &|seq| {
-        if let Some(device) = &device {
+        for device in &mark_devices {
             device.mark(&seq.to_string());
         }
     })?;

@@ -1,13 +1,13 @@
-//! `replay LOG`: lists a dm-log-writes recording. `replay LOG --before N LENGTH:FILE...`: builds the parts of the
-//! recorded disk, in their order, as a power cut before entry N certainly leaves them. For looking by hand at a cut
-//! that a test has reported.
+//! `replay LOG`: lists a dm-log-writes recording. `replay LOG --before N LENGTH FILE [SEED]`: builds the recorded disk
+//! as a power cut before entry N certainly leaves it, or with the part of the uncertain writes that the seed draws.
+//! For looking by hand at a cut that a test has reported.
 
 use forebay_tests::logwrites::{Disk, Keep, Log, write_sparse};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: replay LOG | replay LOG --before ENTRY LENGTH:FILE...";
+const USAGE: &str = "usage: replay LOG | replay LOG --before ENTRY LENGTH FILE [SEED]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,9 +23,13 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> Result<(), String> {
     match arguments {
         [log] => list(&Log::open(Path::new(log))?),
-        [log, before, entry, parts @ ..] if before == "--before" && !parts.is_empty() => {
+        [log, before, entry, length, file, seed @ ..] if before == "--before" && seed.len() < 2 => {
+            let keep = match seed.first() {
+                None => Keep::Nothing,
+                Some(seed) => Keep::Some(seed.parse().map_err(|_| format!("{seed}: not a seed"))?),
+            };
             let entry = entry.parse().map_err(|_| format!("{entry}: not a number of an entry"))?;
-            build(&Log::open(Path::new(log))?, entry, parts)
+            build(&Log::open(Path::new(log))?, entry, length, file, keep)
         }
         _ => Err(USAGE.into()),
     }
@@ -52,21 +56,12 @@ fn list(log: &Log) -> Result<(), String> {
     Ok(())
 }
 
-fn build(log: &Log, before: usize, parts: &[String]) -> Result<(), String> {
+fn build(log: &Log, before: usize, length: &str, file: &str, keep: Keep) -> Result<(), String> {
     if before > log.entries.len() {
         return Err(format!("entry {before}: the recording has {} entries", log.entries.len()));
     }
-    let mut lengths = Vec::new();
-    let mut paths = Vec::new();
-    for part in parts {
-        let (length, path) = part.split_once(':').ok_or(USAGE)?;
-        lengths.push(length.parse().map_err(|_| format!("{length}: not a number of bytes"))?);
-        paths.push(path);
-    }
-    let mut disk = Disk::new(log, &lengths);
+    let length = length.parse().map_err(|_| format!("{length}: not a number of bytes"))?;
+    let mut disk = Disk::new(log, length);
     disk.advance(before)?;
-    for (path, bytes) in paths.iter().zip(disk.parts_after_cut(Keep::Nothing)?) {
-        write_sparse(Path::new(path), &bytes)?;
-    }
-    Ok(())
+    write_sparse(Path::new(file), &disk.after_cut(keep)?)
 }
