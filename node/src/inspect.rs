@@ -170,9 +170,17 @@ fn print_text(i: &Inspection) {
             if c.clean { ", clean" } else { "" }
         );
     }
-    let _ = writeln!(out, "records   {} ({} not yet in the backing), {} discarded", i.records, i.records_dirty, i.records_discarded);
+    let _ = writeln!(
+        out,
+        "records   {} ({} not yet in the backing), {} discarded",
+        i.records, i.records_dirty, i.records_discarded
+    );
     if !i.log.is_empty() {
-        let _ = writeln!(out, "\n{:>10} {:>5} {:>7} {:>8}  {:<12} {:>16} {:>12}  state", "lsn", "term", "group", "batch", "kind", "offset", "bytes");
+        let _ = writeln!(
+            out,
+            "\n{:>10} {:>5} {:>7} {:>8}  {:<12} {:>16} {:>12}  state",
+            "lsn", "term", "group", "batch", "kind", "offset", "bytes"
+        );
     }
     for r in &i.log {
         let batch = r.batch.map_or("-".to_owned(), |b| b.to_string());

@@ -53,14 +53,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
 
     let from = if base.is_some() { content.destaged() } else { Lsn(0) };
     let volume = content.superblock.volume;
-    let mut done = Salvaged {
-        name: content.name(),
-        size_bytes,
-        replayed: 0,
-        in_base: 0,
-        lost: 0,
-        damage: content.damage.clone(),
-    };
+    let mut done =
+        Salvaged { name: content.name(), size_bytes, replayed: 0, in_base: 0, lost: 0, damage: content.damage.clone() };
     for found in &content.records {
         let record = &found.record;
         if record.lsn <= from {
@@ -69,22 +63,30 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
         }
         let outcome = match record.kind {
             Kind::Data { mask, .. } => match found.payload {
-                None => Err(Damage { byte: byte_of(Default::default()), reason: format!("log position {}: a data record without payload", record.lsn) }),
+                None => Err(Damage {
+                    byte: byte_of(Default::default()),
+                    reason: format!("log position {}: a data record without payload", record.lsn),
+                }),
                 Some(_) => reader.payload(&volume, found).map(|bytes| {
-                    mask.runs().map(|(first, count)| {
-                        let at = u64::from(first) * SECTOR_BYTES;
-                        let length = u64::from(count) * SECTOR_BYTES;
-                        (at, bytes[at as usize..(at + length) as usize].to_vec())
-                    }).collect::<Vec<_>>()
+                    mask.runs()
+                        .map(|(first, count)| {
+                            let at = u64::from(first) * SECTOR_BYTES;
+                            let length = u64::from(count) * SECTOR_BYTES;
+                            (at, bytes[at as usize..(at + length) as usize].to_vec())
+                        })
+                        .collect::<Vec<_>>()
                 }),
             },
             Kind::ZeroSectors { mask } => Ok(mask
                 .runs()
-                .map(|(first, count)| (u64::from(first) * SECTOR_BYTES, vec![0; count as usize * SECTOR_BYTES as usize]))
+                .map(|(first, count)| {
+                    (u64::from(first) * SECTOR_BYTES, vec![0; count as usize * SECTOR_BYTES as usize])
+                })
                 .collect()),
             Kind::ZeroBlocks { blocks, .. } => {
                 let end = (record.block.byte() + u64::from(blocks) * BLOCK_BYTES).min(size_bytes);
-                write_zeros(&image, record.block.byte(), end).with_context(|| format!("cannot write {}", to.display()))?;
+                write_zeros(&image, record.block.byte(), end)
+                    .with_context(|| format!("cannot write {}", to.display()))?;
                 Ok(Vec::new())
             }
         };
@@ -121,7 +123,8 @@ fn same_file(a: &Path, b: &Path) -> bool {
 /// Copies what is not zero, so that a sparse base stays sparse.
 fn copy_sparse(base: &Path, image: &mut File, to: &Path) -> Result<()> {
     let mut source = File::open(base).with_context(|| format!("cannot open the base image {}", base.display()))?;
-    let length = source.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", base.display()))?;
+    let length =
+        source.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", base.display()))?;
     source.seek(SeekFrom::Start(0))?;
     let mut buffer = vec![0u8; 1 << 20];
     let mut at = 0;

@@ -63,7 +63,8 @@ impl TierReader {
     pub fn open(path: &Path) -> Result<TierReader> {
         use std::io::{Seek, SeekFrom};
         let mut file = File::open(path).with_context(|| format!("cannot open the tier {}", path.display()))?;
-        let length = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
+        let length =
+            file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
         let blocks = u32::try_from(length / TIER_BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         Ok(TierReader { file, path: path.to_owned(), blocks })
     }
@@ -135,14 +136,8 @@ impl TierReader {
             });
         }
         let checkpoints = self.checkpoints(&superblock, &mut damage);
-        let mut content = TierContent {
-            superblock,
-            checkpoints,
-            records: Vec::new(),
-            discarded: 0,
-            synced_through: 0,
-            damage,
-        };
+        let mut content =
+            TierContent { superblock, checkpoints, records: Vec::new(), discarded: 0, synced_through: 0, damage };
         match content.superblock.layout.kind {
             TierKind::Memory => self.read_table(&mut content),
             TierKind::Flash => self.read_segments(&mut content),
@@ -164,10 +159,9 @@ impl TierReader {
                         let payload = (index < layout.payload_blocks).then(|| TierBlock(layout.payload_first + index));
                         found.push(Found { record, payload, sequence: None });
                     }
-                    Err(reason) => content.damage.push(Damage {
-                        byte: byte_of(at) + (i * DESCRIPTOR_BYTES) as u64,
-                        reason: reason.to_owned(),
-                    }),
+                    Err(reason) => content
+                        .damage
+                        .push(Damage { byte: byte_of(at) + (i * DESCRIPTOR_BYTES) as u64, reason: reason.to_owned() }),
                 }
             }
         }
@@ -323,7 +317,9 @@ fn keep_log_batches(
         first_of_term.entry(batch.term).and_modify(|s| *s = (*s).min(batch.sequence)).or_insert(batch.sequence);
     }
     batches.retain(|(_, b)| {
-        first_of_term.range((std::ops::Bound::Excluded(b.term), std::ops::Bound::Unbounded)).all(|(_, &s)| b.sequence < s)
+        first_of_term
+            .range((std::ops::Bound::Excluded(b.term), std::ops::Bound::Unbounded))
+            .all(|(_, &s)| b.sequence < s)
     });
     let mut log: Vec<(TierBlock, Batch)> = Vec::with_capacity(batches.len());
     for (place, batch) in batches {
@@ -425,7 +421,15 @@ mod tests {
         }
 
         /// Puts a batch at a place in segment 0; returns the place behind it.
-        fn batch(&mut self, at: u32, life: u64, sequence: u64, synced_through: u64, term: u32, records: &[(u64, u64)]) -> u32 {
+        fn batch(
+            &mut self,
+            at: u32,
+            life: u64,
+            sequence: u64,
+            synced_through: u64,
+            term: u32,
+            records: &[(u64, u64)],
+        ) -> u32 {
             let place = self.layout.payload_first + at;
             let records: Vec<Descriptor> = records.iter().map(|&(lsn, block)| data(lsn, block)).collect();
             for (i, record) in records.iter().enumerate() {
@@ -543,7 +547,8 @@ mod tests {
         assert!(crate::salvage::run(&path, &to, None).is_err());
         assert!(crate::salvage::run(&path, &path, None).is_err());
 
-        let checkpoint = Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
+        let checkpoint =
+            Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
         tier.put(2, &checkpoint.encode(&VOLUME));
         let again = tier.dir.path().join("again");
         let done = crate::salvage::run(&tier.path(), &again, Some(&base)).unwrap();
