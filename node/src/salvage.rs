@@ -22,6 +22,8 @@ pub struct Salvaged {
     pub replayed: usize,
     /// Records left out because the base has them or newer ones.
     pub in_base: usize,
+    /// Records left out because newer ones cover them.
+    pub superseded: usize,
     /// Records whose payload was damaged; their ranges hold what was there before.
     pub lost: usize,
     /// What was wrong with the tier.
@@ -53,12 +55,23 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
 
     let from = if base.is_some() { content.destaged() } else { Lsn(0) };
     let volume = content.superblock.volume;
-    let mut done =
-        Salvaged { name: content.name(), size_bytes, replayed: 0, in_base: 0, lost: 0, damage: content.damage.clone() };
+    let mut done = Salvaged {
+        name: content.name(),
+        size_bytes,
+        replayed: 0,
+        in_base: 0,
+        superseded: 0,
+        lost: 0,
+        damage: content.damage.clone(),
+    };
     for found in &content.records {
         let record = &found.record;
         if record.lsn <= from {
             done.in_base += 1;
+            continue;
+        }
+        if found.superseded {
+            done.superseded += 1;
             continue;
         }
         let outcome = match record.kind {
@@ -103,6 +116,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
                 }
                 done.replayed += 1;
             }
+            // The slot of a record that is in the backing may be in use for a newer one: no loss where there is a base.
+            Err(_) if record.lsn <= content.destaged() => done.in_base += 1,
             Err(damage) => {
                 done.lost += 1;
                 done.damage.push(damage);
@@ -168,12 +183,13 @@ pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(done)?);
     } else {
         println!(
-            "volume {} ({}): {} records replayed into {}, {} already in the base",
+            "volume {} ({}): {} records replayed into {}; left out: {} that the backing has, {} that newer ones cover",
             done.name,
             show_size(done.size_bytes),
             done.replayed,
             to.display(),
-            done.in_base
+            done.in_base,
+            done.superseded
         );
         for d in &done.damage {
             println!("damage at byte {}: {}", d.byte, d.reason);

@@ -7,9 +7,9 @@
 
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
-use forebay_core::types::{Lsn, Term, TierBlock};
+use forebay_core::types::{Lsn, SectorMask, Term, TierBlock};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,8 @@ pub struct Found {
     pub payload: Option<TierBlock>,
     /// The batch that holds it; none on a memory tier.
     pub sequence: Option<u64>,
+    /// Newer records cover all of it: its slot may be in use for something else already.
+    pub superseded: bool,
 }
 
 /// Everything that was read.
@@ -142,6 +144,7 @@ impl TierReader {
             TierKind::Memory => self.read_table(&mut content),
             TierKind::Flash => self.read_segments(&mut content),
         }
+        mark_superseded(&mut content.records);
         Ok(content)
     }
 
@@ -157,7 +160,7 @@ impl TierReader {
                     Ok(None) => {}
                     Ok(Some(record)) => {
                         let payload = (index < layout.payload_blocks).then(|| TierBlock(layout.payload_first + index));
-                        found.push(Found { record, payload, sequence: None });
+                        found.push(Found { record, payload, sequence: None, superseded: false });
                     }
                     Err(reason) => content
                         .damage
@@ -204,7 +207,7 @@ impl TierReader {
                     payload += 1;
                     TierBlock(payload - 1)
                 });
-                found.push(Found { record, payload: at, sequence: Some(batch.sequence) });
+                found.push(Found { record, payload: at, sequence: Some(batch.sequence), superseded: false });
             }
             // Behind what is known to be durable a batch may have landed in part: the log ends before it.
             let torn = |f: &Found| f.payload.is_some() && self.payload(&volume, f).is_err();
@@ -344,6 +347,36 @@ fn keep_log_batches(
     log
 }
 
+/// Walks from the newest record to the oldest and marks those that are covered.
+fn mark_superseded(records: &mut [Found]) {
+    let mut sectors: HashMap<u64, SectorMask> = HashMap::new();
+    // Whole blocks made zero: start and end of ranges that do not touch.
+    let mut zeroed: BTreeMap<u64, u64> = BTreeMap::new();
+    for found in records.iter_mut().rev() {
+        let block = found.record.block.0;
+        let last_before = |zeroed: &BTreeMap<u64, u64>, at: u64| zeroed.range(..=at).next_back().map(|(&s, &e)| (s, e));
+        match found.record.kind {
+            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+                let covered = sectors.entry(block).or_default();
+                let in_zeroed = last_before(&zeroed, block).is_some_and(|(_, end)| block < end);
+                found.superseded = in_zeroed || mask.without(*covered).is_empty();
+                *covered = covered.or(mask);
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                let (mut start, mut end) = (block, block + u64::from(blocks));
+                found.superseded = last_before(&zeroed, start).is_some_and(|(_, known)| end <= known);
+                while let Some((s, e)) = last_before(&zeroed, end)
+                    && e >= start
+                {
+                    zeroed.remove(&s);
+                    (start, end) = (start.min(s), end.max(e));
+                }
+                zeroed.insert(start, end);
+            }
+        }
+    }
+}
+
 /// Log order, each position and block once: a record that was moved within the tier is there twice. Returns how many
 /// were dropped.
 fn keep_log_order(found: &mut Vec<Found>) -> usize {
@@ -478,6 +511,34 @@ mod tests {
     }
 
     #[test]
+    fn records_that_newer_ones_cover_are_marked() {
+        let record = |lsn: u64, block: u64, kind: Kind| Found {
+            record: Descriptor { lsn: Lsn(lsn), block: BlockIndex(block), group: Group(1), term: TERM, kind },
+            payload: None,
+            sequence: None,
+            superseded: false,
+        };
+        let data = |mask: u8| Kind::Data { mask: SectorMask(mask), checksum: 0 };
+        let zero = |blocks: u32| Kind::ZeroBlocks { blocks, hole: true };
+        let mut records = [
+            (record(1, 5, data(0x0f)), true),
+            (record(2, 5, data(0xf0)), false),
+            (record(3, 5, data(0x03)), false),
+            (record(4, 5, data(0x0c)), false),
+            (record(5, 20, data(0xff)), true),
+            (record(6, 21, zero(3)), true),
+            (record(7, 23, zero(4)), false),
+            (record(8, 19, zero(5)), false),
+            (record(9, 30, data(0xff)), false),
+        ];
+        let mut found: Vec<Found> = records.iter().map(|(f, _)| *f).collect();
+        mark_superseded(&mut found);
+        for (found, (_, expected)) in found.iter().zip(&mut records) {
+            assert_eq!(found.superseded, *expected, "{:?}", found.record.lsn);
+        }
+    }
+
+    #[test]
     fn damaged_header_is_named_and_what_follows_is_read() {
         let mut tier = Built::new();
         let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5)]);
@@ -535,7 +596,7 @@ mod tests {
         std::fs::write(&base, vec![9u8; 1 << 20]).unwrap();
         let to = tier.dir.path().join("to");
         let done = crate::salvage::run(&path, &to, Some(&base)).unwrap();
-        assert_eq!((done.replayed, done.in_base, done.lost), (3, 0, 0));
+        assert_eq!((done.replayed, done.in_base, done.superseded, done.lost), (2, 0, 1, 0));
         let image = std::fs::read(&to).unwrap();
         assert_eq!(image.len(), 1 << 20);
         assert_eq!(image[5 * 4096..6 * 4096], payload(3));
