@@ -103,7 +103,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(&lines)?);
         return Ok(true);
     }
-    println!("{:<18} {:>26} {:>34}", "", "backing", "volume");
+    println!("{:<18} {:>34} {:>34}", "", "backing", "volume");
     for line in &lines {
         println!("{:<18} {} {}", line.name, show(line.backing), show(line.volume));
     }
