@@ -95,7 +95,9 @@ impl std::str::FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(NbdAddress::Unix(PathBuf::from(path))),
-            Some(("tcp", rest)) if rest.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok()) => {
+            Some(("tcp", rest))
+                if rest.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok()) =>
+            {
                 Ok(NbdAddress::Tcp(rest.to_owned()))
             }
             _ => bail!("NBD address {text:?}: write unix:PATH or tcp:HOST:PORT"),
@@ -349,8 +351,8 @@ pub fn memory_default(volume_bytes: u64) -> u64 {
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the config {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read the config {}", path.display()))?;
         Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))
     }
 

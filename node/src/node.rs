@@ -131,7 +131,10 @@ impl Node {
             Some(running) => Ok(running.clone()),
             None => failure(
                 FailureKind::Conflict,
-                format!("volume {name} does not run: {}", entry.problem.as_deref().unwrap_or("it is being opened or closed")),
+                format!(
+                    "volume {name} does not run: {}",
+                    entry.problem.as_deref().unwrap_or("it is being opened or closed")
+                ),
             ),
         }
     }
@@ -352,7 +355,8 @@ impl Node {
     /// Bound on the daemon's memory: that of its volumes, and everything besides.
     pub fn memory_bytes_max(&self) -> u64 {
         let entries = self.entries();
-        self.memory_bytes_besides + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
+        self.memory_bytes_besides
+            + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
     }
 
     /// That part of the bound that is not of volumes.
@@ -417,9 +421,10 @@ impl Node {
         let store = self.store.clone();
         match blocking(move || store.save(&record)).await {
             Ok(()) => Ok(()),
-            Err(message) => {
-                failure(FailureKind::Failed, format!("volume {name} was changed, but only until the next start: {message}"))
-            }
+            Err(message) => failure(
+                FailureKind::Failed,
+                format!("volume {name} was changed, but only until the next start: {message}"),
+            ),
         }
     }
 
@@ -433,7 +438,10 @@ impl Node {
     /// Drains, then leaves the backing unchanged for at most so long.
     pub async fn hold(&self, name: &str, seconds: u64) -> Answer<VolumeReport> {
         if seconds == 0 || seconds > 7 * 24 * 3600 {
-            return failure(FailureKind::Invalid, format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"));
+            return failure(
+                FailureKind::Invalid,
+                format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"),
+            );
         }
         let running = self.running(name)?;
         self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
@@ -511,7 +519,9 @@ impl Node {
         });
         match removed.await {
             Ok(()) => Ok(()),
-            Err(message) => failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}")),
+            Err(message) => {
+                failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}"))
+            }
         }
     }
 
@@ -521,7 +531,10 @@ impl Node {
             if snapshot.connections > 0 {
                 return failure(
                     FailureKind::Conflict,
-                    format!("volume {name} has {} clients; disconnect them first, or use --discard-dirty", snapshot.connections),
+                    format!(
+                        "volume {name} has {} clients; disconnect them first, or use --discard-dirty",
+                        snapshot.connections
+                    ),
                 );
             }
             if snapshot.status.dirty_bytes > 0 {
@@ -615,7 +628,10 @@ impl Node {
             Ok(answer) => answer,
             Err(_) => failure(
                 FailureKind::Failed,
-                format!("volume {name}: its backing did not answer within {} s, and it was closed without", STOP_MAX.as_secs()),
+                format!(
+                    "volume {name}: its backing did not answer within {} s, and it was closed without",
+                    STOP_MAX.as_secs()
+                ),
             ),
         }
     }
@@ -677,11 +693,17 @@ fn command_error_words(error: &CommandError) -> String {
     match error {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
-            ControlError::Busy => "a drain or hold is under way, or the volume is not serving; wait for it or `release` it",
+            ControlError::Busy => {
+                "a drain or hold is under way, or the volume is not serving; wait for it or `release` it"
+            }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
-            ControlError::HoldEnded => "the hold was ended by its dirty limit or by a stop: what was copied under it is void",
+            ControlError::HoldEnded => {
+                "the hold was ended by its dirty limit or by a stop: what was copied under it is void"
+            }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
-            ControlError::BackingFailed => "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it",
+            ControlError::BackingFailed => {
+                "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it"
+            }
             ControlError::TierFailed => "its tier failed; see `forebay volume show`",
         }
         .to_owned(),

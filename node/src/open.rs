@@ -12,7 +12,9 @@ use crate::memory_place;
 use crate::report::VolumeFacts;
 use crate::tier_reader::TierReader;
 use crate::units::show_size;
-use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, judge};
+use crate::volume_store::{
+    ImageIdentity, Marker, Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, judge,
+};
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TierKind, TierLayout};
@@ -95,7 +97,10 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         }
         if spec.tier.is_some_and(|kind| kind != record.tier.kind)
             || spec.tier_size.is_some_and(|size| size / BLOCK_BYTES != record.tier.size_bytes / BLOCK_BYTES)
-            || spec.tier_path.as_ref().is_some_and(|path| std::path::absolute(path).ok().as_ref() != Some(&record.tier.path))
+            || spec
+                .tier_path
+                .as_ref()
+                .is_some_and(|path| std::path::absolute(path).ok().as_ref() != Some(&record.tier.path))
         {
             bail!(
                 "volume {name} has a {} tier of {} at {}; to change it, drain and delete the volume and create it again",
@@ -125,7 +130,9 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         tier: TierRecord {
             kind,
             path: match &spec.tier_path {
-                Some(path) => std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?,
+                Some(path) => {
+                    std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?
+                }
                 None => match kind {
                     TierName::Flash => store.tier_path(&spec.name),
                     TierName::Memory => PathBuf::new(),
@@ -210,8 +217,9 @@ pub fn open(
         TierKind::Memory => superblock.layout.payload_blocks,
         TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
     };
-    let arena = VolumeIo::arena_of(&tier, &superblock, frames)
-        .with_context(|| format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES)))?;
+    let arena = VolumeIo::arena_of(&tier, &superblock, frames).with_context(|| {
+        format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES))
+    })?;
     let access = match backing.access() {
         Access::Direct { align } => format!("O_DIRECT in units of {align} bytes"),
         Access::Buffered { reason } => format!("buffered, each write synced, because O_DIRECT does not work: {reason}"),
@@ -258,7 +266,9 @@ fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Resu
         };
         match spec.size {
             Some(size) => options.create = Some(size),
-            None if missing() => bail!("cannot create the backing {}: say how large, such as --size 10G", record.backing),
+            None if missing() => {
+                bail!("cannot create the backing {}: say how large, such as --size 10G", record.backing)
+            }
             None => {}
         }
     }
@@ -348,10 +358,7 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
         // The tier is the first to know of a resize.
         record.size_bytes = checkpoint.size_bytes;
     }
-    let found = TierFound::Present {
-        clean: newest.is_some_and(|c| c.clean),
-        term: newest.map_or(0, |c| c.term.0),
-    };
+    let found = TierFound::Present { clean: newest.is_some_and(|c| c.clean), term: newest.map_or(0, |c| c.term.0) };
     Ok((found, Some((tier, superblock))))
 }
 
@@ -378,13 +385,8 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     let mut name = [0u8; 64];
     name[..record.name.len()].copy_from_slice(record.name.as_bytes());
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let superblock = Superblock {
-        volume: record.volume.0,
-        name,
-        size_bytes: record.size_bytes,
-        created_unix_s: created,
-        layout,
-    };
+    let superblock =
+        Superblock { volume: record.volume.0, name, size_bytes: record.size_bytes, created_unix_s: created, layout };
     Ok((tier, superblock))
 }
 

@@ -181,7 +181,9 @@ impl Store {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read the volume record {}", path.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read the volume record {}", path.display()));
+            }
         };
         check_version(&path, toml::from_str::<Versioned>(&text).ok().map(|v| v.version))?;
         let record: Record = toml::from_str(&text)
@@ -310,7 +312,10 @@ impl Marker {
         };
         check_version(path, serde_json::from_str::<Versioned>(&text).ok().map(|v| v.version))?;
         let marker = serde_json::from_str(&text).with_context(|| {
-            format!("the marker {} is damaged; remove it only if you know that no tier holds data for the image", path.display())
+            format!(
+                "the marker {} is damaged; remove it only if you know that no tier holds data for the image",
+                path.display()
+            )
         })?;
         Ok(Some(marker))
     }

@@ -189,8 +189,12 @@ pub struct World {
     errors_injected: bool,
     /// Failed tier operations of this life.
     tier_errors: u32,
+    /// The device has once failed a sync: it may have forgotten what a later life still read from it.
+    tier_sync_failed: bool,
     damaged: bool,
     damage_carried: bool,
+    /// A frame has rotted: reads from memory are not verified, the way to the backing is.
+    rotten: bool,
     refused: bool,
     liar_backlog: usize,
     old_backing: Vec<u8>,
@@ -270,8 +274,10 @@ impl World {
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
             tier_errors: 0,
+            tier_sync_failed: false,
             damaged: false,
             damage_carried: false,
+            rotten: false,
             refused: false,
             liar_backlog: 0,
             old_backing: vec![0; backing_bytes],
@@ -543,7 +549,7 @@ impl World {
         self.progress = self.now;
         let volume = self.volume.as_ref().expect("it serves");
         let term = volume.term();
-        assert!(term > self.term, "term {term} follows {}", self.term);
+        assert!(term > self.term, "term {term} follows {}: terms only grow", self.term);
         self.term = term;
         let size = volume.size_bytes();
         assert!(
@@ -1221,7 +1227,7 @@ impl World {
                     self.crash = Some(Crash::ProcessKilled);
                     return;
                 }
-                assert!(self.damaged, "an undamaged tier was refused: {reason}");
+                assert!(self.damaged || self.tier_sync_failed, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
             }
@@ -1297,6 +1303,7 @@ impl World {
             self.errors_injected = true;
             if !backing {
                 self.tier_errors += 1;
+                self.tier_sync_failed |= matches!(kind, OpKind::TierSync { .. });
             }
         }
         assert!(self.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");
@@ -1378,7 +1385,15 @@ impl World {
                 let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
                 self.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(&bytes);
                 match Descriptor::decode(&VOLUME_UUID, u64::from(index), &bytes) {
-                    Ok(Some(record)) => self.recorded(&record, Some(FrameId(index))),
+                    Ok(Some(record)) => {
+                        self.recorded(&record, Some(FrameId(index)));
+                        if record.has_payload() && self.fault(faults.frame_rot) {
+                            trace!(self, "a bit of frame {index} rots");
+                            self.frame_mut(FrameId(index))[7] ^= 4;
+                            self.rotten = true;
+                            self.damage();
+                        }
+                    }
                     Ok(None) => {}
                     Err(reason) => panic!("descriptor {index} cannot be read back: {reason}"),
                 }
@@ -1467,6 +1482,7 @@ impl World {
                 let mut bytes = Vec::new();
                 let mut frames = Vec::new();
                 let mut error = self.backing_write_error();
+                let mut detected = false;
                 for part in &parts {
                     self.pin_source(part.frame, "a backing write");
                     frames.push(part.frame);
@@ -1478,6 +1494,7 @@ impl World {
                             self.damaged,
                             "the volume destages a frame that does not match its checksum: {check:?}"
                         );
+                        detected = true;
                         error = Some(IoError::Checksum);
                     }
                     let from = usize::from(part.from);
@@ -1488,6 +1505,9 @@ impl World {
                     "a backing write of {} bytes",
                     bytes.len()
                 );
+                if detected {
+                    self.coverage.see("damage detected by checksum");
+                }
                 self.assert_backing_writable(offset, bytes.len() as u64, "a write");
                 self.begin(
                     op,
@@ -1746,7 +1766,9 @@ impl World {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
                 let bytes = self.gather(&pieces);
                 assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
-                if self.damage_carried {
+                if self.rotten {
+                    // What memory holds is not what was written.
+                } else if self.damage_carried {
                     // Records that damage has taken may be gone; what is shown must be something once written there.
                     self.oracle.read_is_of_this_place(offset, &bytes);
                 } else if audit && self.audit.as_ref().is_some_and(|a| a.settle) {

@@ -9,7 +9,7 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `durable`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
@@ -182,6 +182,8 @@ pub struct Volume {
 
     checkpoint: Checkpoint,
     checkpoint_busy: bool,
+    /// The second copy of the newest checkpoint is on its way.
+    checkpoint_copying: bool,
     checkpoint_wanted: bool,
     /// What is durable may have been superseded instead of destaged: until the log holds everything up to here, the
     /// checkpoint must not let go of it.
@@ -245,6 +247,7 @@ impl Volume {
             tier_syncing: false,
             checkpoint: Checkpoint::default(),
             checkpoint_busy: false,
+            checkpoint_copying: false,
             checkpoint_wanted: false,
             checkpoint_after: Lsn(0),
             acks: Default::default(),

@@ -173,7 +173,8 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
 
 fn path(name: &str, rest: &str) -> String {
     // A name that is none must not become another path; the daemon says that there is no such volume.
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     format!("/v1/volumes/{plain}{rest}")
 }
 
