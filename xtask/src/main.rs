@@ -98,7 +98,8 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                     &[],
                 ),
                 "doc" => {
-                    let flags = [("RUSTDOCFLAGS", "-D warnings")];
+                    // The documentation is for those who work here: links from public to private items are meant.
+                    let flags = [("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")];
                     cargo(
                         root,
                         &["doc", "--locked", "--workspace", "--no-deps", "--document-private-items", "-j2"],
