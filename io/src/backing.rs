@@ -18,8 +18,8 @@ pub mod foreign;
 pub mod nbd;
 pub mod slow;
 
-use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
 use crate::clock::now as clock_now;
+use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
 use crate::lock::{HolderDescription, LockAttempt, try_lock};
 use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
@@ -423,7 +423,8 @@ impl Backing {
             Device::File(file) => file,
             Device::Nbd { client, .. } if size <= client.export().size => return Ok(()),
             Device::Nbd { client, .. } => {
-                let what = "a larger export is seen when its server is connected to anew, so restart it then: the export";
+                let what =
+                    "a larger export is seen when its server is connected to anew, so restart it then: the export";
                 return too_small(client.export().size, what);
             }
         };

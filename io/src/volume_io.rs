@@ -8,8 +8,8 @@
 //! Left to the shard: `Reply`, `Answer` and `FramesFree`, the reactor, and feeding the events to core in between.
 
 use crate::arena::Arena;
-use crate::backing::{Backing, Device};
 use crate::backing::faulty::{DeviceOperation, Fate};
+use crate::backing::{Backing, Device};
 use crate::clock::now as clock_now;
 use crate::memory::{AlignedBuffer, Buffers};
 use crate::operation::{Operation, OperationKind};
@@ -406,14 +406,7 @@ impl VolumeIo {
     }
 
     /// Takes a readiness of the reactor whose token is of this volume's backing (see [`backing_socket_volume`]).
-    pub fn ready(
-        &mut self,
-        reactor: &mut Reactor,
-        token: u64,
-        readable: bool,
-        hangup: bool,
-        out: &mut Vec<Event>,
-    ) {
+    pub fn ready(&mut self, reactor: &mut Reactor, token: u64, readable: bool, hangup: bool, out: &mut Vec<Event>) {
         assert_eq!(backing_socket_volume(token), Some(self.index), "a socket of another volume");
         if let Some(client) = self.backing.nbd_mut() {
             client.ready(reactor, token, readable, hangup);

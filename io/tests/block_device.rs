@@ -75,7 +75,8 @@ fn logical_blocks_of_both_sizes_are_found_and_written() {
             let zero = OperationKind::Zero { offset, length: 8192, hole };
             run(&mut reactor, Operation::new(backing.file().unwrap().clone(), zero, Buffers::none())).unwrap();
         }
-        run(&mut reactor, Operation::new(backing.file().unwrap().clone(), OperationKind::Sync, Buffers::none())).unwrap();
+        run(&mut reactor, Operation::new(backing.file().unwrap().clone(), OperationKind::Sync, Buffers::none()))
+            .unwrap();
         // Past the end of a device reads as zeros, like past the end of a file.
         arena.bytes_mut(FrameId(5)).fill(0xee);
         arena.bytes_mut(FrameId(6)).fill(0xee);

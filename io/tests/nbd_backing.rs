@@ -54,23 +54,26 @@ impl Server {
     fn start(folder: &Path, program: &str, arguments: &[&str]) -> Server {
         let socket = folder.join("nbd.sock");
         let _ = std::fs::remove_file(&socket);
-        let (how, wait): (&[&str], _) = match program {
-            "nbdkit" => (&["-f", "-U"], true),
-            "qemu-nbd" => (&["--persistent", "--shared=4", "-k"], false),
+        let how: &[&str] = match program {
+            "nbdkit" => &["-f", "-U"],
+            "qemu-nbd" => &["--persistent", "--shared=4", "-k"],
             other => panic!("{other}"),
         };
+        let messages = folder.join("server.log");
         let process = Command::new(program)
             .args(how)
             .arg(&socket)
             .args(arguments)
             .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&messages).unwrap())
             .spawn()
             .unwrap_or_else(|error| panic!("the tests need {program}: {error}"));
-        let _ = wait;
         let mut server = Server { process, socket };
         let limit = now() + Duration::from_secs(20);
         while UnixStream::connect(&server.socket).is_err() {
-            assert!(server.process.try_wait().unwrap().is_none(), "{program} {arguments:?} has ended");
+            if server.process.try_wait().unwrap().is_some() {
+                panic!("{program} {arguments:?} has ended: {}", std::fs::read_to_string(&messages).unwrap());
+            }
             assert!(now() < limit, "{program} {arguments:?} does not listen");
             std::thread::sleep(StdDuration::from_millis(10));
         }
@@ -396,8 +399,10 @@ fn limits_of_the_server_are_kept_by_splitting(mode: ModeChoice) {
 
 fn many_requests_are_under_way_at_one_time(mode: ModeChoice) {
     let folder = tempfile::tempdir().unwrap();
-    let server =
-        Server::nbdkit(folder.path(), &["-t", "32", "--filter=delay", "memory", "32M", "delay-write=200ms", "rdelay=200ms"]);
+    let server = Server::nbdkit(
+        folder.path(),
+        &["-t", "32", "--filter=delay", "memory", "32M", "delay-write=200ms", "rdelay=200ms"],
+    );
     let mut rig = Rig::new(mode, &server.uri());
     let start = now();
     for i in 0..32 {
@@ -454,8 +459,15 @@ fn errors_are_told_as_they_are(mode: ModeChoice) {
     let flush = format!("flush=if [ -e {} ]; then echo EIO >&2; exit 1; fi", broken.display());
     let server = Server::nbdkit(
         folder.path(),
-        &["eval", "get_size=echo 33554432", "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null", "can_write=exit 0",
-          "can_flush=exit 0", &flush],
+        &[
+            "eval",
+            "get_size=echo 33554432",
+            "pread=head -c $3 /dev/zero",
+            "pwrite=cat >/dev/null",
+            "can_write=exit 0",
+            "can_flush=exit 0",
+            &flush,
+        ],
     );
     let mut rig = Rig::new(mode, &server.uri());
     let op = rig.write(0, &[0]);
@@ -620,8 +632,16 @@ fn late_writes_of_a_lost_connection_are_waited_for(mode: ModeChoice) {
         let read = format!("pread=dd if={} iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none", path.display());
         let server = Server::nbdkit(
             folder.path(),
-            &["eval", "get_size=echo 33554432", &read, &write, "can_write=exit 0", "can_flush=exit 0", "flush=exit 0",
-              "thread_model=echo parallel"],
+            &[
+                "eval",
+                "get_size=echo 33554432",
+                &read,
+                &write,
+                "can_write=exit 0",
+                "can_flush=exit 0",
+                "flush=exit 0",
+                "thread_model=echo parallel",
+            ],
         );
         let proxy = Proxy::new(folder.path(), &server.socket);
         let mut rig = Rig::new(mode, &format!("{}&nbd_quiet={quiet}", proxy.uri()));
@@ -765,7 +785,8 @@ fn exports_that_cannot_hold_a_volume_are_refused_with_what_to_do() {
     let error = refused(&server, "");
     assert!(error.contains("8192") && error.contains("--filter=blocksize"), "{error}");
     drop(server);
-    let eval = ["eval", "get_size=echo 1048576", "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null", "can_write=exit 0"];
+    let eval =
+        ["eval", "get_size=echo 1048576", "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null", "can_write=exit 0"];
     let server = Server::nbdkit(folder.path(), &eval);
     let error = refused(&server, "");
     assert!(error.contains("nbd_no_flush_ok=1"), "{error}");
@@ -783,15 +804,16 @@ fn exports_that_cannot_hold_a_volume_are_refused_with_what_to_do() {
     assert!(error.contains("qcow2") && error.contains("--format raw"), "{error}");
     drop(server);
     // Its content, and by a name.
-    let server =
-        Server::start(folder.path(), "qemu-nbd", &["-f", "qcow2", "-x", "vm 1", path.to_str().unwrap()]);
+    let server = Server::start(folder.path(), "qemu-nbd", &["-f", "qcow2", "-x", "vm 1", path.to_str().unwrap()]);
     assert!(refused(&server, "").contains("no export"));
     let named = format!("nbd+unix:///vm%201?socket={}", server.socket.display());
     assert_eq!(Backing::open(&named, BackingOptions::default()).unwrap().size().unwrap(), 16 << 20);
     drop(server);
     let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());
     match Backing::open(&nobody, BackingOptions::default()).unwrap_err() {
-        OpenError::Failed { attempted: "connect to", error, .. } => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+        OpenError::Failed { attempted: "connect to", error, .. } => {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound)
+        }
         other => panic!("{other}"),
     }
 }
@@ -802,6 +824,7 @@ fn tcp_works_as_well_by_name_and_address() {
     let mut process = Command::new("nbdkit")
         .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string(), "memory", "32M"])
         .stdin(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("the tests need nbdkit");
     let limit = now() + Duration::from_secs(20);

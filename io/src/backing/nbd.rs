@@ -45,6 +45,8 @@ const IOVECS_MAX: usize = 128;
 const RECEIVE_BYTES: usize = 1024;
 /// Receives in one turn, so that a fast server does not starve the shard's other work.
 const RECEIVES_PER_TURN: usize = 32;
+/// Sends in one turn, likewise; writability calls for the next one.
+const SENDS_PER_TURN: usize = 32;
 /// How long reads wait for a new connection before they fail.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two attempts to connect, doubled up to the maximum.
@@ -297,17 +299,8 @@ impl NbdClient {
             OperationKind::Zero { length, .. } => length,
             OperationKind::Sync => 0,
         };
-        let op = Op {
-            key,
-            kind,
-            buffers,
-            length,
-            issued: 0,
-            all_issued: false,
-            outstanding: 0,
-            failed: None,
-            covers: 0,
-        };
+        let op =
+            Op { key, kind, buffers, length, issued: 0, all_issued: false, outstanding: 0, failed: None, covers: 0 };
         match kind {
             OperationKind::Sync if self.unsynced_lost => return self.finish(op, Err(GONE)),
             OperationKind::Sync if !self.export.flush => {
@@ -316,7 +309,10 @@ impl NbdClient {
             }
             OperationKind::Zero { .. } if !self.export.zero => return self.finish(op, Err(libc::EOPNOTSUPP)),
             OperationKind::Read { .. } if length == 0 => return self.finish(op, Ok(())),
-            OperationKind::Read { .. } | OperationKind::Write { .. } | OperationKind::Zero { .. } | OperationKind::Sync => {}
+            OperationKind::Read { .. }
+            | OperationKind::Write { .. }
+            | OperationKind::Zero { .. }
+            | OperationKind::Sync => {}
         }
         if let Link::Down { given_up } = self.link {
             self.keep_connecting(reactor);
@@ -326,7 +322,11 @@ impl NbdClient {
             }
         }
         let id = self.ops.insert(op);
-        if changes(kind) { self.changes.push_back(id) } else { self.reads.push_back(id) }
+        if changes(kind) {
+            self.changes.push_back(id)
+        } else {
+            self.reads.push_back(id)
+        }
         self.go_on(reactor);
     }
 
@@ -437,7 +437,10 @@ impl NbdClient {
     /// Sends as much as the socket takes, many requests by one call.
     fn send(&mut self) -> io::Result<()> {
         let Link::Up(socket) = &self.link else { return Ok(()) };
-        while !self.outgoing.is_empty() {
+        for _ in 0..SENDS_PER_TURN {
+            if self.outgoing.is_empty() {
+                break;
+            }
             let mut pieces = Pieces::new();
             for &id in &self.outgoing {
                 let request = &self.requests[id];
@@ -695,7 +698,8 @@ impl NbdClient {
             return;
         }
         if let Err(error) = self.start_keeper(reactor) {
-            self.notices.push_back(format!("cannot connect anew to {}: {error}; the next request tries again", self.uri));
+            self.notices
+                .push_back(format!("cannot connect anew to {}: {error}; the next request tries again", self.uri));
             self.give_up();
         }
     }

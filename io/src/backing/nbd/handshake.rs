@@ -254,7 +254,9 @@ fn refusal(kind: u32, data: &[u8], uri: &NbdUri) -> io::Error {
     let reason = match kind & !REPLY_ERROR {
         1 => "it does not know NBD_OPT_GO; use a newer one".to_owned(),
         2 => "its policy forbids it; allow this host there".to_owned(),
-        5 => "it demands TLS, and a backing is reached without; serve it on a unix socket or through a tunnel".to_owned(),
+        5 => {
+            "it demands TLS, and a backing is reached without; serve it on a unix socket or through a tunnel".to_owned()
+        }
         6 => format!("it has no export {name:?}; `nbdinfo --list` shows those it has"),
         7 => "it is shutting down".to_owned(),
         8 => "it demands block sizes that were agreed on and refuses them".to_owned(),

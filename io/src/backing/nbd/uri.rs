@@ -67,7 +67,10 @@ impl NbdUri {
         }
         let export = String::from_utf8(decode(path)?).map_err(|_| "the export's name is not UTF-8".to_owned())?;
         if export.len() > EXPORT_BYTES_MAX {
-            return Err(format!("the export's name has {} bytes; the protocol allows {EXPORT_BYTES_MAX}", export.len()));
+            return Err(format!(
+                "the export's name has {} bytes; the protocol allows {EXPORT_BYTES_MAX}",
+                export.len()
+            ));
         }
         let (mut socket, mut quiet, mut no_flush_ok) = (None, QUIET_DEFAULT, false);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -95,7 +98,9 @@ impl NbdUri {
             ("nbd", None) => tcp(authority)?,
             ("nbd", Some(_)) => return Err("`socket=` belongs to nbd+unix://, and nbd:// is TCP".into()),
             ("nbd+unix", Some(_)) if !authority.is_empty() => {
-                return Err(format!("a unix socket is on no host: write nbd+unix:///..., not nbd+unix://{authority}/..."));
+                return Err(format!(
+                    "a unix socket is on no host: write nbd+unix:///..., not nbd+unix://{authority}/..."
+                ));
             }
             ("nbd+unix", Some(path)) => {
                 let bytes = path.as_os_str().len();
@@ -153,7 +158,9 @@ fn tcp(authority: &str) -> Result<Server, String> {
         },
     };
     if host.is_empty() {
-        return Err("nbd:// needs a host: nbd://HOST[:PORT]/EXPORT (for a socket file: nbd+unix:///EXPORT?socket=PATH)".into());
+        return Err(
+            "nbd:// needs a host: nbd://HOST[:PORT]/EXPORT (for a socket file: nbd+unix:///EXPORT?socket=PATH)".into(),
+        );
     }
     let port = match port {
         None | Some("") => PORT_DEFAULT,
