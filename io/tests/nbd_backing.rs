@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
@@ -40,6 +41,8 @@ in_both_modes! {
     the_first_command_that_changes_something_is_a_flush
     a_slow_and_a_faulty_wrapper_stand_in_front
     a_congested_server_gets_everything_in_order
+    replies_come_in_any_pieces
+    a_reply_to_nothing_ends_the_connection_and_nothing_is_believed
 }
 
 // --- servers ---
@@ -118,24 +121,31 @@ fn image(folder: &Path) -> PathBuf {
 struct Proxy {
     socket: PathBuf,
     connections: Arc<Mutex<Vec<UnixStream>>>,
+    /// The next bytes from the server have their first one changed.
+    garble: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    fn new(folder: &Path, to: &Path) -> Proxy {
+    /// What comes from the server is passed on in pieces of at most so many bytes.
+    fn new(folder: &Path, to: &Path, piece: usize) -> Proxy {
         let socket = folder.join("proxy.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let connections = Arc::new(Mutex::new(Vec::new()));
-        let (kept, to) = (connections.clone(), to.to_owned());
+        let garble = Arc::new(AtomicBool::new(false));
+        let (kept, to, wrong) = (connections.clone(), to.to_owned(), garble.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), UnixStream::connect(&to).unwrap());
-                for (mut from, mut into) in [
-                    (client.try_clone().unwrap(), server.try_clone().unwrap()),
-                    (server.try_clone().unwrap(), client.try_clone().unwrap()),
+                for (mut from, mut into, piece, wrong) in [
+                    (client.try_clone().unwrap(), server.try_clone().unwrap(), 1 << 16, None),
+                    (server.try_clone().unwrap(), client.try_clone().unwrap(), piece, Some(wrong.clone())),
                 ] {
                     std::thread::spawn(move || {
-                        let mut bytes = vec![0; 1 << 16];
+                        let mut bytes = vec![0; piece];
                         while let Ok(count) = from.read(&mut bytes) {
+                            if wrong.as_ref().is_some_and(|wrong| wrong.swap(false, Ordering::Relaxed)) {
+                                bytes[0] ^= 0x20;
+                            }
                             if count == 0 || into.write_all(&bytes[..count]).is_err() {
                                 break;
                             }
@@ -146,7 +156,7 @@ impl Proxy {
                 kept.lock().unwrap().extend([client, server]);
             }
         });
-        Proxy { socket, connections }
+        Proxy { socket, connections, garble }
     }
 
     fn uri(&self) -> String {
@@ -643,7 +653,7 @@ fn late_writes_of_a_lost_connection_are_waited_for(mode: ModeChoice) {
                 "thread_model=echo parallel",
             ],
         );
-        let proxy = Proxy::new(folder.path(), &server.socket);
+        let proxy = Proxy::new(folder.path(), &server.socket, 1 << 16);
         let mut rig = Rig::new(mode, &format!("{}&nbd_quiet={quiet}", proxy.uri()));
         rig.fill(0, 1);
         rig.fill(1, 2);
@@ -766,6 +776,59 @@ fn a_congested_server_gets_everything_in_order(mode: ModeChoice) {
     let ended = rig.all();
     assert!(ended.len() == 8 && ended.values().all(|o| *o == Outcome::Ok));
     assert!(frames.iter().enumerate().all(|(i, &frame)| rig.holds(frame, i as u64)));
+}
+
+fn replies_come_in_any_pieces(mode: ModeChoice) {
+    for piece in [1, 7, 16, 999] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::nbdkit(folder.path(), &["memory", "32M"]);
+        let proxy = Proxy::new(folder.path(), &server.socket, piece);
+        let mut rig = Rig::new(mode, &proxy.uri());
+        let frames = scattered(8);
+        for (i, &frame) in frames.iter().enumerate() {
+            rig.fill(frame, i as u64);
+            rig.write(i as u64 * 3, &[frame]);
+        }
+        rig.write(100, &frames);
+        let ended = rig.all();
+        assert!(ended.len() == 9 && ended.values().all(|o| *o == Outcome::Ok), "{piece}: {ended:?}");
+        let into: Vec<u32> = scattered(8).iter().map(|f| f + 50).collect();
+        rig.read(100, &into);
+        // Replies without data come between those with it.
+        for i in 0..8u32 {
+            rig.read(u64::from(i) * 3, &[i + 200]);
+            rig.write(900 + u64::from(i), &[frames[0]]);
+        }
+        assert!(rig.all().values().all(|o| *o == Outcome::Ok), "{piece}");
+        assert!(
+            (0..8).all(|i| rig.holds(i + 200, u64::from(i)) && rig.holds(into[i as usize], u64::from(i))),
+            "{piece}"
+        );
+        assert!(rig.connected() && rig.io.take_notice().is_none());
+    }
+}
+
+fn a_reply_to_nothing_ends_the_connection_and_nothing_is_believed(mode: ModeChoice) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::nbdkit(folder.path(), &["memory", "32M"]);
+    let proxy = Proxy::new(folder.path(), &server.socket, 1 << 16);
+    let mut rig = Rig::new(mode, &format!("{}&nbd_quiet=50ms", proxy.uri()));
+    rig.fill(0, 1);
+    let op = rig.write(3, &[0]);
+    assert_eq!(rig.all()[&op], Outcome::Ok);
+    assert_eq!(rig.sync(), Outcome::Ok);
+    proxy.garble.store(true, Ordering::Relaxed);
+    let op = rig.write(4, &[0]);
+    assert_eq!(rig.all()[&op], GONE);
+    let notice = rig.io.take_notice().expect("the operator is told");
+    assert!(notice.contains("cannot be trusted"), "{notice}");
+    rig.until_connected();
+    proxy.garble.store(true, Ordering::Relaxed);
+    rig.fill(7, 9);
+    // A read is asked again by the next connection.
+    let op = rig.read(3, &[7]);
+    assert_eq!(rig.all()[&op], Outcome::Ok);
+    assert!(rig.holds(7, 1));
 }
 
 #[test]
