@@ -72,8 +72,10 @@ trap 'stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM' EXIT
 
 start_daemon() { # policy
     setsid "$binary" serve --backing "slow:iops=$iops,latency=${latency_ms}ms:$image" --name vm1 --policy "$1" --tier flash \
-        --tier-size 1G --state "$dir/state-$1" --nbd "unix:$socket" --http "$http" >>"$dir/daemon.log" 2>&1 </dev/null &
+        --tier-size "${size_mib}M" --state "$dir/state-$1" --nbd "unix:$socket" --api "$dir/api.sock" --http "$http" >>"$dir/daemon.log" 2>&1 </dev/null &
     echo $! >"$dir/daemon.pid"
+    # It is ended on purpose below; the shell need not report that.
+    disown
     for _ in $(seq 100); do
         nbdinfo --size "$uri" >/dev/null 2>&1 && return 0
         running "$dir/daemon.pid" "$daemon_exe" || { cat "$dir/daemon.log" >&2; die "the daemon did not start"; }
@@ -111,7 +113,7 @@ dd if=/dev/zero of="$image" bs=1M count=$size_mib conv=fsync status=none
 
 say "Before: nbdkit serves the image with a delay of $latency_ms ms and the bandwidth of $iops writes of 4 KiB a second"
 nbdkit --unix "$dir/slow.sock" --pidfile "$dir/nbdkit.pid" --threads 64 --filter=delay --filter=rate file "$image" \
-    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms" rate=$((iops * 4096 * 8))
+    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms" rate=$((iops * 4096 * 8)) burstiness=0.1
 for _ in $(seq 50); do [ -s "$dir/nbdkit.pid" ] && break; sleep 0.1; done
 measure_all "nbd+unix:///?socket=$dir/slow.sock" "plain storage (nbdkit)"
 stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM
@@ -130,8 +132,9 @@ awk -F'|' 'BEGIN { printf "%-26s %26s %26s %26s\n", "", "queue depth 1", "queue 
     { printf "%-26s", $1
       for (i = 2; i <= 4; i++) { split($i, v, " "); printf " %8d %8.2f /%8.2f", v[1], v[2], v[3] }
       printf "\n" }' "$dir/table"
-echo "(p99 is of the write alone where a flush follows; IOPS count both. While it lasts, the write-back rows are the tier's"
-echo " speed: a load that never pauses ends at the storage's own speed when the tier is full.)"
+echo "(Latencies are of the write alone, IOPS count the flush that follows as well. nbdkit's delay filter does not delay flushes,"
+echo " so the last column flatters the plain row. The write-back rows last as long as the tier has room: a load that never"
+echo " pauses ends at the storage's own speed.)"
 
 say "Now a load in which every sector says which write it is; the daemon is killed with SIGKILL in the middle of it"
 set +e

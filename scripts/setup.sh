@@ -40,7 +40,9 @@ command -v jq                          | jq               | reading --json outpu
 busybox --help                         | busybox-static   | guest for the power-cut tests
 command -v cpio                        | cpio             | guest for the power-cut tests
 command -v modprobe                    | kmod             | guest for the power-cut tests
-command -v xz                          | xz-utils         | guest for the power-cut tests
+command -v dmsetup                     | dmsetup          | guest for the power-cut tests
+command -v strip                       | binutils         | guest for the power-cut tests
+command -v flock                       | util-linux       | tests that share a download
 '
 
 missing=""

@@ -319,8 +319,10 @@ pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4
 const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Largest: block numbers of the format are 32 bits wide.
 pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
-/// Least RAM for staging and read cache: a largest request in, another one out.
-pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// Least RAM for staging and read cache: for nodes with very many small volumes. The largest request shrinks with it.
+pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// Least by default.
+const MEMORY_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Most.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
@@ -360,7 +362,7 @@ pub fn tier_size_default(volume_bytes: u64) -> u64 {
 
 /// RAM for staging and read cache where none is given.
 pub fn memory_default(volume_bytes: u64) -> u64 {
-    (volume_bytes / 8).clamp(MEMORY_BYTES_MIN, 256 << 20) / 4096 * 4096
+    (volume_bytes / 8).clamp(MEMORY_BYTES_DEFAULT_MIN, 256 << 20) / 4096 * 4096
 }
 
 impl Config {

@@ -129,15 +129,6 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
                 record.tier.path.display()
             );
         }
-        if let Some(size) = spec.size
-            && size != record.size_bytes
-        {
-            bail!(
-                "volume {name} has {}, and {} was asked for; use `forebay volume resize {name}`",
-                show_size(record.size_bytes),
-                show_size(size)
-            );
-        }
         // Wrappers model how a backing behaves, not which one it is.
         record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
@@ -206,8 +197,6 @@ pub fn open(
             backing.name()
         ));
     }
-    settle_sizes(&mut record, spec, &backing)?;
-
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
     let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
@@ -217,7 +206,8 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, mut tier) = look_for_tier(&record)?;
+    let (found, mut tier) = look_for_tier(&mut record)?;
+    settle_sizes(&mut record, spec, &backing)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -329,6 +319,17 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
         record.size_bytes = spec.and_then(|s| s.size).unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
         config::check_size(&record.name, record.size_bytes)?;
     }
+    if let Some(asked) = spec.and_then(|s| s.size)
+        && asked != record.size_bytes
+    {
+        bail!(
+            "volume {} has {}, and {} was asked for; use `forebay volume resize {}`",
+            record.name,
+            show_size(record.size_bytes),
+            show_size(asked),
+            record.name
+        );
+    }
     if has < record.size_bytes {
         bail!(
             "the backing {} has {has} usable bytes, and volume {} has {}; enlarge it, for a file with `truncate -s {} FILE`, \
@@ -349,11 +350,11 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
 }
 
 /// The tier, if it is there, with what it says of itself.
-fn look_for_tier(record: &Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
     if !record.tier.made {
         return Ok((TierFound::FirstStart, None));
     }
-    let path = &record.tier.path;
+    let path = record.tier.path.as_path();
     if !path.exists() {
         return Ok((TierFound::Missing, None));
     }
@@ -390,6 +391,10 @@ fn look_for_tier(record: &Record) -> Result<(TierFound, Option<(Tier, Superblock
     }
     let mut damage = Vec::new();
     let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
+    if let Some(checkpoint) = &newest {
+        // The tier is the first to know of a resize.
+        record.size_bytes = checkpoint.size_bytes;
+    }
     let found = TierFound::Present {
         clean: newest.is_some_and(|c| c.clean),
         term: newest.map_or(0, |c| c.term.0),

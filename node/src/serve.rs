@@ -3,7 +3,7 @@
 //! A process that is killed at any point leaves nothing behind that the next start cannot take up: sockets of dead
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
-use crate::api::{self, Peer};
+use crate::api::{self, Bounded, Peer};
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, VolumeSpec};
 use crate::directory::Directory;
 use crate::mailbox::ToShard;
@@ -36,11 +36,11 @@ pub fn run(config: Config) -> Result<bool> {
     // SAFETY: setting a signal's disposition before any other thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     raise_file_limit();
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the control plane")?
-        .block_on(serve(config))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
+    let result = runtime.block_on(serve(config));
+    // A thread may still be filling a new tier with zeros: nobody waits for that.
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(config: Config) -> Result<bool> {
@@ -268,7 +268,7 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
 
 async fn serve_http(listener: UnixListener, router: axum::Router) {
     let served = match tokio::net::UnixListener::from_std(listener) {
-        Ok(listener) => axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await,
+        Ok(listener) => axum::serve(Bounded::new(listener), router.into_make_service_with_connect_info::<Peer>()).await,
         Err(error) => Err(error),
     };
     if let Err(error) = served {
@@ -278,7 +278,7 @@ async fn serve_http(listener: UnixListener, router: axum::Router) {
 
 async fn serve_tcp(listener: TcpListener, router: axum::Router) {
     let served = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await,
+        Ok(listener) => axum::serve(Bounded::new(listener), router.into_make_service_with_connect_info::<Peer>()).await,
         Err(error) => Err(error),
     };
     if let Err(error) = served {

@@ -15,6 +15,8 @@
 //! block is the control plane's (`node`, `open`).
 
 mod clients;
+#[cfg(feature = "planted")]
+mod planted;
 
 use crate::config::IoChoice;
 use crate::directory::Directory;
@@ -97,6 +99,8 @@ fn declare_io_flusher() {
 /// A volume with everything that is the shard's of it.
 struct Slot {
     volume: Volume,
+    #[cfg(feature = "planted")]
+    plant: planted::Plant,
     io: VolumeIo,
     identity: [u8; 16],
     /// Its clients' places in the list of connections.
@@ -154,7 +158,7 @@ impl Shard {
                         // A volume that was closed in the meantime has no use for it.
                         if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut) {
                             if let Some(event) = slot.io.complete(token, result, buffer) {
-                                slot.volume.handle(now, event);
+                                slot.hear(event, now);
                             }
                             self.touch(key);
                         }
@@ -241,16 +245,18 @@ impl Shard {
             slot.touched = false;
             slot.io.poll_timers(now, &mut self.events);
             for event in self.events.drain(..) {
-                slot.volume.handle(now, event);
+                slot.hear(event, now);
             }
             loop {
                 slot.volume.settle(now);
                 let mut done_at_once = false;
                 while let Some(effect) = slot.volume.poll_effect() {
+                    #[cfg(feature = "planted")]
+                    let Some(effect) = slot.twist(effect, &mut done_at_once, now) else { continue };
                     match slot.io.execute(&mut self.reactor, effect) {
                         Executed::Nothing => {}
                         Executed::Done(event) => {
-                            slot.volume.handle(now, event);
+                            slot.hear(event, now);
                             done_at_once = true;
                         }
                         Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
@@ -341,8 +347,12 @@ impl Shard {
         let locked = open.backing.locked();
         let identity = open.config.superblock.volume;
         let io = VolumeIo::new(key, &open.config.superblock, open.arena, open.tier, open.backing);
+        #[allow(unused_mut)] // changed by a planted fault only
+        let mut volume = Volume::new(open.config, now);
         let mut slot = Slot {
-            volume: Volume::new(open.config, now),
+            #[cfg(feature = "planted")]
+            plant: planted::Plant::new(&mut volume),
+            volume,
             io,
             identity,
             connections: Vec::new(),
@@ -366,6 +376,30 @@ impl Shard {
 }
 
 impl Slot {
+    /// Hands an end of an operation to core.
+    fn hear(&mut self, event: Event, now: Instant) {
+        #[cfg(feature = "planted")]
+        if !self.plant.hears(&event) {
+            return;
+        }
+        self.volume.handle(now, event);
+    }
+
+    #[cfg(feature = "planted")]
+    fn twist(
+        &mut self,
+        effect: forebay_core::api::Effect,
+        done_at_once: &mut bool,
+        now: Instant,
+    ) -> Option<forebay_core::api::Effect> {
+        let planted::Twisted { event, effect } = self.plant.twist(effect);
+        if let Some(event) = event {
+            self.volume.handle(now, event);
+            *done_at_once = true;
+        }
+        effect
+    }
+
     fn command(&mut self, command: Control, answer: oneshot::Sender<Result<(), CommandError>>, now: Instant) {
         if let Control::Resize(size) = command
             && let Err(error) = self.io.backing().grow(size)

@@ -201,8 +201,9 @@ impl TierReader {
             .unwrap_or(0);
         let total: usize = batches.iter().map(|(_, b)| b.records.len()).sum();
         let log = keep_log_batches(batches, content.synced_through, &mut content.damage);
-        let mut found = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         for (place, batch) in &log {
+            let start = found.len();
             let mut payload = place.0 + 1;
             for &record in &batch.records {
                 let at = record.has_payload().then(|| {
@@ -210,6 +211,16 @@ impl TierReader {
                     TierBlock(payload - 1)
                 });
                 found.push(Found { record, payload: at, sequence: Some(batch.sequence) });
+            }
+            // Behind what is known to be durable a batch may have landed in part: the log ends before it.
+            let torn = |f: &Found| f.payload.is_some() && self.payload(&volume, f).is_err();
+            if batch.sequence > content.synced_through && found[start..].iter().any(torn) {
+                found.truncate(start);
+                content.damage.push(Damage {
+                    byte: byte_of(*place),
+                    reason: format!("the log ends before batch {}, which has landed in part only", batch.sequence),
+                });
+                break;
             }
         }
         keep_log_order(&mut found);
@@ -236,6 +247,10 @@ impl TierReader {
             &bytes[start..start + TIER_BLOCK_BYTES]
         };
         let mut at = first.0;
+        if block(at).iter().all(|&b| b == 0) {
+            // Never used, or erased to be used again: what may follow is of an earlier life.
+            return;
+        }
         let mut before: Option<(u64, u64)> = None;
         while at < end {
             let follows = |batch: &Batch| match before {
@@ -257,7 +272,7 @@ impl TierReader {
                     let reach = end.min(at + 2 + BATCH_DESCRIPTORS_MAX as u32);
                     let next = (at + 1..reach)
                         .find(|&n| Batch::decode(volume, TierBlock(n), block(n)).is_ok_and(|batch| follows(&batch)));
-                    if next.is_some() || (before.is_none() && block(at).iter().any(|&b| b != 0)) {
+                    if next.is_some() || before.is_none() {
                         damage.push(Damage { byte: byte_of(TierBlock(at)), reason: reason.to_owned() });
                     }
                     match next {
@@ -359,5 +374,226 @@ impl TierContent {
     pub fn name(&self) -> String {
         let end = self.superblock.name.iter().position(|&b| b == 0).unwrap_or(self.superblock.name.len());
         String::from_utf8_lossy(&self.superblock.name[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::types::{BlockIndex, Group, SectorMask};
+
+    const VOLUME: [u8; 16] = [7; 16];
+    const TERM: Term = Term(1);
+
+    /// A flash tier in a file, built batch by batch.
+    struct Built {
+        dir: tempfile::TempDir,
+        layout: TierLayout,
+        bytes: Vec<u8>,
+    }
+
+    fn payload(lsn: u64) -> Vec<u8> {
+        (0..TIER_BLOCK_BYTES).map(|i| (lsn as usize * 31 + i) as u8).collect()
+    }
+
+    fn data(lsn: u64, block: u64) -> Descriptor {
+        let checksum = payload_checksum(&VOLUME, BlockIndex(block), SectorMask::FULL, TERM, &payload(lsn));
+        let kind = Kind::Data { mask: SectorMask::FULL, checksum };
+        Descriptor { lsn: Lsn(lsn), block: BlockIndex(block), group: Group(1), term: TERM, kind }
+    }
+
+    impl Built {
+        fn new() -> Built {
+            let layout = TierLayout::flash(2048).unwrap();
+            let mut name = [0; 64];
+            name[..3].copy_from_slice(b"vm1");
+            let superblock = Superblock { volume: VOLUME, name, size_bytes: 1 << 20, created_unix_s: 1, layout };
+            let mut built = Built {
+                dir: tempfile::tempdir().unwrap(),
+                layout,
+                bytes: vec![0; layout.tier_blocks as usize * TIER_BLOCK_BYTES],
+            };
+            built.put(0, &superblock.encode());
+            let checkpoint = Checkpoint { sequence: 1, term: TERM, size_bytes: 1 << 20, ..Checkpoint::default() };
+            built.put(1, &checkpoint.encode(&VOLUME));
+            built
+        }
+
+        fn put(&mut self, block: u32, bytes: &[u8]) {
+            let at = block as usize * TIER_BLOCK_BYTES;
+            self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        /// Puts a batch at a place in segment 0; returns the place behind it.
+        fn batch(&mut self, at: u32, life: u64, sequence: u64, synced_through: u64, term: u32, records: &[(u64, u64)]) -> u32 {
+            let place = self.layout.payload_first + at;
+            let records: Vec<Descriptor> = records.iter().map(|&(lsn, block)| data(lsn, block)).collect();
+            for (i, record) in records.iter().enumerate() {
+                self.put(place + 1 + i as u32, &payload(record.lsn.0));
+            }
+            let count = records.len() as u32;
+            let batch = Batch { segment: life, sequence, synced_through, term: Term(term), records };
+            let bytes = batch.encode(&VOLUME, TierBlock(place));
+            self.put(place, &bytes);
+            at + 1 + count
+        }
+
+        fn flip(&mut self, at: u32) {
+            let byte = (self.layout.payload_first + at) as usize * TIER_BLOCK_BYTES + 100;
+            self.bytes[byte] ^= 1;
+        }
+
+        fn path(&self) -> PathBuf {
+            let path = self.dir.path().join("tier");
+            std::fs::write(&path, &self.bytes).unwrap();
+            path
+        }
+
+        fn read(&self) -> TierContent {
+            TierReader::open(&self.path()).unwrap().content().unwrap()
+        }
+    }
+
+    fn lsns(content: &TierContent) -> Vec<u64> {
+        content.records.iter().map(|f| f.record.lsn.0).collect()
+    }
+
+    #[test]
+    fn log_is_read_in_order_with_its_payloads() {
+        let mut tier = Built::new();
+        let at = tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 6)]);
+        tier.batch(at, 1, 2, 1, 1, &[(3, 5)]);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [1, 2, 3]);
+        assert_eq!(content.name(), "vm1");
+        assert!(content.damage.is_empty(), "{:?}", content.damage);
+        let reader = TierReader::open(&tier.path()).unwrap();
+        for found in &content.records {
+            assert_eq!(reader.payload(&VOLUME, found).unwrap(), payload(found.record.lsn.0));
+        }
+    }
+
+    #[test]
+    fn damaged_header_is_named_and_what_follows_is_read() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5)]);
+        let third = tier.batch(second, 1, 2, 1, 1, &[(2, 6), (3, 7)]);
+        tier.batch(third, 1, 3, 2, 1, &[(4, 8)]);
+        tier.flip(second);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [1, 4]);
+        assert_eq!(content.damage[0].byte, byte_of(TierBlock(tier.layout.payload_first + second)));
+    }
+
+    #[test]
+    fn torn_tail_ends_the_log_and_damage_below_the_watermark_does_not() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5)]);
+        let third = tier.batch(second, 1, 2, 1, 1, &[(2, 6)]);
+        tier.batch(third, 1, 3, 1, 1, &[(3, 7)]);
+        tier.flip(second + 1);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [1]);
+        assert!(content.damage[0].reason.contains("batch 2"), "{:?}", content.damage);
+
+        tier.batch(third, 1, 3, 2, 1, &[(3, 7)]);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [1, 2, 3]);
+        let reader = TierReader::open(&tier.path()).unwrap();
+        assert!(reader.payload(&VOLUME, &content.records[1]).is_err());
+    }
+
+    #[test]
+    fn what_a_later_owner_discarded_or_an_earlier_life_left_is_no_part_of_the_log() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 2, 5, 4, 1, &[(11, 1)]);
+        tier.batch(second, 1, 3, 2, 1, &[(3, 1)]);
+        assert_eq!(lsns(&tier.read()), [11]);
+
+        let mut tier = Built::new();
+        let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5)]);
+        let third = tier.batch(second, 1, 2, 1, 2, &[(9, 6)]);
+        tier.batch(third, 1, 3, 1, 1, &[(3, 7)]);
+        assert_eq!(lsns(&tier.read()), [1, 9]);
+
+        // An erased segment holds nothing, whatever lies behind its first block.
+        tier.put(tier.layout.payload_first, &[0; TIER_BLOCK_BYTES]);
+        assert!(tier.read().records.is_empty());
+    }
+
+    #[test]
+    fn salvage_writes_the_newest_content_and_leaves_the_base_alone() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 6)]);
+        tier.batch(second, 1, 2, 1, 1, &[(3, 5)]);
+        let path = tier.path();
+        let base = tier.dir.path().join("base");
+        std::fs::write(&base, vec![9u8; 1 << 20]).unwrap();
+        let to = tier.dir.path().join("to");
+        let done = crate::salvage::run(&path, &to, Some(&base)).unwrap();
+        assert_eq!((done.replayed, done.in_base, done.lost), (3, 0, 0));
+        let image = std::fs::read(&to).unwrap();
+        assert_eq!(image.len(), 1 << 20);
+        assert_eq!(image[5 * 4096..6 * 4096], payload(3));
+        assert_eq!(image[6 * 4096..7 * 4096], payload(2));
+        assert!(image[..5 * 4096].iter().chain(&image[7 * 4096..]).all(|&b| b == 9));
+        assert!(std::fs::read(&base).unwrap().iter().all(|&b| b == 9));
+        assert_eq!(std::fs::read(&path).unwrap(), tier.bytes);
+        // Never over what is there.
+        assert!(crate::salvage::run(&path, &to, None).is_err());
+        assert!(crate::salvage::run(&path, &path, None).is_err());
+
+        let checkpoint = Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
+        tier.put(2, &checkpoint.encode(&VOLUME));
+        let again = tier.dir.path().join("again");
+        let done = crate::salvage::run(&tier.path(), &again, Some(&base)).unwrap();
+        assert_eq!((done.replayed, done.in_base), (1, 2));
+    }
+
+    #[test]
+    fn memory_tier_is_read_from_its_table() {
+        let layout = TierLayout::memory(1024).unwrap();
+        let superblock = Superblock { volume: VOLUME, name: [0; 64], size_bytes: 1 << 20, created_unix_s: 1, layout };
+        let mut bytes = vec![0u8; 1024 * TIER_BLOCK_BYTES];
+        bytes[..TIER_BLOCK_BYTES].copy_from_slice(&superblock.encode());
+        let mut describe = |index: u32, record: &Descriptor| {
+            let at = layout.table_first as usize * TIER_BLOCK_BYTES + index as usize * DESCRIPTOR_BYTES;
+            bytes[at..at + DESCRIPTOR_BYTES].copy_from_slice(&record.encode(&VOLUME, u64::from(index)));
+        };
+        describe(4, &data(2, 9));
+        describe(200, &data(1, 8));
+        let trim = Kind::ZeroBlocks { blocks: 3, hole: true };
+        describe(
+            layout.payload_blocks,
+            &Descriptor { lsn: Lsn(3), block: BlockIndex(40), group: Group(1), term: TERM, kind: trim },
+        );
+        let at = (layout.payload_first + 4) as usize * TIER_BLOCK_BYTES;
+        bytes[at..at + TIER_BLOCK_BYTES].copy_from_slice(&payload(2));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tier");
+        std::fs::write(&path, &bytes).unwrap();
+        let reader = TierReader::open(&path).unwrap();
+        let content = reader.content().unwrap();
+        assert_eq!(lsns(&content), [1, 2, 3]);
+        assert_eq!(reader.payload(&VOLUME, &content.records[1]).unwrap(), payload(2));
+        assert!(reader.payload(&VOLUME, &content.records[0]).is_err(), "its payload was never written");
+        assert_eq!(content.records[2].payload, None);
+    }
+
+    #[test]
+    fn cut_off_or_foreign_files_are_named_and_never_a_panic() {
+        let mut tier = Built::new();
+        tier.batch(0, 1, 1, 0, 1, &[(1, 5)]);
+        let whole = tier.bytes.clone();
+        for length in [0, 100, 4096, 4097, 3 * 4096, 4 * 4096 + 1, whole.len() / 2] {
+            tier.bytes = whole[..length].to_vec();
+            match TierReader::open(&tier.path()).unwrap().content() {
+                Ok(content) => assert!(!content.damage.is_empty(), "{length} bytes"),
+                Err(_) => assert!(length < 4096, "{length} bytes"),
+            }
+        }
+        tier.bytes = vec![0x55; 1 << 20];
+        let error = format!("{:#}", TierReader::open(&tier.path()).unwrap().content().unwrap_err());
+        assert!(error.contains("not a Forebay tier"), "{error}");
     }
 }

@@ -25,6 +25,8 @@ pub type WriteId = u32;
 /// "Not yet".
 const NEVER: Moment = Moment::MAX;
 const SECTOR_BYTES: u64 = 512;
+/// Writes shown in a report.
+const LINES: usize = 12;
 
 #[derive(Clone, Debug)]
 struct Write {
@@ -461,7 +463,7 @@ impl Oracle {
                         "the backing is no crash image ({when}): byte {at}+{} holds {}, which no client wrote there\n{}",
                         bytes.len(),
                         pattern::explain(at, bytes),
-                        history(&self.writes, segment),
+                        history(&self.writes, segment, at, bytes),
                     ),
                     [(l, h)] => {
                         if *l > low {
@@ -488,7 +490,12 @@ impl Oracle {
     }
 
     fn reason(&self, at: u64, bytes: &[u8], segment: &Segment) -> String {
-        format!("byte {at}+{} holds {}\n{}", bytes.len(), pattern::explain(at, bytes), history(&self.writes, segment))
+        format!(
+            "byte {at}+{} holds {}\n{}",
+            bytes.len(),
+            pattern::explain(at, bytes),
+            history(&self.writes, segment, at, bytes)
+        )
     }
 
     /// Checks that an image holds, in a range, every write that was acknowledged at `moment` or before, or newer ones.
@@ -554,14 +561,19 @@ fn illegal(what: &str, writes: &[Write], segment: &Segment, at: u64, bytes: &[u8
         "{what} (from moment {began}) found at byte {at}+{} {}, which is not legal there\n{}",
         bytes.len(),
         pattern::explain(at, bytes),
-        history(writes, segment)
+        history(writes, segment, at, bytes)
     );
 }
 
-fn history(writes: &[Write], segment: &Segment) -> String {
+/// The story of a segment, from the write that was found there on.
+fn history(writes: &[Write], segment: &Segment, at: u64, bytes: &[u8]) -> String {
+    let found = matching(writes, segment, at, bytes, |_| true);
+    let last = segment.history.len();
+    let from = found.last().map_or(last.saturating_sub(LINES), |&i| i.saturating_sub(2)).min(last);
+    let to = (from + LINES).min(last);
+    let mut lines = if from > 0 { format!("  ({from} older writes)\n") } else { String::new() };
     let moment = |m: Moment| if m == NEVER { "-".to_string() } else { m.to_string() };
-    let mut lines = String::new();
-    for entry in segment.history.iter().rev().take(12).rev() {
+    for entry in &segment.history[from..to] {
         let w = &writes[entry.write as usize];
         lines += &format!(
             "  write {} {}[{}+{}] asked {} ended {} acked {} groups {}..{} {:?}{} dead from {}\n",
@@ -578,6 +590,9 @@ fn history(writes: &[Write], segment: &Segment) -> String {
             if entry.durable { " durable" } else { "" },
             moment(entry.dead_at),
         );
+    }
+    if to < last {
+        lines += &format!("  ({} newer writes)\n", last - to);
     }
     lines
 }

@@ -6,6 +6,7 @@ use crate::random::Random;
 use crate::setup::{Crash, CrashPlan, Lie, Setup, Step};
 use crate::world::{Report, World};
 use forebay_core::format::TierKind;
+use forebay_core::volume::Rules;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -62,13 +63,24 @@ pub fn seeded(seed: u64) -> (Setup, Random) {
 pub fn run_seed(seed: u64, lie: Option<Lie>, trace: bool) -> Result<Report, Failure> {
     attempt(format!("seed {seed}"), || {
         let (setup, random) = seeded(seed);
-        World::new(setup, random, lie, trace).run()
+        World::new(setup, random, lie, Rules::default(), trace).run()
+    })
+}
+
+/// Runs one seed with bugs planted in the volume.
+#[cfg(feature = "mutants")]
+pub fn run_mutant(seed: u64, rules: Rules) -> Result<Report, Failure> {
+    attempt(format!("seed {seed}"), || {
+        let (setup, random) = seeded(seed);
+        World::new(setup, random, None, rules, false).run()
     })
 }
 
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
-    attempt(format!("{name}, seed {seed}"), || World::new(setup, Random::new(seed), None, trace).run())
+    attempt(format!("{name}, seed {seed}"), || {
+        World::new(setup, Random::new(seed), None, Rules::default(), trace).run()
+    })
 }
 
 /// Small workloads for [`exhaustive`], each with a name.

@@ -20,6 +20,7 @@ use forebay_core::api::*;
 use forebay_core::format::*;
 use forebay_core::status::{Counters, Phase, Policy, Reason};
 use forebay_core::types::*;
+use forebay_core::volume::Rules;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,6 +29,10 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const HEALING_MAX: Duration = Duration::from_secs(1_800);
 /// Faults end early when nothing was answered for so long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
+/// Sectors compared in one run in search of a backing that is no crash image; keeps a run below a second.
+const SECTORS_CHECKED_MAX: u64 = 400_000;
+/// Faults end after so many crashes: more of them in one run find nothing that another seed does not.
+const CRASHES_MAX: u32 = 30;
 /// Turns without the clock moving after which a run counts as a livelock.
 const TURNS_AT_ONE_INSTANT_MAX: u32 = 20_000;
 const VOLUME_UUID: [u8; 16] = *b"simulated volume";
@@ -149,6 +154,9 @@ pub struct World {
     setup: Setup,
     random: Random,
     lie: Option<Lie>,
+    /// Bugs planted in the volume; it has no fields without the feature `mutants`.
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+    rules: Rules,
     trace: bool,
 
     now: Instant,
@@ -164,6 +172,7 @@ pub struct World {
     formatted: bool,
     crash: Option<Crash>,
     planned_crash_done: bool,
+    crashes: u32,
     turns_at_one_instant: u32,
     counters_before: Counters,
 
@@ -208,6 +217,8 @@ pub struct World {
     destaged_seen: Lsn,
     through_since: Option<Moment>,
 
+    /// Work left for the dearest check: a large volume is checked less often, not for longer.
+    sectors_to_check: u64,
     stage: Stage,
     healing_since: Instant,
     /// When a request was last answered, or a life began.
@@ -225,12 +236,13 @@ macro_rules! trace {
 
 impl World {
     /// A new world with a fresh volume.
-    pub fn new(setup: Setup, random: Random, lie: Option<Lie>, trace: bool) -> World {
+    pub fn new(setup: Setup, random: Random, lie: Option<Lie>, rules: Rules, trace: bool) -> World {
         let frames = setup.frames as usize;
         let backing_bytes = (setup.size_bytes_max as usize).next_multiple_of(BLOCK) + BLOCK;
         let mut world = World {
             random,
             lie,
+            rules,
             trace,
             now: Instant(1_000_000_000),
             moment: 0,
@@ -244,6 +256,7 @@ impl World {
             formatted: false,
             crash: None,
             planned_crash_done: false,
+            crashes: 0,
             turns_at_one_instant: 0,
             counters_before: Counters::default(),
             tier: Media::new(setup.layout.tier_blocks as usize * BLOCK),
@@ -281,6 +294,7 @@ impl World {
             destaged_seen: Lsn(0),
             through_since: None,
             stage: Stage::Work,
+            sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
             coverage: Coverage::default(),
@@ -484,7 +498,14 @@ impl World {
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
             destage_delay: self.setup.destage_delay,
         };
-        self.volume = Some(Volume::new(config, self.now));
+        let volume = Volume::new(config, self.now);
+        #[cfg(feature = "mutants")]
+        let volume = {
+            let mut volume = volume;
+            volume.rules = self.rules;
+            volume
+        };
+        self.volume = Some(volume);
         self.serving = false;
         self.backing_ready = false;
         self.tier_errors = 0;
@@ -586,6 +607,7 @@ impl World {
     fn crash_now(&mut self, mut crash: Crash) {
         trace!(self, "CRASH {crash:?} at point {}", self.points);
         let now = self.tick();
+        self.crashes += 1;
         if self.setup.layout.kind == TierKind::Memory && crash == Crash::ProcessKilled {
             self.finish_some_effects();
         }
@@ -1845,6 +1867,10 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        if record.term != self.term {
+            // Moved by compaction; what superseded it in an earlier life is not known here.
+            return;
+        }
         self.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
     }
 
@@ -1915,7 +1941,8 @@ impl World {
                 self.check_extents();
             }
         }
-        if !self.damage_carried && self.random.chance(self.setup.check) {
+        if !self.damage_carried && self.sectors_to_check > 0 && self.random.chance(self.setup.check) {
+            self.sectors_to_check = self.sectors_to_check.saturating_sub(self.oracle.bytes() / 512);
             self.check_all_logs_lost();
         }
     }
@@ -1998,7 +2025,7 @@ impl World {
         }
         match self.stage {
             Stage::Work => {
-                if self.now - self.progress > STANDSTILL_MAX {
+                if self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX {
                     // Faults may stop everything; only without them must it move again.
                     self.begin_healing();
                 } else if self.script_is_over() && self.volume.is_some() && self.serving && self.audit.is_none() {

@@ -1,1 +1,12 @@
-//! forebay-tests
+//! Proofs against the real `forebay` binary: what the black-box tests, the `pattern` and the `replay` tools share.
+//!
+//! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
+//! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
+//! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
+//! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
+
+pub mod harness;
+pub mod logwrites;
+pub mod nbd;
+pub mod pattern;
+pub mod rng;

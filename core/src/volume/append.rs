@@ -5,7 +5,8 @@ use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::{Batch, Descriptor, Kind};
+use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
+use alloc::vec;
 
 /// Segments that clients' writes leave free, so that compaction always has somewhere to go.
 pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
@@ -27,6 +28,9 @@ impl Volume {
             Kind::ZeroSectors { .. } => (1, false),
             Kind::ZeroBlocks { blocks, .. } => (u64::from(blocks), false),
         };
+        if !whole {
+            self.stage_unwritten(block);
+        }
         self.pool.uncache_range(block, blocks);
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
@@ -80,6 +84,19 @@ impl Volume {
         self.note_age(lsn);
     }
 
+    /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
+    /// is written, its bytes are nowhere but in that frame.
+    fn stage_unwritten(&mut self, block: BlockIndex) {
+        if let Some(flash) = &self.flash
+            && let Some((frame, lsn)) = self.pool.cached_frame(block)
+            && let Some(newest) = self.live.newest_record(block)
+            && self.live.is_live(newest, lsn)
+            && flash.is_unwritten(newest)
+        {
+            self.staged.insert(newest, frame);
+        }
+    }
+
     /// A record has ended without becoming clean cache: its place is free.
     pub(super) fn free_place(&mut self, id: u32) {
         match &mut self.flash {
@@ -124,6 +141,7 @@ impl Volume {
                     flash.flying.push_back(Flying {
                         sequence: batch.sequence,
                         segment: batch.segment,
+                        at: batch.at,
                         lsn_max: batch.lsn_max,
                         frames: batch.frames.clone(),
                         done: false,
@@ -169,9 +187,13 @@ impl Volume {
             segment.busy -= 1;
             flash.drain_if_empty(batch.segment);
             for frame in batch.frames {
-                if self.pool.owner(frame) == Owner::Taken {
-                    self.staged.retain(|_, staged| *staged != frame);
-                    self.pool.release(frame);
+                match self.pool.owner(frame) {
+                    Owner::Cache => {}
+                    Owner::Taken => {
+                        self.staged.retain(|_, staged| *staged != frame);
+                        self.pool.release(frame);
+                    }
+                    Owner::Nobody | Owner::Log => self.staged.retain(|_, staged| *staged != frame),
                 }
                 self.pool.unpin(frame);
             }
@@ -215,18 +237,21 @@ impl Volume {
             self.checkpoint_wanted = true;
             return self.write_checkpoint();
         }
-        let asked = self.acks.tier_sync_would_help(self.held);
+        let asked = self.acks.tier_sync_would_help(self.held)
+            || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
             let (held, batch) = (self.held, flash.batch_held);
-            self.flash.as_mut().expect("looked at above").unsynced_blocks = 0;
-            let op = self.begin_op(Op::TierSync { held, batch });
+            let flash = self.flash.as_mut().expect("looked at above");
+            flash.unsynced_blocks = 0;
+            let sync = flash.sync_begins();
+            let op = self.begin_op(Op::TierSync { held, batch, sync });
             self.counters.tier_syncs += 1;
             self.effects.push_back(Effect::TierSync { op });
         }
     }
 
-    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, failed: Option<IoError>) {
+    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, sync: u64, failed: Option<IoError>) {
         self.tier_syncing = false;
         match failed {
             Some(_) if planted!(self, retry_failed_sync) => {}
@@ -234,8 +259,34 @@ impl Volume {
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
+                flash.sync_ended(sync);
                 self.on_synced(held);
             }
+        }
+    }
+
+    /// Flash: erases the heads of segments that nothing needs any more.
+    pub(super) fn erase_drained(&mut self) {
+        if planted!(self, reuse_segment_early)
+            && let Some(flash) = &mut self.flash
+        {
+            flash.checkpointed(u64::MAX);
+        }
+        while !self.tier_failed
+            && let Some(flash) = &mut self.flash
+            && let Some(segment) = flash.begin_erase()
+        {
+            let at = self.segment_block(segment, 0);
+            let op = self.begin_op(Op::Erase { segment });
+            self.counters.tier_writes += 1;
+            self.effects.push_back(Effect::TierWrite { op, at, head: vec![0; TIER_BLOCK_BYTES], frames: Vec::new() });
+        }
+    }
+
+    pub(super) fn on_erased(&mut self, segment: u32, failed: Option<IoError>) {
+        match failed {
+            Some(error) => self.fail_tier(error),
+            None => self.flash.as_mut().expect("segments are of flash").erased(segment),
         }
     }
 
@@ -246,7 +297,7 @@ impl Volume {
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
     pub(super) fn compact(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if flash.free_segments() >= self.segments_low() || self.tier_failed {
+        if flash.free_segments() >= self.segments_low() || self.tier_failed || !self.room_to_compact() {
             return;
         }
         let Some(segment) = flash.emptiest() else { return };
@@ -312,9 +363,18 @@ impl Volume {
         }
     }
 
+    /// There is room for another copy besides what belongs to writes that are admitted already.
+    fn room_to_compact(&self) -> bool {
+        let (blocks, others) = self.claimed();
+        self.flash.as_ref().is_some_and(|flash| flash.room(0) > blocks + u64::from(others))
+    }
+
     /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
     fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
         let descriptor = self.live.get(id).descriptor;
+        if !self.room_to_compact() {
+            return false;
+        }
         let flash = self.flash.as_mut().expect("only flash is compacted");
         let old_segment = flash.segment_of(id);
         let other = frame.is_none().then_some(id);
@@ -322,9 +382,8 @@ impl Volume {
         if new != id {
             self.live.relocate(id, new);
         }
-        if let (Some(frame), Kind::Data { mask, .. }) = (frame, descriptor.kind)
+        if let Some(frame) = frame
             && self.pool.owner(frame) == Owner::Taken
-            && !mask.is_full()
         {
             self.staged.insert(new, frame);
         }

@@ -95,6 +95,7 @@ impl Volume {
                 };
                 if policy == Policy::Back {
                     self.control.effective = Policy::Back;
+                    self.answer_written_when_held();
                 }
                 self.set_reason(reason);
                 self.answer_control(id, Ok(()));
@@ -160,7 +161,8 @@ impl Volume {
         self.control.goal = Some(Goal { through: self.accepted, id, then });
     }
 
-    pub(super) fn settle_control(&mut self) {
+    /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
+    pub(super) fn expire_hold(&mut self) {
         if let Hold::Until(end) = self.control.hold
             && (self.now >= end
                 || self.fill() > HOLD_FILL_MAX
@@ -168,6 +170,9 @@ impl Volume {
         {
             self.control.hold = Hold::Ended;
         }
+    }
+
+    pub(super) fn settle_control(&mut self) {
         if self.control.reason == Reason::Draining && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
@@ -209,10 +214,13 @@ impl Volume {
 
     /// Requests have been answered and the tier has synced what it holds.
     fn quiet(&self) -> bool {
+        if !self.reads.is_empty() {
+            return false;
+        }
         if self.tier_failed {
             return true;
         }
-        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten());
+        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
         log_quiet && self.acks.is_empty() && self.writes.is_empty() && !self.checkpoint_busy && !self.tier_syncing
     }
 
@@ -268,17 +276,21 @@ impl Volume {
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.checkpoint_taken(written),
             TierKind::Flash => {
-                let op = self.begin_op(Op::CheckpointSync(written));
+                let sync = self.flash.as_mut().expect("a flash tier").sync_begins();
+                let op = self.begin_op(Op::CheckpointSync(written, sync));
                 self.counters.tier_syncs += 1;
                 self.effects.push_back(Effect::TierSync { op });
             }
         }
     }
 
-    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, failed: Option<IoError>) {
+    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
         match failed {
             Some(error) => self.fail_tier(error),
-            None => self.checkpoint_taken(written),
+            None => {
+                self.flash.as_mut().expect("a flash tier").sync_ended(sync);
+                self.checkpoint_taken(written);
+            }
         }
     }
 

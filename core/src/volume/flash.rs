@@ -26,6 +26,11 @@ pub enum Life {
     Sealed,
     /// Nothing live in it; free as soon as this batch and all before it are durable and a checkpoint says so.
     Drained(u64),
+    /// Its first block is being overwritten with zeros. Without that, a first batch of its next life that lands in
+    /// part would leave the old head over destroyed batches, which recovery must take for damage.
+    Erasing,
+    /// Erased when so many syncs had begun: free after a later one.
+    Erased(u64),
 }
 
 /// One segment.
@@ -86,6 +91,8 @@ pub struct Flying {
     pub sequence: u64,
     /// Segment index.
     pub segment: u32,
+    /// Header block, counted from the tier's start.
+    pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
     /// Pinned frames.
@@ -116,6 +123,7 @@ pub struct FlashLog {
     pub batch_synced: u64,
     /// Highest batch that a durable checkpoint knows to be durable.
     pub batch_checkpointed: u64,
+    syncs_begun: u64,
     /// Blocks completed since the last sync began.
     pub unsynced_blocks: u32,
     /// Segment of each record without payload, by id minus the payload blocks.
@@ -142,6 +150,7 @@ impl FlashLog {
             batch_held: 0,
             batch_synced: 0,
             batch_checkpointed: 0,
+            syncs_begun: 0,
             unsynced_blocks: 0,
             other_segment: (0..layout.ranges_max).map(|_| u32::MAX).collect(),
             free: count,
@@ -199,8 +208,20 @@ impl FlashLog {
     pub fn restore_segment(&mut self, segment: u32, number: u64, used: u32, last_batch: u64) {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 0, last_batch };
+        // Busy until all records are loaded: one that is superseded while loading must not drain it.
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch };
         self.free -= 1;
+    }
+
+    /// All records are loaded: segments without a live one are drained.
+    pub fn restored(&mut self) {
+        for segment in 0..self.segments.len() as u32 {
+            let state = &mut self.segments[segment as usize];
+            if state.life == Life::Sealed {
+                state.busy -= 1;
+                self.drain_if_empty(segment);
+            }
+        }
     }
 
     /// Gives a record its place at the end of the log. `other` is the id of a record without payload. Returns the
@@ -309,6 +330,18 @@ impl FlashLog {
         self.owed.push_back(Owed::Summary { segment, at, bytes });
     }
 
+    /// The payload of this id is not on the tier yet: its batch collects, waits or is being written.
+    pub fn is_unwritten(&self, id: u32) -> bool {
+        let place = self.place(id).0;
+        let within = |at: TierBlock, frames: usize| at.0 < place && place <= at.0 + frames as u32;
+        self.building.as_ref().is_some_and(|batch| within(batch.at, batch.frames.len()))
+            || self.flying.iter().any(|batch| within(batch.at, batch.frames.len()))
+            || self.owed.iter().any(|owed| match owed {
+                Owed::Batch(batch) => within(batch.at, batch.frames.len()),
+                Owed::Summary { .. } => false,
+            })
+    }
+
     /// A batch collects records, or a write is owed.
     pub fn has_unwritten(&self) -> bool {
         self.building.is_some() || !self.owed.is_empty() || !self.flying.is_empty()
@@ -329,24 +362,52 @@ impl FlashLog {
         if state.life == Life::Sealed && state.live == 0 && state.busy == 0 {
             state.life = Life::Drained(last_begun.max(state.last_batch + 1));
         }
-        self.free_drained();
     }
 
     /// Batches up to this one are durable, and so is a checkpoint that says it.
     pub fn checkpointed(&mut self, batch: u64) {
         self.batch_checkpointed = self.batch_checkpointed.max(batch);
-        self.free_drained();
     }
 
-    fn free_drained(&mut self) {
+    /// A drained segment whose head may be erased now; it counts as being erased from here on.
+    pub fn begin_erase(&mut self) -> Option<u32> {
+        let vouched = self.batch_checkpointed;
+        let segment = self.segments.iter().position(|s| matches!(s.life, Life::Drained(last) if last <= vouched))?;
+        self.segments[segment].life = Life::Erasing;
+        Some(segment as u32)
+    }
+
+    /// The head is erased; a sync that begins from now on makes the segment free.
+    pub fn erased(&mut self, segment: u32) {
+        self.segments[segment as usize].life = Life::Erased(self.syncs_begun);
+    }
+
+    /// A sync begins; its number.
+    pub fn sync_begins(&mut self) -> u64 {
+        self.syncs_begun += 1;
+        self.syncs_begun
+    }
+
+    /// A sync has ended well: what was erased before it began is free.
+    pub fn sync_ended(&mut self, sync: u64) {
         for segment in &mut self.segments {
-            if let Life::Drained(last) = segment.life
-                && last <= self.batch_checkpointed
+            if let Life::Erased(before) = segment.life
+                && before < sync
             {
                 segment.life = Life::Free;
                 self.free += 1;
             }
         }
+    }
+
+    /// Heads are being erased right now.
+    pub fn is_erasing(&self) -> bool {
+        self.segments.iter().any(|s| s.life == Life::Erasing)
+    }
+
+    /// Segments that a sync would make free.
+    pub fn erased_segments(&self) -> u32 {
+        self.segments.iter().filter(|s| matches!(s.life, Life::Erased(_))).count() as u32
     }
 
     /// Segments that only wait for a sync.

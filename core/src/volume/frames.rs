@@ -391,16 +391,24 @@ impl FramePool {
             return false;
         }
         // Each step evicts, promotes, or takes one touch away: with at most 3 touches a frame, this ends.
-        let steps_max = 5 * (self.probation.len + self.main.len) + 1;
+        let steps_max = 10 * (self.probation.len + self.main.len) + 1;
+        // Pinned frames met in a row in each queue: one that holds nothing else is left alone.
+        let (mut pinned_probation, mut pinned_main) = (0, 0);
         for _ in 0..steps_max {
-            let from_probation = self.main.len == 0 || self.probation.len * 10 > self.probation.len + self.main.len;
+            let from_probation = self.probation.len * 10 > self.probation.len + self.main.len;
+            let from_probation =
+                (from_probation && pinned_probation < self.probation.len) || pinned_main >= self.main.len;
             let from_probation = from_probation && self.probation.len > 0;
             let id = if from_probation { self.probation.tail } else { self.main.tail };
             let frame = *self.frames.get(id);
             self.unlink(id);
             if frame.pins > 0 {
                 self.push(id, frame.queue);
-            } else if from_probation && frame.touches > 0 {
+                *(if from_probation { &mut pinned_probation } else { &mut pinned_main }) += 1;
+                continue;
+            }
+            (pinned_probation, pinned_main) = (0, 0);
+            if from_probation && frame.touches > 0 {
                 self.frames.get_mut(id).touches = 0;
                 self.push(id, Queue::Main);
             } else if !from_probation && frame.touches > 0 {

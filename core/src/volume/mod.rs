@@ -136,9 +136,10 @@ use planted;
 enum Op {
     Batch { sequence: u64 },
     Summary { segment: u32 },
-    TierSync { held: Lsn, batch: u64 },
+    TierSync { held: Lsn, batch: u64, sync: u64 },
+    Erase { segment: u32 },
     Checkpoint(Checkpoint),
-    CheckpointSync(Checkpoint),
+    CheckpointSync(Checkpoint, u64),
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
@@ -196,7 +197,8 @@ pub struct Volume {
     effects: VecDeque<Effect>,
     ops: Slab<(OpId, Op)>,
     op_next: u64,
-    frames_refused: bool,
+    /// The fewest frames that a client was refused since it was last told to try again.
+    frames_refused: Option<u32>,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -254,7 +256,7 @@ impl Volume {
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
             op_next: 1,
-            frames_refused: false,
+            frames_refused: None,
             now,
             counters: Counters::default(),
             dead: Vec::new(),
@@ -323,7 +325,7 @@ impl Volume {
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
         if self.pool.available_to_clients() < count + self.frames_reserved() {
-            self.frames_refused = true;
+            self.frames_refused = Some(self.frames_refused.map_or(count, |least| least.min(count)));
             return false;
         }
         for _ in 0..count {
@@ -369,20 +371,30 @@ impl Volume {
         self.retry_waiting_reads();
         self.compact();
         self.write_log();
+        self.erase_drained();
         self.sync_log_if_wanted();
+        self.expire_hold();
         self.destage();
         self.settle_control();
-        if self.frames_refused && self.pool.available_to_clients() > self.frames_reserved() {
-            self.frames_refused = false;
+        if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
+    }
+
+    /// Some client that was refused frames would get them now; it is to be told once.
+    fn frames_are_free(&mut self) -> bool {
+        let free =
+            self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + self.frames_reserved());
+        if free {
+            self.frames_refused = None;
+        }
+        free
     }
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.pool.thaw() && self.frames_refused {
-            self.frames_refused = false;
+        if effect.is_none() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);
         }
         effect
@@ -421,9 +433,10 @@ impl Volume {
         match op {
             Op::Batch { sequence } => self.on_batch_done(sequence, failed),
             Op::Summary { segment } => self.on_summary_done(segment, failed),
-            Op::TierSync { held, batch } => self.on_tier_synced(held, batch, failed),
+            Op::TierSync { held, batch, sync } => self.on_tier_synced(held, batch, sync, failed),
+            Op::Erase { segment } => self.on_erased(segment, failed),
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::CheckpointSync(written) => self.on_checkpoint_durable(written, failed),
+            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
                 let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
                 self.on_merged(task, edge, checksum);

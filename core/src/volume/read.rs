@@ -65,6 +65,13 @@ impl Reads {
     }
 }
 
+impl Reads {
+    /// Nobody reads.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reading.is_empty() && self.waiting.is_empty()
+    }
+}
+
 /// Where a piece's bytes will be when the read is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plan {

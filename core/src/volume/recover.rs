@@ -239,7 +239,7 @@ impl Volume {
 
     // --- flash ---
 
-    fn segment_block(&self, segment: u32, at: u32) -> TierBlock {
+    pub(super) fn segment_block(&self, segment: u32, at: u32) -> TierBlock {
         let layout = self.config.superblock.layout;
         TierBlock(layout.payload_first + segment * layout.segment_blocks + at)
     }
@@ -562,9 +562,7 @@ impl Volume {
         self.synced = last;
         self.destage.resume(self.destaged);
         if let Some(flash) = &mut self.flash {
-            for segment in 0..flash.segments.len() as u32 {
-                flash.drain_if_empty(segment);
-            }
+            flash.restored();
         }
         let next = Checkpoint {
             sequence: self.checkpoint.sequence + 1,

@@ -72,6 +72,16 @@ fn changed(request: &Request) -> (u64, u64) {
     }
 }
 
+/// Payload blocks and other records that a request may append at most.
+fn needs(request: &Request) -> (u64, u32) {
+    match request {
+        Request::Write { payload, .. } => (payload.len() as u64, 0),
+        // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
+        Request::Zero { .. } => (2, 6),
+        Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
+    }
+}
+
 impl Volume {
     pub(super) fn on_request(&mut self, id: RequestId, request: Request) {
         if self.phase != Phase::Serving {
@@ -154,20 +164,18 @@ impl Volume {
 
     // --- admission ---
 
-    fn may_admit(&mut self, request: &Request) -> bool {
-        let needs = |request: &Request| match request {
-            Request::Write { payload, .. } => (payload.len() as u64, 0),
-            // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
-            _ => (2, 6),
-        };
-        let (mut blocks, mut others) = needs(request);
-        let own_blocks = blocks;
-        // What is admitted and still merging its edges has a claim on the room.
-        for (_, task) in &self.writes.tasks {
+    /// Payload blocks and other records that admitted writes will append when their edges are merged.
+    pub(super) fn claimed(&self) -> (u64, u32) {
+        self.writes.tasks.iter().fold((0, 0), |(blocks, others), (_, task)| {
             let (more_blocks, more_others) = needs(&task.request);
-            blocks += more_blocks;
-            others += more_others;
-        }
+            (blocks + more_blocks, others + more_others)
+        })
+    }
+
+    fn may_admit(&mut self, request: &Request) -> bool {
+        let (own_blocks, own_others) = needs(request);
+        let (claimed_blocks, claimed_others) = self.claimed();
+        let (blocks, others) = (own_blocks + claimed_blocks, own_others + claimed_others);
         if self.live.others_left() < others {
             return false;
         }
@@ -200,7 +208,9 @@ impl Volume {
                 self.writes.waiting.push_front((id, request));
                 return;
             }
-            self.begin_write(id, request);
+            if !self.begin_write(id, request) {
+                return;
+            }
         }
     }
 
@@ -224,44 +234,57 @@ impl Volume {
         })
     }
 
-    fn begin_write(&mut self, id: RequestId, request: Request) {
+    /// Begins an admitted write. False: no frame is free for an edge, and it waits again.
+    fn begin_write(&mut self, id: RequestId, request: Request) -> bool {
         if self.is_locked(&request) {
             self.writes.behind_locks.push_back((id, request));
-            return;
+            return true;
         }
         let edges = self.edges_to_merge(&request);
         if edges.is_empty() {
-            return self.accept(id, request, &[]);
+            self.accept(id, request, &[]);
+            return true;
         }
         let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
         for (block, from, to) in edges {
+            // The frame that the old content is put together in, should it lie in pieces: taken now, because a merge
+            // under way cannot wait for one.
+            let scratch = self.pool.allocate();
             let frame = match &request {
                 Request::Write { offset, payload, .. } => {
-                    payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame
+                    Some(payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame)
                 }
-                _ => {
-                    let Some(frame) = self.pool.allocate() else {
-                        for Edge { frame, .. } in task_edges {
-                            self.pool.release(frame);
-                        }
-                        self.writes.waiting.push_front((id, request));
-                        return;
-                    };
-                    self.effects.push_back(Effect::Copy {
-                        source: Source::Zero,
-                        target: frame,
-                        start: 0,
-                        length: BLOCK_BYTES as u16,
-                    });
-                    frame
-                }
+                _ => self.pool.allocate(),
             };
+            let (Some(scratch), Some(frame)) = (scratch, frame) else {
+                let is_zero = matches!(request, Request::Zero { .. });
+                for edge in task_edges {
+                    if is_zero {
+                        self.pool.release(edge.frame);
+                    }
+                    self.pool.release(edge.base.expect("taken with the edge"));
+                }
+                if let Some(scratch) = scratch {
+                    self.pool.release(scratch);
+                }
+                if let Some(frame) = frame
+                    && is_zero
+                {
+                    self.pool.release(frame);
+                }
+                self.writes.waiting.push_front((id, request));
+                return false;
+            };
+            if matches!(request, Request::Zero { .. }) {
+                let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
+                self.effects.push_back(Effect::Copy { source, target: frame, start: 0, length });
+            }
             task_edges.push(Edge {
                 block,
                 from,
                 to,
                 frame,
-                base: None,
+                base: Some(scratch),
                 pieces: Pieces::new(),
                 checksum: None,
                 ended: false,
@@ -273,6 +296,7 @@ impl Volume {
             let length = self.block_bytes(block) as u32;
             self.read(Target::Edge { task, edge }, block.byte(), length);
         }
+        true
     }
 
     /// The request's blocks whose old content must be merged before it can be accepted.
@@ -309,10 +333,7 @@ impl Volume {
                 Source::Frame(*whole, 0)
             }
             _ => {
-                let Some(together) = self.pool.allocate() else {
-                    self.unpin_pieces(&pieces);
-                    return self.end_edge(task, edge, Err(RequestError::Io));
-                };
+                let together = self.writes.tasks[task].edges[edge].base.expect("taken with the edge");
                 let mut at = 0u16;
                 self.effects.push_back(Effect::Copy {
                     source: Source::Zero,
@@ -327,7 +348,6 @@ impl Volume {
                     }
                     at += piece.length as u16;
                 }
-                self.writes.tasks[task].edges[edge].base = Some(together);
                 Source::Frame(together, 0)
             }
         };

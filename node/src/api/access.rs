@@ -1,11 +1,8 @@
 //! Who may call what.
 
-use axum::extract::connect_info::Connected;
 use axum::http::{HeaderMap, Method, StatusCode, header};
-use axum::serve::IncomingStream;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use tokio::net::{TcpListener, UnixListener};
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -17,18 +14,6 @@ pub enum Peer {
     },
     /// Over TCP.
     Tcp(SocketAddr),
-}
-
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        Peer::Unix { uid: stream.io().peer_cred().ok().map(|c| c.uid()) }
-    }
-}
-
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Peer {
-        Peer::Tcp(*stream.remote_addr())
-    }
 }
 
 /// The rules, with what they compare to.

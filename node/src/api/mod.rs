@@ -5,12 +5,14 @@
 //! web page of another site can speak in its visitor's name.
 
 mod access;
+mod listener;
 
 use crate::config::{PolicyName, VolumeSpec};
 use crate::metrics;
 use crate::node::{Failure, FailureKind, Node};
 use access::Guard;
 pub use access::{Peer, token};
+pub use listener::Bounded;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{StatusCode, header};

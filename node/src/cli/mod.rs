@@ -6,7 +6,7 @@ mod volume;
 
 use crate::config::{Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec};
 use crate::units::{parse_seconds, parse_size};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,8 +66,12 @@ enum Command {
         /// For this shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, or write those of all commands into a folder
+    Man {
+        /// Write forebay.1, forebay-serve.1 and so on here
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -228,7 +232,11 @@ fn run(cli: Cli) -> Result<bool> {
             clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
             Ok(true)
         }
-        Command::Man => {
+        Command::Man { dir: Some(dir) } => {
+            clap_mangen::generate_to(Cli::command(), &dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+            Ok(true)
+        }
+        Command::Man { dir: None } => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
             std::io::Write::write_all(&mut std::io::stdout(), &page)?;

@@ -118,7 +118,7 @@ fn go_enters_with_everything_that_was_asked() {
     assert_eq!(found[1], (7, INFO, item));
     assert_eq!(found[2], (7, INFO, b"\0\x01vm1".to_vec()));
     assert_eq!(found[3], (7, INFO, b"\0\x02volume vm1".to_vec()));
-    assert_eq!(found[4], (7, INFO, b"\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0".to_vec()));
+    assert_eq!(found[4], (7, INFO, b"\0\x03\0\0\0\x01\0\0\x10\0\0\x80\0\0".to_vec()));
     assert_eq!(found[5], (7, ACK, vec![]));
 }
 

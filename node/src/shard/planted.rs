@@ -1,0 +1,85 @@
+//! Faults planted on purpose, to prove that the proofs can fail. Compiled only with the feature `planted`, which no
+//! product build has; which one is active is read from the environment variable `FOREBAY_PLANT`.
+//!
+//! ```text
+//! sync-dropped        a sync of tier or backing is answered and not done
+//! sync-early          a sync of tier or backing is answered while it is still being done
+//! groups-reordered    destage ignores the order of barrier groups
+//! ack-early           a write is acknowledged before the tier has it
+//! ```
+
+use forebay_core::Volume;
+use forebay_core::api::{Effect, Event, Outcome};
+use forebay_core::types::OpId;
+use std::collections::HashSet;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    SyncDropped,
+    SyncEarly,
+    GroupsReordered,
+    AckEarly,
+}
+
+/// The planted fault of one volume.
+pub struct Plant {
+    fault: Option<Fault>,
+    /// Answered already: their real end is not told.
+    answered: HashSet<OpId>,
+}
+
+/// What a fault makes of an effect.
+pub struct Twisted {
+    /// Told to core at once.
+    pub event: Option<Event>,
+    /// Still done.
+    pub effect: Option<Effect>,
+}
+
+impl Plant {
+    /// As the environment says.
+    ///
+    /// # Panics
+    /// When it names a fault that does not exist: a proof that plants nothing would pass for the wrong reason.
+    pub fn new(volume: &mut Volume) -> Plant {
+        let fault = match std::env::var("FOREBAY_PLANT").ok().as_deref() {
+            None | Some("") => None,
+            Some("sync-dropped") => Some(Fault::SyncDropped),
+            Some("sync-early") => Some(Fault::SyncEarly),
+            Some("groups-reordered") => Some(Fault::GroupsReordered),
+            Some("ack-early") => Some(Fault::AckEarly),
+            Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
+        };
+        match fault {
+            Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
+            Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
+            Some(Fault::SyncDropped | Fault::SyncEarly) | None => {}
+        }
+        Plant { fault, answered: HashSet::new() }
+    }
+
+    /// What becomes of an effect.
+    pub fn twist(&mut self, effect: Effect) -> Twisted {
+        let op = match effect {
+            Effect::TierSync { op } | Effect::BackingSync { op } => op,
+            _ => return Twisted { event: None, effect: Some(effect) },
+        };
+        let done = Event::Done { op, outcome: Outcome::Ok };
+        match self.fault {
+            Some(Fault::SyncDropped) => Twisted { event: Some(done), effect: None },
+            Some(Fault::SyncEarly) => {
+                self.answered.insert(op);
+                Twisted { event: Some(done), effect: Some(effect) }
+            }
+            Some(Fault::GroupsReordered | Fault::AckEarly) | None => Twisted { event: None, effect: Some(effect) },
+        }
+    }
+
+    /// Whether core is to hear of it.
+    pub fn hears(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Done { op, .. } => !self.answered.remove(op),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+#!/bin/bash
+# The long versions of what is random: fresh seeds of the simulator, the black-box tests with many rounds, and every
+# fuzz target. For idle machines; a failure prints what repeats it.
+#
+#   scripts/soak.sh [MINUTES]     minutes of simulation (default 60); fuzzing takes a quarter of that, shared by the targets
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
+minutes=${1:-60}
+case $minutes in "" | *[!0-9]*) echo "usage: scripts/soak.sh [MINUTES]" >&2; exit 2 ;; esac
+failed=""
+
+echo "##### simulation, $minutes minutes"
+# From a seed that differs each time, so that a night does not repeat the one before. The dev profile has assertions on.
+cargo run --locked --quiet --package forebay-sim -j2 -- --from "$(date +%s)000" --minutes "$minutes" || failed="$failed simulation"
+
+echo "##### black box, long"
+FOREBAY_SOAK=1 cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
+
+echo "##### fuzzing"
+if cargo +nightly fuzz --version >/dev/null 2>&1; then
+    targets=$(cargo +nightly fuzz list)
+    each=$((minutes * 60 / 4 / $(echo "$targets" | wc -l)))
+    for target in $targets; do
+        echo "# $target, $each seconds"
+        cargo +nightly fuzz run "$target" -- -max_total_time="$each" || failed="$failed fuzz:$target"
+    done
+else
+    echo "skipped: fuzzing needs a nightly toolchain and cargo-fuzz (cargo install --locked cargo-fuzz)"
+fi
+
+if [ -n "$failed" ]; then echo "soak: FAILED:$failed"; exit 1; fi
+echo "soak: nothing found"

@@ -1,0 +1,834 @@
+//! What every black-box test needs: the daemon as a child process, a folder that goes away, foreign tools with a time
+//! limit, and clear words for what is missing.
+//!
+//! A tool that `make test` installs is required: without it the test fails. A privilege that a machine may lack
+//! (root, FUSE, loop devices) lets a test skip, which is printed past the test runner's capture.
+
+use crate::nbd::{Client, Target};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How the daemon does its I/O; every black-box test runs in both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMode {
+    /// io_uring.
+    Uring,
+    /// epoll and worker threads.
+    Threads,
+}
+
+impl IoMode {
+    /// The word of `--io`.
+    pub fn word(self) -> &'static str {
+        match self {
+            IoMode::Uring => "uring",
+            IoMode::Threads => "threads",
+        }
+    }
+}
+
+/// The tier of a volume under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Arena in memory; `--volatile` is given with it.
+    Memory,
+    /// A file.
+    Flash,
+}
+
+/// Makes one test of each I/O mode out of `fn claim(io: IoMode) { ... }`.
+#[macro_export]
+macro_rules! in_both_io_modes {
+    ($($(#[$meta:meta])* fn $name:ident($io:ident: IoMode) $body:block)*) => {$(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            fn claim($io: $crate::harness::IoMode) $body
+            #[test]
+            $(#[$meta])*
+            fn with_io_uring() {
+                claim($crate::harness::IoMode::Uring);
+            }
+            #[test]
+            $(#[$meta])*
+            fn with_threads() {
+                claim($crate::harness::IoMode::Threads);
+            }
+        }
+    )*};
+}
+
+/// Prints why a test does nothing here; returned from the test by the caller.
+pub fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    // Not eprintln: the test runner would swallow it, and a skip must not read as a pass.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {reason}");
+}
+
+/// The longer variants are asked for by `make soak`.
+pub fn soak() -> bool {
+    std::env::var_os("FOREBAY_SOAK").is_some()
+}
+
+/// `short` in the gate, `long` in a soak.
+pub fn rounds(short: u64, long: u64) -> u64 {
+    if soak() { long } else { short }
+}
+
+/// A folder of the test's own, removed at its end; kept when the test fails.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Under `FOREBAY_TEST_DIR`, or the system's temporary folder. It must lie on a file system with O_DIRECT.
+    pub fn new(name: &str) -> TempDir {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let parent = std::env::var_os("FOREBAY_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("forebay-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("make folder {}: {e}", path.display()));
+        TempDir(path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A name in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A sparse file of this size in it.
+    pub fn sparse(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.join(name);
+        let file = File::create(&path).unwrap_or_else(|e| panic!("make {}: {e}", path.display()));
+        file.set_len(bytes).unwrap_or_else(|e| panic!("size {}: {e}", path.display()));
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        remove_memory_tiers(&self.0);
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "kept for inspection: {}", self.0.display());
+        } else if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            let _ = writeln!(std::io::stderr(), "could not remove {}: {e}", self.0.display());
+        }
+    }
+}
+
+/// Memory tiers lie in the daemon's tmpfs and outlive it; the records in the state folder say where.
+fn remove_memory_tiers(folder: &Path) {
+    let Ok(records) = std::fs::read_dir(folder.join("state/volumes")) else { return };
+    for record in records.flatten() {
+        let text = std::fs::read_to_string(record.path()).unwrap_or_default();
+        for quoted in text.split('"').filter(|word| word.ends_with(".tier")) {
+            if !Path::new(quoted).starts_with(folder) {
+                // Gone already is as good.
+                let _ = std::fs::remove_file(quoted);
+            }
+        }
+    }
+}
+
+// --- foreign tools ---
+
+/// What a tool left.
+#[derive(Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    command: String,
+}
+
+impl Output {
+    /// Panics unless the tool ended with 0.
+    #[track_caller]
+    pub fn expect_success(self) -> Output {
+        assert!(self.status.success(), "{}", self.describe());
+        self
+    }
+
+    /// Panics if the tool ended with 0.
+    #[track_caller]
+    pub fn expect_failure(self) -> Output {
+        assert!(!self.status.success(), "expected to fail: {}", self.describe());
+        self
+    }
+
+    /// Command, end, output.
+    pub fn describe(&self) -> String {
+        format!("{}\n{}\nstdout: {}\nstderr: {}", self.command, self.status, self.stdout, self.stderr)
+    }
+
+    /// Both outputs, for searching.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+/// Where a tool is; the administrator's folders are searched too.
+pub fn find_tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin", "/root/.cargo/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|folder| folder.join(name)).find(|p| p.is_file())
+}
+
+/// Fails the test when a tool is missing that `make test` installs.
+#[track_caller]
+pub fn require_tool(name: &str) -> PathBuf {
+    find_tool(name).unwrap_or_else(|| panic!("{name} is not installed: run scripts/setup.sh, which `make test` does"))
+}
+
+/// Runs a tool to its end, at most for `limit`; a tool that hangs is killed and fails the test.
+#[track_caller]
+pub fn run_tool<S: AsRef<OsStr>>(limit: Duration, name: &str, arguments: impl IntoIterator<Item = S>) -> Output {
+    let mut command = Command::new(require_tool(name));
+    command.args(arguments);
+    run_command(limit, command)
+}
+
+/// Runs a script of bash with `set -eu -o pipefail`; `$1`, `$2` ... are the arguments.
+#[track_caller]
+pub fn run_script<S: AsRef<OsStr>>(limit: Duration, script: &str, arguments: impl IntoIterator<Item = S>) -> Output {
+    let mut command = Command::new(require_tool("bash"));
+    command.arg("-c").arg(format!("set -eu -o pipefail\n{script}")).arg("script").args(arguments);
+    run_command(limit, command)
+}
+
+/// Runs a command to its end, at most for `limit`.
+#[track_caller]
+pub fn run_command(limit: Duration, mut command: Command) -> Output {
+    let text = format!("{command:?}");
+    let child = die_with_the_test(&mut command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own, so that a script that hangs is killed with its children.
+        .process_group(0)
+        .spawn();
+    let mut child = child.unwrap_or_else(|e| panic!("start {text}: {e}"));
+    let stdout = drain(child.stdout.take().expect("piped"));
+    let stderr = drain(child.stderr.take().expect("piped"));
+    let Some(status) = wait_within(&mut child, limit) else {
+        kill_group(child.id());
+        let _ = child.wait();
+        let out = stdout.join().expect("reader");
+        panic!("{text}\nnot ended after {limit:?}, killed\nstdout: {out}\nstderr: {}", stderr.join().expect("reader"));
+    };
+    let stdout = stdout.join().expect("reader");
+    let stderr = stderr.join().expect("reader");
+    Output { status, stdout, stderr, command: text }
+}
+
+fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn kill_group(pid: u32) {
+    // SAFETY: kill takes two integers; the group is the one that this child leads.
+    unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
+}
+
+fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return Some(status);
+        }
+        if begun.elapsed() >= limit {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// The child is killed when the thread that started it ends, however it ends.
+fn die_with_the_test(command: &mut Command) -> &mut Command {
+    // SAFETY: prctl is async-signal-safe, and nothing else runs between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    }
+}
+
+// --- the daemon ---
+
+/// The workspace's root.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+fn build(planted: bool) -> PathBuf {
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace()).args(["build", "--quiet", "-j2", "--package", "forebay-node"]);
+    if profile == "release" {
+        command.arg("--release");
+    }
+    let mut target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+    if planted {
+        // A folder of its own: the honest and the planted binary must never be taken for each other.
+        target = target.join("planted");
+        command.args(["--features", "planted"]);
+    }
+    command.arg("--target-dir").arg(&target);
+    run_command(Duration::from_secs(1200), command).expect_success();
+    target.join(profile).join("forebay")
+}
+
+/// The binary under test: `FOREBAY_BIN`, or built from this workspace in the profile of the tests.
+pub fn forebay() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(|| build(false), PathBuf::from))
+}
+
+/// The binary with planted faults: `FOREBAY_PLANTED_BIN`, or built with the feature `planted`.
+pub fn forebay_planted() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var_os("FOREBAY_PLANTED_BIN").map_or_else(|| build(true), PathBuf::from))
+}
+
+/// One volume as `forebay serve` is told about it. All its files lie in one folder.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    folder: PathBuf,
+    /// The backing as given to `--backing`, wrappers included.
+    pub backing: String,
+    /// `--size`, with `--create`; none for a backing that exists.
+    pub size: Option<u64>,
+    /// Tier.
+    pub tier: Tier,
+    /// `--tier-size` in bytes.
+    pub tier_size: u64,
+    /// I/O mode.
+    pub io: IoMode,
+    /// `--policy`.
+    pub policy: &'static str,
+    /// Further arguments.
+    pub arguments: Vec<OsString>,
+    /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
+    pub plant: Option<&'static str>,
+    /// Further environment.
+    pub environment: Vec<(String, OsString)>,
+}
+
+impl Volume {
+    /// A volume of `size` bytes on a new image `backing.img` in `folder`, state and socket beside it.
+    pub fn new(folder: &TempDir, size: u64, tier: Tier, io: IoMode) -> Volume {
+        Volume {
+            folder: folder.path().to_owned(),
+            backing: folder.join("backing.img").to_str().expect("a plain path").to_owned(),
+            size: Some(size),
+            tier,
+            tier_size: 64 << 20,
+            io,
+            policy: "back",
+            arguments: Vec::new(),
+            plant: None,
+            environment: Vec::new(),
+        }
+    }
+
+    /// The image behind the default backing.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("backing.img")
+    }
+
+    /// State folder.
+    pub fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// NBD socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("nbd.sock")
+    }
+
+    /// API socket.
+    pub fn api(&self) -> PathBuf {
+        self.folder.join("api.sock")
+    }
+
+    /// For foreign NBD clients.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket().display())
+    }
+
+    /// For our own client.
+    pub fn target(&self) -> Target {
+        Target::unix(self.socket())
+    }
+
+    /// The command that serves it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(if self.plant.is_some() { forebay_planted() } else { forebay() });
+        command.arg("serve").arg("--backing").arg(&self.backing);
+        if let Some(size) = self.size {
+            command.arg("--size").arg(size.to_string()).arg("--create");
+        }
+        command.arg("--policy").arg(self.policy);
+        command.arg("--io").arg(self.io.word());
+        match self.tier {
+            Tier::Memory => command.args(["--tier", "memory", "--volatile"]),
+            Tier::Flash => command.args(["--tier", "flash"]),
+        };
+        command.arg("--tier-size").arg(self.tier_size.to_string());
+        command.arg("--state").arg(self.state());
+        command.arg("--nbd").arg(format!("unix:{}", self.socket().display()));
+        command.arg("--api").arg(self.api());
+        command.args(["--http", "off"]);
+        command.args(&self.arguments);
+        // Nothing of the machine's own daemon may be met by accident.
+        command.env("XDG_RUNTIME_DIR", &self.folder).env("XDG_STATE_HOME", self.state());
+        if let Some(plant) = self.plant {
+            command.env("FOREBAY_PLANT", plant);
+        }
+        command.envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command
+    }
+
+    /// Starts the daemon and waits until it serves; panics with its words when it does not.
+    #[track_caller]
+    pub fn start(&self) -> Daemon {
+        self.try_start().unwrap_or_else(|refusal| panic!("the daemon does not serve: {refusal}"))
+    }
+
+    /// Starts the daemon; `Err` when it ends by itself instead of serving.
+    pub fn try_start(&self) -> Result<Daemon, Refusal> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let log = self.folder.join(format!("daemon-{}.log", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let output = File::create(&log).expect("the test's folder takes a file");
+        let mut command = self.command();
+        die_with_the_test(&mut command)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output);
+        // A socket left by a killed daemon must not be taken for this one's.
+        let _ = std::fs::remove_file(self.socket());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                return Err(Refusal { status, text });
+            }
+            if Client::connect(&self.target()).is_ok() {
+                break;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "{command:?}\nserves nothing after 30 s; its output: {}",
+                std::fs::read_to_string(&log).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        Ok(Daemon { child, log, volume: self.clone(), began: begun.elapsed() })
+    }
+
+    /// Runs the daemon to its own end (a refusal), and returns what it said.
+    #[track_caller]
+    pub fn expect_refusal(&self) -> Refusal {
+        match self.try_start() {
+            Err(refusal) => {
+                assert_eq!(refusal.status.code(), Some(1), "a refusal ends with 1: {refusal}");
+                refusal
+            }
+            Ok(daemon) => panic!("the daemon serves, it should have refused; it said: {}", daemon.output()),
+        }
+    }
+}
+
+/// A daemon that did not serve.
+#[derive(Debug)]
+pub struct Refusal {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it said.
+    pub text: String,
+}
+
+impl Refusal {
+    /// Panics unless the daemon's words contain all of these.
+    #[track_caller]
+    pub fn says(&self, words: &[&str]) {
+        let text = self.text.to_lowercase();
+        for word in words {
+            assert!(text.contains(&word.to_lowercase()), "expected '{word}' in: {self}");
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.status, self.text)
+    }
+}
+
+/// A running daemon; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+    volume: Volume,
+    /// Time from the start of the process to the first answered handshake.
+    pub began: Duration,
+}
+
+impl Daemon {
+    /// What it has said so far.
+    pub fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
+        let result = unsafe { libc::kill(self.child.id() as i32, signal) };
+        assert_eq!(result, 0, "signal {signal}: {}", std::io::Error::last_os_error());
+    }
+
+    /// SIGKILL, and waits until the process is gone (its writes in flight may still land).
+    pub fn kill9(mut self) {
+        self.child.kill().expect("SIGKILL");
+        self.child.wait().expect("wait");
+    }
+
+    /// True while the process lives.
+    pub fn alive(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_none()
+    }
+
+    /// SIGTERM, and waits for the graceful end; panics when it fails or takes longer than `limit`.
+    #[track_caller]
+    pub fn stop(mut self, limit: Duration) -> String {
+        self.signal(libc::SIGTERM);
+        let Some(status) = wait_within(&mut self.child, limit) else {
+            panic!("the daemon has not stopped {limit:?} after SIGTERM; it said: {}", self.output());
+        };
+        assert!(status.success(), "the daemon ended with {status}: {}", self.output());
+        self.output()
+    }
+
+    /// Runs `forebay volume ...` against it.
+    #[track_caller]
+    pub fn volume_command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        let mut command = Command::new(forebay());
+        command.arg("volume").args(arguments).arg("--api").arg(self.volume.api());
+        run_command(Duration::from_secs(60), command)
+    }
+
+    /// Writes everything to the backing; panics when that fails.
+    #[track_caller]
+    pub fn drain(&self) {
+        self.volume_command(["drain", VOLUME_NAME]).expect_success();
+    }
+
+    /// `forebay volume show --json`.
+    #[track_caller]
+    pub fn show(&self) -> serde_json::Value {
+        let output = self.volume_command(["show", VOLUME_NAME, "--json"]).expect_success();
+        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("not JSON ({e}): {}", output.stdout))
+    }
+
+    /// Panics when the daemon has died or said that it panicked.
+    #[track_caller]
+    pub fn assert_healthy(&mut self) {
+        let output = self.output();
+        assert!(self.alive(), "the daemon has died: {output}");
+        assert!(!output.contains("panicked at"), "the daemon panicked: {output}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "the daemon's output ({}):\n{}", self.log.display(), self.output());
+        }
+        // Both fail only for a child that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Name of the one volume that `forebay serve --backing` makes.
+pub const VOLUME_NAME: &str = "vm1";
+
+/// A server that is not ours: nbdkit in the foreground on a unix socket, killed when dropped.
+#[derive(Debug)]
+pub struct Nbdkit {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Nbdkit {
+    /// `arguments` name filters, plugin and parameters.
+    #[track_caller]
+    pub fn start<S: AsRef<OsStr>>(folder: &TempDir, arguments: impl IntoIterator<Item = S>) -> Nbdkit {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let socket = folder.join(&format!("nbdkit-{}.sock", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let mut command = Command::new(require_tool("nbdkit"));
+        command.args(["--foreground", "--unix"]).arg(&socket).args(arguments);
+        let child = die_with_the_test(&mut command).stdin(Stdio::null()).spawn();
+        let mut server = Nbdkit { child: child.unwrap_or_else(|e| panic!("start {command:?}: {e}")), socket };
+        let begun = Instant::now();
+        while Client::connect(&server.target()).is_err() {
+            let ended = server.child.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "{command:?} ended: {ended:?}");
+            assert!(begun.elapsed() < Duration::from_secs(10), "{command:?} serves nothing after 10 s");
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        server
+    }
+
+    /// For our own client.
+    pub fn target(&self) -> Target {
+        Target::unix(&self.socket)
+    }
+
+    /// For foreign clients.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    /// SIGKILL.
+    pub fn kill9(mut self) {
+        self.child.kill().expect("SIGKILL");
+        self.child.wait().expect("wait");
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        // Both fail only for a child that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// --- kernel ---
+
+/// Waits until no killed process can write to this file any more: a whole-file OFD lock is held on the very file
+/// descriptions that carry the daemon's I/O, and is released when the last request in flight has ended.
+#[track_caller]
+pub fn wait_for_late_writes(path: &Path) {
+    let file = File::options().read(true).write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let begun = Instant::now();
+    loop {
+        // SAFETY: an all-zero flock is a valid value of this plain C struct.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+        // SAFETY: the descriptor is open and the struct lives through the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} is still locked after 30 s", path.display());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A loop device over a file, detached when dropped.
+#[derive(Debug)]
+pub struct Loop(PathBuf);
+
+impl Loop {
+    /// Attaches.
+    #[track_caller]
+    pub fn attach(file: &Path) -> Loop {
+        let output =
+            run_tool(Duration::from_secs(20), "losetup", ["-f", "--show", file.to_str().expect("a plain path")]);
+        Loop(PathBuf::from(output.expect_success().stdout.trim()))
+    }
+
+    /// The block device.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A mounted file system, unmounted when dropped.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `mount OPTIONS DEVICE POINT`; the point is made.
+    #[track_caller]
+    pub fn new(options: &[&str], device: &str, point: &Path) -> Mounted {
+        std::fs::create_dir_all(point).unwrap_or_else(|e| panic!("make {}: {e}", point.display()));
+        let mut command = Command::new(require_tool("mount"));
+        command.args(options).arg(device).arg(point);
+        run_command(Duration::from_secs(60), command).expect_success();
+        Mounted(point.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmount = |options: &[&str]| {
+            let mut command = Command::new("umount");
+            command.args(options).arg(&self.0).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        // A dead device below cannot be unmounted in order.
+        if !unmount(&[]) {
+            unmount(&["-l"]);
+        }
+    }
+}
+
+/// nbdfuse: an NBD export as a plain file, unmounted when dropped. It dies when its server dies under I/O.
+#[derive(Debug)]
+pub struct Fuse {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Fuse {
+    /// Mounts on `file` itself, so that its neighbours in the folder stay plain files.
+    #[track_caller]
+    pub fn mount(file: &Path, uri: &str) -> Fuse {
+        File::create(file).unwrap_or_else(|e| panic!("make {}: {e}", file.display()));
+        let mut command = Command::new(require_tool("nbdfuse"));
+        command.arg(file).arg(uri).stdin(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+        let begun = Instant::now();
+        while std::fs::metadata(file).map_or(0, |m| m.len()) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Fuse { child, file: file.to_owned() }
+    }
+
+    /// The export.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // Lazily: a server that no longer answers must not keep the test.
+        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.file).stderr(Stdio::null()).status();
+        if wait_within(&mut self.child, Duration::from_secs(10)).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Why FUSE and loop devices cannot be used here, if so.
+pub fn no_fuse_or_loop() -> Option<&'static str> {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("needs root for mounts and loop devices");
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Some("/dev/fuse is missing");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Some("/dev/loop-control is missing");
+    }
+    None
+}
+
+/// A device-mapper device that takes marks (dm-log-writes), by its control node.
+#[derive(Debug)]
+pub struct MarkDevice {
+    control: File,
+    name: String,
+}
+
+/// `struct dm_ioctl` of linux/dm-ioctl.h, followed by `struct dm_target_msg` and its text.
+#[repr(C)]
+struct TargetMessage {
+    version: [u32; 3],
+    data_size: u32,
+    data_start: u32,
+    target_count: u32,
+    open_count: i32,
+    flags: u32,
+    event_nr: u32,
+    padding: u32,
+    dev: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
+    sector: u64,
+    text: [u8; 64],
+}
+
+/// `_IOWR(0xfd, 14, struct dm_ioctl)`: DM_TARGET_MSG, with the size of `struct dm_ioctl` alone.
+const DM_TARGET_MSG: libc::c_ulong = (3 << 30) | (312 << 16) | (0xfd << 8) | 14;
+const _: () = assert!(std::mem::offset_of!(TargetMessage, sector) == 312);
+
+impl MarkDevice {
+    /// The mapped device of this name.
+    pub fn open(name: &str) -> Result<MarkDevice, String> {
+        let control = File::options().read(true).write(true).open("/dev/mapper/control");
+        let control = control.map_err(|e| format!("open /dev/mapper/control to mark {name}: {e}"))?;
+        Ok(MarkDevice { control, name: name.to_owned() })
+    }
+
+    /// Writes a mark into the recording; everything that completed before is before it.
+    ///
+    /// A recording with a missing mark would promise less than was acknowledged, so a failure ends the process.
+    pub fn mark(&self, text: &str) {
+        let message = format!("mark {text}");
+        let mut request = TargetMessage {
+            version: [4, 0, 0],
+            data_size: size_of::<TargetMessage>() as u32,
+            data_start: 312,
+            target_count: 0,
+            open_count: 0,
+            flags: 0,
+            event_nr: 0,
+            padding: 0,
+            dev: 0,
+            name: [0; 128],
+            uuid: [0; 129],
+            data: [0; 7],
+            sector: 0,
+            text: [0; 64],
+        };
+        request.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        request.text[..message.len()].copy_from_slice(message.as_bytes());
+        // SAFETY: the struct has the kernel's layout, says its own size, and lives through the call.
+        let result = unsafe { libc::ioctl(self.control.as_raw_fd(), DM_TARGET_MSG, &raw mut request) };
+        assert_eq!(result, 0, "mark '{text}' on {}: {}", self.name, std::io::Error::last_os_error());
+    }
+}

@@ -1,0 +1,211 @@
+//! Power cuts of the real daemon: it runs under load in a QEMU guest with tier and backing each on a dm-log-writes
+//! recorder; then the disks are rebuilt as 200 cuts leave them, the daemon starts on each, and every write that an
+//! acknowledged flush or FUA covered before the cut must be there.
+
+use forebay_tests::harness::{
+    IoMode, TempDir, Tier, Volume, forebay, forebay_planted, require_tool, rounds, run_command, workspace,
+};
+use forebay_tests::in_both_io_modes;
+use forebay_tests::logwrites::{Cut, Disk, Log, cuts, write_sparse};
+use forebay_tests::pattern::check;
+use forebay_tests::pattern::journal::History;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+/// What the guest has left.
+struct Recording {
+    folder: PathBuf,
+    tier: Log,
+    backing: Log,
+    history: History,
+}
+
+fn record(folder: &TempDir, binary: &Path, parameters: &[&str], tier: u64, backing: u64) -> Recording {
+    let out = folder.join("guest");
+    let mut command = Command::new(require_tool("bash"));
+    command.arg(workspace().join("scripts/guest/power-cut.sh")).arg(&out);
+    command.arg(env!("CARGO_BIN_EXE_pattern")).arg(binary).args(parameters);
+    command.args([format!("tier_mib={}", tier >> 20), format!("backing_mib={}", backing >> 20)]);
+    run_command(Duration::from_secs(300), command).expect_success();
+    let open = |name: &str| Log::open(&out.join(name)).unwrap_or_else(|e| panic!("{e}"));
+    let (tier, backing) = (open("tier.recording"), open("backing.recording"));
+    for (name, log) in [("tier", &tier), ("backing", &backing)] {
+        let marks = log.entries.iter().filter(|e| e.mark.is_some()).count();
+        let flushes = log.entries.iter().filter(|e| e.flush || e.fua).count();
+        println!("{name}: {} entries, {flushes} flushes and forced writes, {marks} marks", log.entries.len());
+    }
+    let history = History::read(&out.join("journal")).unwrap();
+    Recording { folder: out, tier, backing, history }
+}
+
+impl Recording {
+    /// The newest barrier whose acknowledgement is certainly before this entry of the tier's recording.
+    fn promised(&self, before: usize) -> u64 {
+        self.tier.last_mark(before).map_or(0, |mark| mark.parse().unwrap_or(0))
+    }
+}
+
+/// The machinery first: a plain disk with a page cache (nbdkit) keeps what it flushed, at every cut.
+#[test]
+fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
+    let folder = TempDir::new("plain-cuts");
+    let (tier, size) = (1 << 20, 16 << 20);
+    let recording = record(&folder, Path::new("none"), &["server=nbdkit", "requests=2500"], tier, size);
+    // The plain disk has no tier; its own recording gives the cuts.
+    let log = &recording.backing;
+    let cuts = cuts(log, log, 120, 1);
+    assert!(cuts.len() >= 120, "{} cuts", cuts.len());
+    let image = folder.join("cut");
+    let check = |mut disk: Disk| -> Result<(), String> {
+        for cut in &cuts {
+            disk.advance(cut.tier)?;
+            write_sparse(&image, &disk.after_cut(cut.keep)?)?;
+            let promised = log.last_mark(cut.tier).map_or(0, |mark| mark.parse().unwrap_or(0));
+            check::disk_after_power_loss(&recording.history, &image, Some(promised))
+                .map_err(|e| format!("{cut:?}, promised up to #{promised}: {e}"))?;
+        }
+        Ok(())
+    };
+    check(Disk::new(log, size)).unwrap();
+    let caught = check(Disk::deaf_to_flushes(log, size)).unwrap_err();
+    assert!(caught.contains("flushed"), "{caught}");
+    assert!(recording.folder.join("load.log").exists());
+}
+
+/// Where the daemon is started on what a cut has left: the state folder of the guest, its paths those of the host.
+struct Site {
+    _folder: TempDir,
+    volume: Volume,
+}
+
+impl Site {
+    fn new(io: IoMode, tier: u64) -> Site {
+        let folder = TempDir::new("cut");
+        let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
+        volume.size = None;
+        volume.tier_size = tier;
+        Site { _folder: folder, volume }
+    }
+
+    fn check(
+        &self,
+        recording: &Recording,
+        tier_bytes: &[u8],
+        backing_bytes: &[u8],
+        before: usize,
+    ) -> Result<(), String> {
+        let (tier, backing) = (self.volume.state().join("tiers/vm1.tier"), self.volume.image());
+        let volumes = self.volume.state().join("volumes");
+        let _ = std::fs::remove_dir_all(self.volume.state());
+        let _ = std::fs::remove_file(format!("{}.forebay", backing.display()));
+        for folder in [&volumes, &self.volume.state().join("tiers")] {
+            std::fs::create_dir_all(folder).map_err(|e| format!("make {}: {e}", folder.display()))?;
+        }
+        write_sparse(&tier, tier_bytes)?;
+        write_sparse(&backing, backing_bytes)?;
+        let serving = recording.tier.last_mark(before).is_some();
+        let here = |name: &str| -> Result<String, String> {
+            let text = std::fs::read_to_string(recording.folder.join("state/volumes").join(name));
+            Ok(text
+                .map_err(|e| format!("the guest's {name}: {e}"))?
+                .replace("/dev/mapper/tier", tier.to_str().expect("a plain path"))
+                .replace("/dev/mapper/backing", backing.to_str().expect("a plain path")))
+        };
+        // Until it served, the guest's record said that its tier was still to be made.
+        let record = here("vm1.toml")?.replace("made = true", &format!("made = {serving}"));
+        std::fs::write(volumes.join("vm1.toml"), record).map_err(|e| e.to_string())?;
+        if serving {
+            // A device's marker lies in the state folder, an image's beside it.
+            let marker = format!("{}.forebay", backing.display());
+            std::fs::write(marker, here("vm1.marker")?).map_err(|e| e.to_string())?;
+        }
+        let daemon = self.volume.try_start().map_err(|refusal| format!("the daemon refuses: {refusal}"))?;
+        let verdict =
+            check::volume_after_power_loss(&recording.history, &self.volume.target(), Some(recording.promised(before)));
+        let verdict = verdict.map(|_| ()).map_err(|e| format!("{e}\nthe daemon said: {}", daemon.output()));
+        daemon.kill9();
+        verdict
+    }
+}
+
+/// Starts the daemon on every cut; stops at the first that is wrong. Returns how many were looked at.
+fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted: usize) -> Result<usize, String> {
+    let cuts = cuts(&recording.tier, &recording.backing, wanted, 7);
+    assert!(cuts.len() >= wanted.min(200), "the recording has only {} places to cut", cuts.len());
+    let failure: Mutex<Option<String>> = Mutex::new(None);
+    // Replaying goes on in order while the daemons of the cuts before are being looked at.
+    let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<u8>, Vec<u8>)>(1);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let site = Site::new(io, tier);
+                loop {
+                    let next = receiver.lock().expect("no panic with the lock").recv();
+                    let Ok((cut, tier, backing)) = next else { return };
+                    let promised = recording.promised(cut.tier);
+                    if let Err(e) = site.check(recording, &tier, &backing, cut.tier) {
+                        let text = format!("{cut:?}, flushed up to request #{promised}: {e}");
+                        failure.lock().expect("no panic with the lock").get_or_insert(text);
+                    }
+                }
+            });
+        }
+        let mut tier = Disk::new(&recording.tier, tier);
+        let mut backing = Disk::new(&recording.backing, backing);
+        for cut in &cuts {
+            if failure.lock().expect("no panic with the lock").is_some() {
+                break;
+            }
+            let mut at_cut = || -> Result<(Vec<u8>, Vec<u8>), String> {
+                tier.advance(cut.tier)?;
+                backing.advance(cut.backing)?;
+                Ok((tier.after_cut(cut.keep)?, backing.after_cut(cut.keep)?))
+            };
+            let (tier, backing) = at_cut().expect("the recordings can be replayed");
+            sender.send((*cut, tier, backing)).expect("the workers take every cut");
+        }
+        drop(sender);
+    });
+    match failure.into_inner().expect("no panic with the lock") {
+        None => Ok(cuts.len()),
+        Some(message) => Err(message),
+    }
+}
+
+const TIER: u64 = 16 << 20;
+const BACKING: u64 = 32 << 20;
+
+/// A tier smaller than the load, so that segments are reused, and a backing that keeps destage behind.
+fn parameters(io: IoMode) -> Vec<String> {
+    let requests = format!("requests={}", rounds(3000, 20_000));
+    vec![requests, format!("io={}", io.word()), "wrapper=slow:iops=3000,latency=1ms:".into()]
+}
+
+in_both_io_modes! {
+    fn at_two_hundred_power_cuts_every_flushed_write_is_there(io: IoMode) {
+        let folder = TempDir::new("power");
+        let parameters = parameters(io);
+        let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+        let recording = record(&folder, forebay(), &parameters, TIER, BACKING);
+        // Both modes together make two hundred and more in the gate.
+        let looked_at = check_cuts(&recording, io, TIER, BACKING, rounds(110, 2000) as usize).unwrap();
+        println!("{looked_at} cuts");
+    }
+}
+
+/// The proof must be able to fail: the planted build does not sync its tier before it answers a flush.
+#[test]
+fn a_daemon_that_drops_its_syncs_is_caught() {
+    for plant in ["sync-dropped", "sync-early"] {
+        let folder = TempDir::new(plant);
+        let plant_parameter = format!("plant={plant}");
+        let parameters = [plant_parameter.as_str(), "requests=1500", "wrapper=slow:iops=3000,latency=1ms:"];
+        let recording = record(&folder, forebay_planted(), &parameters, TIER, BACKING);
+        let caught = check_cuts(&recording, IoMode::Uring, TIER, BACKING, 110).expect_err("no cut has shown it");
+        println!("{plant}: {caught}");
+        assert!(caught.contains("flushed"), "{caught}");
+    }
+}
