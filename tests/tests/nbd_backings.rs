@@ -1,6 +1,6 @@
 //! A volume over an NBD export: the daemon, its server, or both are killed under pattern load. What the daemon
-//! acknowledged is there, and the image alone is a crash image. The cells are those of docs/losses.md, rows 1, 2, 4
-//! and 11, and its section on NBD.
+//! acknowledged is there, and the image alone is a crash image. Cells of docs/losses.md, for a
+//! backing of this kind: L-BF-2, L-BM-2, L-BF-4, L-BF-11, L-BM-11.
 
 use forebay_tests::harness::{Daemon, IoMode, Nbdkit, TempDir, Tier, Volume};
 use forebay_tests::in_both_io_modes;
