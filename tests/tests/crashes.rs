@@ -168,25 +168,26 @@ in_both_io_modes! {
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
-    /// The killed process's writes land seconds after its death, behind a server that takes five seconds for each.
+    /// The killed process's writes land seconds after its death: behind this server each takes two seconds, and FUSE
+    /// lets only one be under way.
     fn late_writes_of_a_killed_daemon_do_not_overwrite_newer_data(io: IoMode) {
         if let Some(reason) = no_fuse_or_loop() {
             return skip(reason);
         }
         let folder = TempDir::new("late");
         let disk = folder.sparse("disk", SIZE);
-        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "wdelay=5"]);
+        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "wdelay=2"]);
         let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
         volume.backing = mount.file().to_str().unwrap().to_owned();
         volume.size = None;
         let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..4 << 20);
-        // One small group: behind this backing each round of a few writes takes five seconds.
+        // One small group: behind this backing each round of a few writes takes seconds.
         (options.requests, options.flush_every, options.fua_percent, options.zero_percent) = (Some(2), 0, 0, 0);
         let daemon = volume.start();
         load::run(&options).unwrap();
         // Long enough that the group is on its way to the backing, too short for it to have arrived.
-        std::thread::sleep(Duration::from_millis(2500));
+        std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(daemon.show()["positions"]["destaged"], 0, "nothing has arrived yet");
         daemon.kill9();
         let daemon = volume.start();
