@@ -97,6 +97,13 @@ fn get_uuid(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes[at..at + 16].try_into().expect("sixteen bytes")
 }
 
+/// What seals the descriptors inside a batch or summary: its place and its number. A descriptor ends in its own CRC,
+/// and CRC is linear, so the outer checksum does not change when a descriptor is replaced by another that is valid in
+/// the same place: a torn header with sectors of an earlier batch would pass. The number makes those invalid.
+fn descriptor_place(place: TierBlock, number: u64) -> u64 {
+    u64::from(place.0) ^ number.rotate_left(32)
+}
+
 /// Medium of a tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TierKind {
@@ -424,7 +431,7 @@ impl Descriptor {
         matches!(self.kind, Kind::Data { .. })
     }
 
-    /// To 32 bytes; `place` is the table index on a memory tier, the tier block of the batch header on flash.
+    /// To 32 bytes; `place` is the table index on a memory tier, [`descriptor_place`] elsewhere.
     ///
     /// ```text
     /// 0  lsn u64 | 8  block u40, kind u8, mask u8 (hole u8), 0 u8 | 16 group u32 | 20 term u32
@@ -521,7 +528,8 @@ impl Batch {
         b[40..44].copy_from_slice(&self.term.0.to_le_bytes());
         for (i, record) in self.records.iter().enumerate() {
             let at = BATCH_HEAD_BYTES + i * DESCRIPTOR_BYTES;
-            b[at..at + DESCRIPTOR_BYTES].copy_from_slice(&record.encode(volume, u64::from(place.0)));
+            b[at..at + DESCRIPTOR_BYTES]
+                .copy_from_slice(&record.encode(volume, descriptor_place(place, self.sequence)));
         }
         seal(volume, u64::from(place.0), &mut b, 12);
         b
@@ -539,10 +547,11 @@ impl Batch {
         if count > BATCH_DESCRIPTORS_MAX {
             return Err("batch: more records than fit");
         }
+        let inner = descriptor_place(place, get_u64(b, 24));
         let mut records = Vec::with_capacity(count);
         for i in 0..count {
             let at = BATCH_HEAD_BYTES + i * DESCRIPTOR_BYTES;
-            match Descriptor::decode(volume, u64::from(place.0), &b[at..at + DESCRIPTOR_BYTES])? {
+            match Descriptor::decode(volume, inner, &b[at..at + DESCRIPTOR_BYTES])? {
                 Some(record) => records.push(record),
                 None => return Err("batch: a record is missing"),
             }
@@ -587,7 +596,7 @@ impl Summary {
         b[32..40].copy_from_slice(&self.last_batch.to_le_bytes());
         for (i, (record, payload)) in self.records.iter().enumerate() {
             let at = SUMMARY_HEAD_BYTES + i * SUMMARY_ENTRY_BYTES;
-            b[at..at + DESCRIPTOR_BYTES].copy_from_slice(&record.encode(volume, u64::from(place.0)));
+            b[at..at + DESCRIPTOR_BYTES].copy_from_slice(&record.encode(volume, descriptor_place(place, self.segment)));
             b[at + DESCRIPTOR_BYTES..at + SUMMARY_ENTRY_BYTES].copy_from_slice(&payload.to_le_bytes());
         }
         seal(volume, u64::from(place.0), &mut b, 12);
@@ -606,10 +615,11 @@ impl Summary {
         if count > Summary::capacity((b.len() / TIER_BLOCK_BYTES) as u32) {
             return Err("summary: more records than fit");
         }
+        let inner = descriptor_place(place, get_u64(b, 16));
         let mut records = Vec::with_capacity(count);
         for i in 0..count {
             let at = SUMMARY_HEAD_BYTES + i * SUMMARY_ENTRY_BYTES;
-            match Descriptor::decode(volume, u64::from(place.0), &b[at..at + DESCRIPTOR_BYTES])? {
+            match Descriptor::decode(volume, inner, &b[at..at + DESCRIPTOR_BYTES])? {
                 Some(record) => records.push((record, get_u32(b, at + DESCRIPTOR_BYTES))),
                 None => return Err("summary: a record is missing"),
             }

@@ -25,6 +25,9 @@ use tokio::sync::oneshot;
 /// How often markers follow what has been destaged.
 pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How long a stop without drain waits for requests that were taken.
+const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Why a command failed, as far as callers tell kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
@@ -534,7 +537,7 @@ impl Node {
         }
         if !matches!(snapshot.status.phase, Phase::Refused(_)) {
             // What it could not make durable is thrown away with it.
-            let _ = self.control(name, running, Control::Stop { drain: false }).await;
+            let _ = self.stop_without_drain(name, running).await;
         }
         self.detach(running).await;
         Ok(())
@@ -605,10 +608,25 @@ impl Node {
         incomplete
     }
 
+    /// Finishes what was taken, but does not wait for ever for a backing that takes nothing: such requests have no
+    /// answer, so nobody was promised anything.
+    async fn stop_without_drain(&self, name: &str, running: &Running) -> Answer<()> {
+        match tokio::time::timeout(STOP_MAX, self.control(name, running, Control::Stop { drain: false })).await {
+            Ok(answer) => answer,
+            Err(_) => failure(
+                FailureKind::Failed,
+                format!("volume {name}: its backing did not answer within {} s, and it was closed without", STOP_MAX.as_secs()),
+            ),
+        }
+    }
+
     async fn stop_one(self: Arc<Node>, record: Record, running: Running, drain: bool) -> Option<String> {
         let name = record.name.clone();
         self.directory.remove(&name);
-        let stopped = self.control(&name, &running, Control::Stop { drain }).await;
+        let stopped = match drain {
+            true => self.control(&name, &running, Control::Stop { drain }).await,
+            false => self.stop_without_drain(&name, &running).await,
+        };
         let snapshot = self.snapshot(&running).await;
         let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
         let mut result = match &stopped {

@@ -29,6 +29,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const HEALING_MAX: Duration = Duration::from_secs(1_800);
 /// Faults end early when nothing was answered for so long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
+/// Sectors compared in one run in search of a backing that is no crash image; keeps a run below a second.
+const SECTORS_CHECKED_MAX: u64 = 400_000;
 /// Faults end after so many crashes: more of them in one run find nothing that another seed does not.
 const CRASHES_MAX: u32 = 30;
 /// Turns without the clock moving after which a run counts as a livelock.
@@ -189,6 +191,8 @@ pub struct World {
     tier_errors: u32,
     damaged: bool,
     damage_carried: bool,
+    /// A frame has rotted: reads from memory are not verified, the way to the backing is.
+    rotten: bool,
     refused: bool,
     liar_backlog: usize,
     old_backing: Vec<u8>,
@@ -215,6 +219,8 @@ pub struct World {
     destaged_seen: Lsn,
     through_since: Option<Moment>,
 
+    /// Work left for the dearest check: a large volume is checked less often, not for longer.
+    sectors_to_check: u64,
     stage: Stage,
     healing_since: Instant,
     /// When a request was last answered, or a life began.
@@ -268,6 +274,7 @@ impl World {
             tier_errors: 0,
             damaged: false,
             damage_carried: false,
+            rotten: false,
             refused: false,
             liar_backlog: 0,
             old_backing: vec![0; backing_bytes],
@@ -290,6 +297,7 @@ impl World {
             destaged_seen: Lsn(0),
             through_since: None,
             stage: Stage::Work,
+            sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
             coverage: Coverage::default(),
@@ -538,7 +546,7 @@ impl World {
         self.progress = self.now;
         let volume = self.volume.as_ref().expect("it serves");
         let term = volume.term();
-        assert!(term > self.term, "term {term} follows {}", self.term);
+        assert!(term > self.term, "term {term} follows {}: terms only grow", self.term);
         self.term = term;
         let size = volume.size_bytes();
         assert!(
@@ -1373,7 +1381,15 @@ impl World {
                 let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
                 self.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(&bytes);
                 match Descriptor::decode(&VOLUME_UUID, u64::from(index), &bytes) {
-                    Ok(Some(record)) => self.recorded(&record, Some(FrameId(index))),
+                    Ok(Some(record)) => {
+                        self.recorded(&record, Some(FrameId(index)));
+                        if record.has_payload() && self.fault(faults.frame_rot) {
+                            trace!(self, "a bit of frame {index} rots");
+                            self.frame_mut(FrameId(index))[7] ^= 4;
+                            self.rotten = true;
+                            self.damage();
+                        }
+                    }
                     Ok(None) => {}
                     Err(reason) => panic!("descriptor {index} cannot be read back: {reason}"),
                 }
@@ -1462,6 +1478,7 @@ impl World {
                 let mut bytes = Vec::new();
                 let mut frames = Vec::new();
                 let mut error = self.backing_write_error();
+                let mut detected = false;
                 for part in &parts {
                     self.pin_source(part.frame, "a backing write");
                     frames.push(part.frame);
@@ -1473,6 +1490,7 @@ impl World {
                             self.damaged,
                             "the volume destages a frame that does not match its checksum: {check:?}"
                         );
+                        detected = true;
                         error = Some(IoError::Checksum);
                     }
                     let from = usize::from(part.from);
@@ -1483,6 +1501,9 @@ impl World {
                     "a backing write of {} bytes",
                     bytes.len()
                 );
+                if detected {
+                    self.coverage.see("damage detected by checksum");
+                }
                 self.assert_backing_writable(offset, bytes.len() as u64, "a write");
                 self.begin(
                     op,
@@ -1741,7 +1762,9 @@ impl World {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
                 let bytes = self.gather(&pieces);
                 assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
-                if self.damage_carried {
+                if self.rotten {
+                    // What memory holds is not what was written.
+                } else if self.damage_carried {
                     // Records that damage has taken may be gone; what is shown must be something once written there.
                     self.oracle.read_is_of_this_place(offset, &bytes);
                 } else if audit && self.audit.as_ref().is_some_and(|a| a.settle) {
@@ -1936,7 +1959,8 @@ impl World {
                 self.check_extents();
             }
         }
-        if !self.damage_carried && self.random.chance(self.setup.check) {
+        if !self.damage_carried && self.sectors_to_check > 0 && self.random.chance(self.setup.check) {
+            self.sectors_to_check = self.sectors_to_check.saturating_sub(self.oracle.bytes() / 512);
             self.check_all_logs_lost();
         }
     }

@@ -93,14 +93,14 @@ const CHECKPOINT_EVEN_CLEAN: &str = "4642434b50540000030000005da8885008000000000
 const DATA: &str = "8877665544332211050403020101ff0009000000070000003b66eb10c5a88d87";
 const ZERO_SECTORS: &str = "89776655443322110504030201021800090000000700000000000000960f37c8";
 const ZERO_BLOCKS: &str = "8a7766554433221101000000000301000a00000007000000ffffff0075da95c6";
-const BATCH: &str = "4642424154434800030000002b783e9102000000030000002a0000000000000029000000000000000300000000000000\
-    00000000000000000000000000000000e903000000000000050000000001ff000400000003000000933dfd0678c6e471\
-    ea030000000000000600000000020f00040000000300000000000000800101ab\
-    eb0300000000000010000000000301000400000003000000f0000000215b4336";
-const SUMMARY: &str = "464253554d4d000003000000f9c8afe802000000030000002a000000000000002a000000000000000000000000000000\
-    00000000000000000000000000000000e903000000000000050000000001ff000400000003000000933dfd069a869ebf01000000\
-    ea030000000000000600000000020f0004000000030000000000000062417b6500000000\
-    eb0300000000000010000000000301000400000003000000f0000000c31b39f800000000";
+const BATCH: &str = "4642424154434800030000006d3ec72402000000030000002a0000000000000029000000000000000300000000000000\
+    00000000000000000000000000000000e903000000000000050000000001ff000400000003000000933dfd069492e2ef\
+    ea030000000000000600000000020f000400000003000000000000006c550735\
+    eb0300000000000010000000000301000400000003000000f0000000cd0f45a8";
+const SUMMARY: &str = "464253554d4d00000300000099874aec02000000030000002a000000000000002a000000000000000000000000000000\
+    00000000000000000000000000000000e903000000000000050000000001ff000400000003000000933dfd067222bddb01000000\
+    ea030000000000000600000000020f000400000003000000000000008ae5580100000000\
+    eb0300000000000010000000000301000400000003000000f00000002bbf1a9c00000000";
 
 const BATCH_PLACE: TierBlock = TierBlock(131);
 const SUMMARY_PLACE: TierBlock = TierBlock(257);
@@ -465,4 +465,35 @@ fn no_bytes_make_a_decoder_panic() {
         accepted > 100,
         "the checksums were right often enough for the checks behind them to be reached: {accepted}"
     );
+}
+
+#[test]
+fn a_batch_header_with_sectors_of_an_earlier_batch_is_refused() {
+    // Each descriptor ends in its own CRC, so the outer CRC alone is blind to exactly this exchange.
+    let batch = |sequence: u64, first: u64| Batch {
+        segment: 2,
+        sequence,
+        synced_through: 0,
+        term: Term(1),
+        records: (0..100)
+            .map(|i| Descriptor {
+                lsn: Lsn(first + i),
+                block: BlockIndex(first + i),
+                group: Group(1),
+                term: Term(1),
+                kind: Kind::Data { mask: SectorMask::FULL, checksum: i as u32 },
+            })
+            .collect(),
+    };
+    let place = TierBlock(77);
+    let old = batch(5, 1000).encode(&VOLUME, place);
+    let new = batch(9, 5000).encode(&VOLUME, place);
+    for cut in (512..=3072).step_by(512) {
+        let mut torn = new.clone();
+        torn[cut..].copy_from_slice(&old[cut..]);
+        assert!(Batch::decode(&VOLUME, place, &torn).is_err(), "torn at byte {cut}");
+        let mut torn = old.clone();
+        torn[cut..].copy_from_slice(&new[cut..]);
+        assert!(Batch::decode(&VOLUME, place, &torn).is_err(), "torn at byte {cut}, the other way");
+    }
 }

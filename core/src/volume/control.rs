@@ -95,6 +95,7 @@ impl Volume {
                 };
                 if policy == Policy::Back {
                     self.control.effective = Policy::Back;
+                    self.answer_written_when_held();
                 }
                 self.set_reason(reason);
                 self.answer_control(id, Ok(()));
@@ -262,10 +263,14 @@ impl Volume {
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
         };
-        let op = self.begin_op(Op::Checkpoint(next));
-        let head = next.encode(&self.id);
+        self.write_checkpoint_copy(next);
+    }
+
+    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
+        let op = self.begin_op(Op::Checkpoint(copy));
+        let head = copy.encode(&self.id);
         self.counters.tier_writes += 1;
-        self.effects.push_back(Effect::TierWrite { op, at: next.place(), head, frames: Vec::new() });
+        self.effects.push_back(Effect::TierWrite { op, at: copy.place(), head, frames: Vec::new() });
     }
 
     pub(super) fn on_checkpoint_written(&mut self, written: Checkpoint, failed: Option<IoError>) {
@@ -293,9 +298,19 @@ impl Volume {
         }
     }
 
+    /// One copy is durable: what waits for it goes on. The same is written once more, in the other place, before
+    /// anything newer: were the newest copy damaged while it alone says how far the backing is, the older one would
+    /// have groups sent again whose records are partly gone.
     fn checkpoint_taken(&mut self, written: Checkpoint) {
         self.checkpoint = written;
-        self.checkpoint_busy = false;
+        if self.checkpoint_copying {
+            self.checkpoint_copying = false;
+            self.checkpoint_busy = false;
+            return self.write_checkpoint();
+        }
+        self.checkpoint_copying = true;
+        let copy = Checkpoint { sequence: written.sequence + 1, ..written };
+        self.write_checkpoint_copy(copy);
         if let Some((id, bytes)) = self.control.resize
             && written.size_bytes == bytes
         {
@@ -307,6 +322,5 @@ impl Volume {
         if let Some(flash) = &mut self.flash {
             flash.checkpointed(written.batches_synced);
         }
-        self.write_checkpoint();
     }
 }

@@ -182,6 +182,8 @@ pub struct Volume {
 
     checkpoint: Checkpoint,
     checkpoint_busy: bool,
+    /// The second copy of the newest checkpoint is on its way.
+    checkpoint_copying: bool,
     checkpoint_wanted: bool,
     /// What is durable may have been superseded instead of destaged: until the log holds everything up to here, the
     /// checkpoint must not let go of it.
@@ -245,6 +247,7 @@ impl Volume {
             tier_syncing: false,
             checkpoint: Checkpoint::default(),
             checkpoint_busy: false,
+            checkpoint_copying: false,
             checkpoint_wanted: false,
             checkpoint_after: Lsn(0),
             acks: Default::default(),

@@ -573,10 +573,13 @@ impl Volume {
             size_bytes: self.size_bytes,
             clean: false,
         };
-        self.checkpoint = next;
+        let copy = Checkpoint { sequence: next.sequence + 1, ..next };
+        self.checkpoint = copy;
         // Cut-off batches are erased first, and what is kept is made durable with the checkpoint that vouches for it.
-        let write = (next.place(), next.encode(&self.id));
-        self.recovery_mut().writes.push_back(write);
+        for checkpoint in [next, copy] {
+            let write = (checkpoint.place(), checkpoint.encode(&self.id));
+            self.recovery_mut().writes.push_back(write);
+        }
         let op = self.begin_op(Op::Recover(Step::Sync));
         self.effects.push_back(Effect::TierSync { op });
     }
