@@ -148,6 +148,15 @@ in_both_io_modes! {
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
+    fn a_drain_of_an_idle_volume_is_answered_each_time(io: IoMode) {
+        let folder = TempDir::new("drains");
+        let volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        let daemon = volume.start();
+        for _ in 0..20 {
+            daemon.drain();
+        }
+    }
+
     fn a_held_drain_leaves_the_image_unchanged_while_writes_go_on(io: IoMode) {
         let folder = TempDir::new("hold");
         let volume = Volume::new(&folder, SIZE, Tier::Flash, io);
