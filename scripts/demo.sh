@@ -7,7 +7,7 @@
 #   scripts/demo.sh --stop   stops what an earlier demo left up, and removes it
 #
 # The slow storage is emulated (`slow:iops=700,latency=8ms:` before a file), because not everybody has an array at hand. "Before" is
-# measured twice: by nbdkit with its own delay and rate filters, which is not our code, and by Forebay writing through.
+# measured twice: by nbdkit with its own delay filter, which is not our code, and by Forebay writing through.
 # DEMO_DIR (default: /var/tmp/forebay-demo) needs 2 GiB; DEMO_SECONDS (default 8) is the time of each measurement;
 # DEMO_HTTP (default 127.0.0.1:7070) is the page's address.
 set -eu -o pipefail
@@ -78,7 +78,7 @@ start_daemon() { # policy
     disown
     for _ in $(seq 100); do
         nbdinfo --size "$uri" >/dev/null 2>&1 && return 0
-        running "$dir/daemon.pid" "$daemon_exe" || { cat "$dir/daemon.log" >&2; die "the daemon did not start"; }
+        running "$dir/daemon.pid" "$daemon_exe" || { cat "$dir/daemon.log" >&2; die "the daemon did not start (another address for its page: DEMO_HTTP=127.0.0.1:PORT)"; }
         sleep 0.1
     done
     cat "$dir/daemon.log" >&2
@@ -111,9 +111,11 @@ measure_all() { # uri, label: three rows, appended to the table
 say "A disk image of $size_mib MiB, fully written: $image"
 dd if=/dev/zero of="$image" bs=1M count=$size_mib conv=fsync status=none
 
-say "Before: nbdkit serves the image with a delay of $latency_ms ms and the bandwidth of $iops writes of 4 KiB a second"
-nbdkit --unix "$dir/slow.sock" --pidfile "$dir/nbdkit.pid" --threads 64 --filter=delay --filter=rate file "$image" \
-    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms" rate=$((iops * 4096 * 8)) burstiness=0.1
+# So many at a time, each for the latency, make the storage's operations per second; `slow:` counts the same way.
+depth=$(((iops * latency_ms + 999) / 1000))
+say "Before: nbdkit serves the image with a delay of $latency_ms ms, $depth requests at a time"
+nbdkit --unix "$dir/slow.sock" --pidfile "$dir/nbdkit.pid" --threads "$depth" --filter=delay file "$image" \
+    delay-read="${latency_ms}ms" delay-write="${latency_ms}ms"
 for _ in $(seq 50); do [ -s "$dir/nbdkit.pid" ] && break; sleep 0.1; done
 measure_all "nbd+unix:///?socket=$dir/slow.sock" "plain storage (nbdkit)"
 stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM
@@ -161,5 +163,5 @@ if [ $leave_up = no ]; then
     exit 0
 fi
 say "The daemon is up: its page is http://$http/ , the volume is $uri"
-grep -h 'qemu-system' "$dir/daemon.log" | tail -1 || true
+grep '^qemu' "$dir/daemon.log" | tail -1 || true
 echo "Stop it with: scripts/demo.sh --stop"

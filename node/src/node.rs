@@ -327,9 +327,9 @@ impl Node {
         }
         let name = spec.name.clone();
         let backing = config::absolute_spec(&spec.backing);
-        if let Some(other) = self.entries().iter().find(|e| {
-            e.facts.name == name || config::same_backing(&e.facts.backing, &backing)
-        }) {
+        if let Some(other) =
+            self.entries().iter().find(|e| e.facts.name == name || config::same_backing(&e.facts.backing, &backing))
+        {
             let same = if other.facts.name == name { "name" } else { "backing" };
             return failure(FailureKind::Conflict, format!("volume {} has that {same} already", other.facts.name));
         }
