@@ -103,7 +103,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(&lines)?);
         return Ok(true);
     }
-    println!("{:<18} {:>26} {:>34}", "", "backing", "volume");
+    println!("{:<18} {:>34} {:>34}", "", "backing", "volume");
     for line in &lines {
         println!("{:<18} {} {}", line.name, show(line.backing), show(line.volume));
     }
@@ -154,7 +154,10 @@ fn target_of_backing(backing: &str) -> Result<Target> {
     if let Some(marker) = crate::volume_store::Marker::load(&marker)?
         && !marker.clean
     {
-        bail!("{backing} belongs to volume {} and is not complete by itself; measure another file beside it", marker.name);
+        bail!(
+            "{backing} belongs to volume {} and is not complete by itself; measure another file beside it",
+            marker.name
+        );
     }
     Ok(Target::File(backing.to_owned()))
 }
@@ -290,7 +293,8 @@ fn limit_line(name: &str, read_percent: u32, depth: usize, receipt: Receipt, arg
     })();
     let _ = std::fs::remove_file(&path);
     let report = measured.context("the load on the limit server failed")?;
-    let served = server.join().map_err(|_| anyhow::anyhow!("the limit server panicked"))?.context("the limit server failed")?;
+    let served =
+        server.join().map_err(|_| anyhow::anyhow!("the limit server panicked"))?.context("the limit server failed")?;
     let operations = (report.reads + report.writes) as f64;
     Ok(LimitLine {
         name: name.to_owned(),

@@ -66,6 +66,7 @@ struct RecordLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_block: Option<u32>,
     dirty: bool,
+    superseded: bool,
 }
 
 fn line(found: &Found, content: &TierContent) -> RecordLine {
@@ -87,6 +88,7 @@ fn line(found: &Found, content: &TierContent) -> RecordLine {
         sectors,
         payload_block: found.payload.filter(|_| r.has_payload()).map(|b| b.0),
         dirty: r.lsn > content.destaged(),
+        superseded: found.superseded,
     }
 }
 
@@ -95,8 +97,10 @@ pub fn run(path: &Path, json: bool) -> Result<bool> {
     let reader = TierReader::open(path)?;
     let mut content = reader.content()?;
     let volume = content.superblock.volume;
+    let destaged = content.destaged();
     let mut payloads_bad = 0;
-    for found in content.records.iter().filter(|f| f.record.has_payload() && f.payload.is_some()) {
+    // Other slots may be in use for something newer already.
+    for found in content.records.iter().filter(|f| f.payload.is_some() && !f.superseded && f.record.lsn > destaged) {
         if let Err(damage) = reader.payload(&volume, found) {
             payloads_bad += 1;
             content.damage.push(damage);
@@ -170,13 +174,25 @@ fn print_text(i: &Inspection) {
             if c.clean { ", clean" } else { "" }
         );
     }
-    let _ = writeln!(out, "records   {} ({} not yet in the backing), {} discarded", i.records, i.records_dirty, i.records_discarded);
+    let _ = writeln!(
+        out,
+        "records   {} ({} not yet in the backing), {} discarded",
+        i.records, i.records_dirty, i.records_discarded
+    );
     if !i.log.is_empty() {
-        let _ = writeln!(out, "\n{:>10} {:>5} {:>7} {:>8}  {:<12} {:>16} {:>12}  state", "lsn", "term", "group", "batch", "kind", "offset", "bytes");
+        let _ = writeln!(
+            out,
+            "\n{:>10} {:>5} {:>7} {:>8}  {:<12} {:>16} {:>12}  state",
+            "lsn", "term", "group", "batch", "kind", "offset", "bytes"
+        );
     }
     for r in &i.log {
         let batch = r.batch.map_or("-".to_owned(), |b| b.to_string());
-        let state = if r.dirty { "dirty" } else { "destaged" };
+        let state = match (r.dirty, r.superseded) {
+            (true, false) => "dirty",
+            (true, true) => "superseded",
+            (false, _) => "destaged",
+        };
         let _ = writeln!(
             out,
             "{:>10} {:>5} {:>7} {:>8}  {:<12} {:>16} {:>12}  {state}",

@@ -58,7 +58,10 @@ fn make_dir(dir: &Path) -> Result<()> {
     let owner = std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?.uid();
     // /dev/shm is open to all: a folder that somebody else put there first could be read or emptied by them.
     if owner != paths::user_id() {
-        anyhow::bail!("the folder {} belongs to user {owner}; remove it, or run the daemon as that user", dir.display());
+        anyhow::bail!(
+            "the folder {} belongs to user {owner}; remove it, or run the daemon as that user",
+            dir.display()
+        );
     }
     Ok(())
 }
@@ -84,9 +87,8 @@ fn mount_tmpfs(at: &Path, size: Option<u64>) -> std::io::Result<()> {
         let options = CString::new(options)?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         // SAFETY: terminated strings that live through the call.
-        let rc = unsafe {
-            libc::mount(c"forebay".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), flags, options.as_ptr().cast())
-        };
+        let rc =
+            unsafe { libc::mount(c"forebay".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), flags, options.as_ptr().cast()) };
         if rc == 0 {
             return Ok(());
         }

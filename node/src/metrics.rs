@@ -23,10 +23,8 @@ fn gauge(name: &str, help: &str, value: impl Fn(&VolumeReport) -> f64 + 'static)
 pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
     let mut out = String::new();
     let mut alone = |name: &str, help: &str, labels: &str, value: f64| {
-        let _ = writeln!(
-            out,
-            "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name}{labels} {value}"
-        );
+        let _ =
+            writeln!(out, "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name}{labels} {value}");
     };
     let build = format!("{{version=\"{}\",io=\"{}\"}}", node.version, node.io_mode);
     alone("build_info", "Version and I/O mode of the daemon.", &build, 1.0);

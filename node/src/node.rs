@@ -8,7 +8,7 @@
 use crate::config::{self, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
-use crate::open::{self, Opened};
+use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
@@ -16,7 +16,7 @@ use crate::volume_store::{Marker, Record, STORE_VERSION, Store, host_name, remov
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
-use forebay_io::{DeviceFile, LockAttempt};
+use forebay_io::LockAttempt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ struct Running {
     shard: usize,
     key: VolumeKey,
     activity: Arc<AtomicU64>,
-    file: Arc<DeviceFile>,
+    image: Image,
     marker_path: PathBuf,
     /// Ends the wait for the backing's lock.
     closed: Arc<AtomicBool>,
@@ -131,7 +131,10 @@ impl Node {
             Some(running) => Ok(running.clone()),
             None => failure(
                 FailureKind::Conflict,
-                format!("volume {name} does not run: {}", entry.problem.as_deref().unwrap_or("it is being opened or closed")),
+                format!(
+                    "volume {name} does not run: {}",
+                    entry.problem.as_deref().unwrap_or("it is being opened or closed")
+                ),
             ),
         }
     }
@@ -151,6 +154,14 @@ impl Node {
         if self.entries().iter().any(|e| e.facts.name == name && e.running.is_some()) {
             return failure(FailureKind::Conflict, format!("volume {name} is there already"));
         }
+        let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
+        if let Some(backing) = spec.as_ref().map(|spec| spec.backing.clone()).or_else(recorded)
+            && let Some(other) = self.running_on(&backing)
+        {
+            let message = format!("cannot open volume {name}: volume {other} has the backing {backing} already");
+            self.note_failed(name, &message);
+            return failure(FailureKind::Conflict, message);
+        }
         let opened = self.open_blocking(name, spec, progress).await;
         match opened {
             Ok(opened) => self.attach(opened, default).await,
@@ -159,6 +170,13 @@ impl Node {
                 failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
             }
         }
+    }
+
+    /// The volume that runs on this backing.
+    fn running_on(&self, backing: &str) -> Option<String> {
+        let entries = self.entries();
+        let same = |e: &&Entry| e.running.is_some() && config::same_backing(&e.facts.backing, backing);
+        entries.iter().find(same).map(|e| e.facts.name.clone())
     }
 
     async fn open_blocking(
@@ -200,7 +218,7 @@ impl Node {
     }
 
     async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
-        let Opened { volume, mut record, facts, marker_path, file, remarks } = opened;
+        let Opened { volume, mut record, facts, marker_path, image, remarks } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
         let shard = self.emptiest_shard();
@@ -209,7 +227,7 @@ impl Node {
         let awaits_lock = !volume.backing.locked();
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let running = Running { shard, key, activity, file, marker_path, closed };
+        let running = Running { shard, key, activity, image, marker_path, closed };
         if awaits_lock {
             self.await_lock(&running);
         }
@@ -276,16 +294,25 @@ impl Node {
         (0..self.shards.len()).rev().min_by_key(|&shard| on(shard)).expect("a node has a shard")
     }
 
-    /// Waits on a thread of its own until no request of an earlier process can land any more.
+    /// Waits on a thread of its own until no request of an earlier process can land any more (on an NBD export: until
+    /// none is expected).
     fn await_lock(&self, running: &Running) {
         let (shard, running) = (self.shards[running.shard].clone(), running.clone());
         std::thread::spawn(move || {
+            let file = match &running.image {
+                Image::File(file) => file,
+                Image::Nbd { quiet, .. } => {
+                    // The shard looks at the clock itself: a moment too early would be a moment for ever.
+                    std::thread::sleep(quiet.unwrap_or_default() + std::time::Duration::from_millis(10));
+                    return shard.send(ToShard::BackingReady(running.key));
+                }
+            };
             while !running.closed.load(Ordering::Relaxed) {
-                match forebay_io::lock::await_lock(running.file.file(), std::time::Duration::from_secs(1)) {
+                match forebay_io::lock::await_lock(file.file(), std::time::Duration::from_secs(1)) {
                     Ok(LockAttempt::Locked) => return shard.send(ToShard::BackingReady(running.key)),
                     Ok(LockAttempt::HeldBy(_)) => {}
                     Err(error) => {
-                        eprintln!("forebay: cannot lock {}: {error}; trying again", running.file.path().display());
+                        eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
                         std::thread::sleep(std::time::Duration::from_secs(1));
                     }
                 }
@@ -300,7 +327,9 @@ impl Node {
         }
         let name = spec.name.clone();
         let backing = config::absolute_spec(&spec.backing);
-        if let Some(other) = self.entries().iter().find(|e| e.facts.name == name || e.facts.backing == backing) {
+        if let Some(other) = self.entries().iter().find(|e| {
+            e.facts.name == name || config::same_backing(&e.facts.backing, &backing)
+        }) {
             let same = if other.facts.name == name { "name" } else { "backing" };
             return failure(FailureKind::Conflict, format!("volume {} has that {same} already", other.facts.name));
         }
@@ -352,7 +381,8 @@ impl Node {
     /// Bound on the daemon's memory: that of its volumes, and everything besides.
     pub fn memory_bytes_max(&self) -> u64 {
         let entries = self.entries();
-        self.memory_bytes_besides + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
+        self.memory_bytes_besides
+            + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
     }
 
     /// That part of the bound that is not of volumes.
@@ -417,9 +447,10 @@ impl Node {
         let store = self.store.clone();
         match blocking(move || store.save(&record)).await {
             Ok(()) => Ok(()),
-            Err(message) => {
-                failure(FailureKind::Failed, format!("volume {name} was changed, but only until the next start: {message}"))
-            }
+            Err(message) => failure(
+                FailureKind::Failed,
+                format!("volume {name} was changed, but only until the next start: {message}"),
+            ),
         }
     }
 
@@ -433,7 +464,10 @@ impl Node {
     /// Drains, then leaves the backing unchanged for at most so long.
     pub async fn hold(&self, name: &str, seconds: u64) -> Answer<VolumeReport> {
         if seconds == 0 || seconds > 7 * 24 * 3600 {
-            return failure(FailureKind::Invalid, format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"));
+            return failure(
+                FailureKind::Invalid,
+                format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"),
+            );
         }
         let running = self.running(name)?;
         self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
@@ -511,7 +545,9 @@ impl Node {
         });
         match removed.await {
             Ok(()) => Ok(()),
-            Err(message) => failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}")),
+            Err(message) => {
+                failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}"))
+            }
         }
     }
 
@@ -521,7 +557,10 @@ impl Node {
             if snapshot.connections > 0 {
                 return failure(
                     FailureKind::Conflict,
-                    format!("volume {name} has {} clients; disconnect them first, or use --discard-dirty", snapshot.connections),
+                    format!(
+                        "volume {name} has {} clients; disconnect them first, or use --discard-dirty",
+                        snapshot.connections
+                    ),
                 );
             }
             if snapshot.status.dirty_bytes > 0 {
@@ -615,7 +654,10 @@ impl Node {
             Ok(answer) => answer,
             Err(_) => failure(
                 FailureKind::Failed,
-                format!("volume {name}: its backing did not answer within {} s, and it was closed without", STOP_MAX.as_secs()),
+                format!(
+                    "volume {name}: its backing did not answer within {} s, and it was closed without",
+                    STOP_MAX.as_secs()
+                ),
             ),
         }
     }
@@ -677,11 +719,17 @@ fn command_error_words(error: &CommandError) -> String {
     match error {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
-            ControlError::Busy => "a drain or hold is under way, or the volume is not serving; wait for it or `release` it",
+            ControlError::Busy => {
+                "a drain or hold is under way, or the volume is not serving; wait for it or `release` it"
+            }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
-            ControlError::HoldEnded => "the hold was ended by its dirty limit or by a stop: what was copied under it is void",
+            ControlError::HoldEnded => {
+                "the hold was ended by its dirty limit or by a stop: what was copied under it is void"
+            }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
-            ControlError::BackingFailed => "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it",
+            ControlError::BackingFailed => {
+                "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it"
+            }
             ControlError::TierFailed => "its tier failed; see `forebay volume show`",
         }
         .to_owned(),
@@ -697,7 +745,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + 
 }
 
 fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: bool) -> anyhow::Result<()> {
-    let image = open::image_identity(&running.file)?;
+    let image = running.image.identity()?;
     let marker = Marker {
         version: STORE_VERSION,
         volume: record.volume,
@@ -713,9 +761,11 @@ fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: b
 }
 
 fn marker_of(store: &Store, record: &Record) -> Option<PathBuf> {
-    let path = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?.path().to_owned();
-    let device = forebay_io::file::kind_of(&path).is_ok_and(|k| k == forebay_io::file::FileKind::Block);
-    Some(store.marker_path(&record.name, &path, device))
+    let spec = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?;
+    let device = |path: &&std::path::Path| {
+        forebay_io::file::kind_of(path).is_ok_and(|kind| kind == forebay_io::file::FileKind::Block)
+    };
+    Some(store.marker_path(&record.name, spec.path().filter(|path| !device(path))))
 }
 
 /// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.

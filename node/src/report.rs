@@ -195,12 +195,7 @@ impl VolumeReport {
                 drain_left_s: s.drain_left.as_secs_f64(),
                 waiting_writes: s.waiting_writes,
             },
-            positions: Positions {
-                accepted: s.accepted.0,
-                held: s.held.0,
-                synced: s.synced.0,
-                destaged: s.destaged.0,
-            },
+            positions: Positions { accepted: s.accepted.0, held: s.held.0, synced: s.synced.0, destaged: s.destaged.0 },
             counters: counters(&s.counters).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }
     }
@@ -213,7 +208,12 @@ impl VolumeReport {
             size_bytes,
             phase: "failed".to_owned(),
             problem: Some(problem.to_owned()),
-            policy: PolicyReport { requested: policy, effective: policy, reason: "as-requested".to_owned(), since_s: 0.0 },
+            policy: PolicyReport {
+                requested: policy,
+                effective: policy,
+                reason: "as-requested".to_owned(),
+                since_s: 0.0,
+            },
             backing: BackingReport {
                 spec: facts.backing.clone(),
                 access: facts.access.clone(),

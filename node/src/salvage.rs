@@ -22,6 +22,8 @@ pub struct Salvaged {
     pub replayed: usize,
     /// Records left out because the base has them or newer ones.
     pub in_base: usize,
+    /// Records left out because newer ones cover them.
+    pub superseded: usize,
     /// Records whose payload was damaged; their ranges hold what was there before.
     pub lost: usize,
     /// What was wrong with the tier.
@@ -58,6 +60,7 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
         size_bytes,
         replayed: 0,
         in_base: 0,
+        superseded: 0,
         lost: 0,
         damage: content.damage.clone(),
     };
@@ -67,24 +70,36 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
             done.in_base += 1;
             continue;
         }
+        if found.superseded {
+            done.superseded += 1;
+            continue;
+        }
         let outcome = match record.kind {
             Kind::Data { mask, .. } => match found.payload {
-                None => Err(Damage { byte: byte_of(Default::default()), reason: format!("log position {}: a data record without payload", record.lsn) }),
+                None => Err(Damage {
+                    byte: byte_of(Default::default()),
+                    reason: format!("log position {}: a data record without payload", record.lsn),
+                }),
                 Some(_) => reader.payload(&volume, found).map(|bytes| {
-                    mask.runs().map(|(first, count)| {
-                        let at = u64::from(first) * SECTOR_BYTES;
-                        let length = u64::from(count) * SECTOR_BYTES;
-                        (at, bytes[at as usize..(at + length) as usize].to_vec())
-                    }).collect::<Vec<_>>()
+                    mask.runs()
+                        .map(|(first, count)| {
+                            let at = u64::from(first) * SECTOR_BYTES;
+                            let length = u64::from(count) * SECTOR_BYTES;
+                            (at, bytes[at as usize..(at + length) as usize].to_vec())
+                        })
+                        .collect::<Vec<_>>()
                 }),
             },
             Kind::ZeroSectors { mask } => Ok(mask
                 .runs()
-                .map(|(first, count)| (u64::from(first) * SECTOR_BYTES, vec![0; count as usize * SECTOR_BYTES as usize]))
+                .map(|(first, count)| {
+                    (u64::from(first) * SECTOR_BYTES, vec![0; count as usize * SECTOR_BYTES as usize])
+                })
                 .collect()),
             Kind::ZeroBlocks { blocks, .. } => {
                 let end = (record.block.byte() + u64::from(blocks) * BLOCK_BYTES).min(size_bytes);
-                write_zeros(&image, record.block.byte(), end).with_context(|| format!("cannot write {}", to.display()))?;
+                write_zeros(&image, record.block.byte(), end)
+                    .with_context(|| format!("cannot write {}", to.display()))?;
                 Ok(Vec::new())
             }
         };
@@ -101,6 +116,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
                 }
                 done.replayed += 1;
             }
+            // The slot of a record that is in the backing may be in use for a newer one: no loss where there is a base.
+            Err(_) if record.lsn <= content.destaged() => done.in_base += 1,
             Err(damage) => {
                 done.lost += 1;
                 done.damage.push(damage);
@@ -121,7 +138,8 @@ fn same_file(a: &Path, b: &Path) -> bool {
 /// Copies what is not zero, so that a sparse base stays sparse.
 fn copy_sparse(base: &Path, image: &mut File, to: &Path) -> Result<()> {
     let mut source = File::open(base).with_context(|| format!("cannot open the base image {}", base.display()))?;
-    let length = source.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", base.display()))?;
+    let length =
+        source.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", base.display()))?;
     source.seek(SeekFrom::Start(0))?;
     let mut buffer = vec![0u8; 1 << 20];
     let mut at = 0;
@@ -165,12 +183,13 @@ pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(done)?);
     } else {
         println!(
-            "volume {} ({}): {} records replayed into {}, {} already in the base",
+            "volume {} ({}): {} records replayed into {}; left out: {} that the backing has, {} that newer ones cover",
             done.name,
             show_size(done.size_bytes),
             done.replayed,
             to.display(),
-            done.in_base
+            done.in_base,
+            done.superseded
         );
         for d in &done.damage {
             println!("damage at byte {}: {}", d.byte, d.reason);

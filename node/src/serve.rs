@@ -36,7 +36,8 @@ pub fn run(config: Config) -> Result<bool> {
     // SAFETY: setting a signal's disposition before any other thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
     runtime.shutdown_background();
@@ -138,7 +139,9 @@ fn lock_state(state: &Path) -> Result<std::fs::File> {
         .truncate(false)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    match forebay_io::lock::await_lock(&file, STATE_LOCK_WAIT).with_context(|| format!("cannot lock {}", path.display()))? {
+    match forebay_io::lock::await_lock(&file, STATE_LOCK_WAIT)
+        .with_context(|| format!("cannot lock {}", path.display()))?
+    {
         forebay_io::LockAttempt::Locked => Ok(file),
         forebay_io::LockAttempt::HeldBy(holder) => bail!(
             "the state folder {} is in use by {holder}; stop that daemon, or give this one another folder with --state",
@@ -162,7 +165,8 @@ fn nbd_addresses(config: &Config) -> Vec<NbdAddress> {
 /// A listening unix socket. That of a dead process is replaced; that of a living one is left alone.
 fn bind_unix(path: &Path, what: &str, cure: &str) -> Result<UnixListener> {
     if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {} for the {what}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the folder {} for the {what}", folder.display()))?;
     }
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
@@ -173,7 +177,8 @@ fn bind_unix(path: &Path, what: &str, cure: &str) -> Result<UnixListener> {
         }
         std::fs::remove_file(path).with_context(|| format!("cannot replace the dead socket {}", path.display()))?;
     }
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot make the {what} {}; {cure}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot make the {what} {}; {cure}", path.display()))?;
     listener.set_nonblocking(true)?;
     // SAFETY: listening again with a longer queue: 200 clients that connect at once are not turned away.
     unsafe { libc::listen(listener.as_raw_fd(), 1024) };
@@ -256,9 +261,8 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
             listener.set_nonblocking(true)?;
             Ok(Some((listener.local_addr()?, listener)))
         }
-        Err(error) if asked => {
-            Err(error).with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off"))
-        }
+        Err(error) if asked => Err(error)
+            .with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off")),
         Err(error) => {
             eprintln!("forebay: no page on http://{address}: {error}; give --http HOST:PORT to have one");
             Ok(None)
@@ -331,7 +335,14 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     line("forebay", format!("{} on {}, process {}", report.version, report.host, report.pid));
     line("state", report.state.clone());
     line("io", format!("{} ({}), {} data-path threads", report.io_mode, report.io_why, report.shards));
-    line("memory", format!("at most {}, of it not for volumes {}", show_size(report.memory_bytes_max), show_size(node.memory_bytes_besides())));
+    line(
+        "memory",
+        format!(
+            "at most {}, of it not for volumes {}",
+            show_size(report.memory_bytes_max),
+            show_size(node.memory_bytes_besides())
+        ),
+    );
     for v in node.reports().await {
         let policy = match v.policy.requested {
             crate::config::PolicyName::Through => "write-through",
@@ -363,7 +374,10 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
                 format!("server.type=inet,server.host={host},server.port={port}")
             }
         };
-        line("qemu", format!("-drive driver=nbd,{server},export={name},reconnect-delay=60,if=virtio,cache=none,discard=unmap"));
+        line(
+            "qemu",
+            format!("-drive driver=nbd,{server},export={name},reconnect-delay=60,if=virtio,cache=none,discard=unmap"),
+        );
     }
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(out.as_bytes());
@@ -407,7 +421,8 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
                 ticks.tick().await;
                 let (bytes, seconds) = node.left().await;
                 let end = if std::io::stderr().is_terminal() { "\x1b[K\r" } else { "\n" };
-                let about = if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
+                let about =
+                    if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
                 eprint!("forebay: {} to destage{about}{end}", show_size(bytes));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }

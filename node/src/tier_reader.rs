@@ -7,9 +7,9 @@
 
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
-use forebay_core::types::{Lsn, Term, TierBlock};
+use forebay_core::types::{Lsn, SectorMask, Term, TierBlock};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,8 @@ pub struct Found {
     pub payload: Option<TierBlock>,
     /// The batch that holds it; none on a memory tier.
     pub sequence: Option<u64>,
+    /// Newer records cover all of it: its slot may be in use for something else already.
+    pub superseded: bool,
 }
 
 /// Everything that was read.
@@ -63,7 +65,8 @@ impl TierReader {
     pub fn open(path: &Path) -> Result<TierReader> {
         use std::io::{Seek, SeekFrom};
         let mut file = File::open(path).with_context(|| format!("cannot open the tier {}", path.display()))?;
-        let length = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
+        let length =
+            file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
         let blocks = u32::try_from(length / TIER_BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         Ok(TierReader { file, path: path.to_owned(), blocks })
     }
@@ -135,18 +138,13 @@ impl TierReader {
             });
         }
         let checkpoints = self.checkpoints(&superblock, &mut damage);
-        let mut content = TierContent {
-            superblock,
-            checkpoints,
-            records: Vec::new(),
-            discarded: 0,
-            synced_through: 0,
-            damage,
-        };
+        let mut content =
+            TierContent { superblock, checkpoints, records: Vec::new(), discarded: 0, synced_through: 0, damage };
         match content.superblock.layout.kind {
             TierKind::Memory => self.read_table(&mut content),
             TierKind::Flash => self.read_segments(&mut content),
         }
+        mark_superseded(&mut content.records);
         Ok(content)
     }
 
@@ -162,12 +160,11 @@ impl TierReader {
                     Ok(None) => {}
                     Ok(Some(record)) => {
                         let payload = (index < layout.payload_blocks).then(|| TierBlock(layout.payload_first + index));
-                        found.push(Found { record, payload, sequence: None });
+                        found.push(Found { record, payload, sequence: None, superseded: false });
                     }
-                    Err(reason) => content.damage.push(Damage {
-                        byte: byte_of(at) + (i * DESCRIPTOR_BYTES) as u64,
-                        reason: reason.to_owned(),
-                    }),
+                    Err(reason) => content
+                        .damage
+                        .push(Damage { byte: byte_of(at) + (i * DESCRIPTOR_BYTES) as u64, reason: reason.to_owned() }),
                 }
             }
         }
@@ -210,7 +207,7 @@ impl TierReader {
                     payload += 1;
                     TierBlock(payload - 1)
                 });
-                found.push(Found { record, payload: at, sequence: Some(batch.sequence) });
+                found.push(Found { record, payload: at, sequence: Some(batch.sequence), superseded: false });
             }
             // Behind what is known to be durable a batch may have landed in part: the log ends before it.
             let torn = |f: &Found| f.payload.is_some() && self.payload(&volume, f).is_err();
@@ -323,7 +320,9 @@ fn keep_log_batches(
         first_of_term.entry(batch.term).and_modify(|s| *s = (*s).min(batch.sequence)).or_insert(batch.sequence);
     }
     batches.retain(|(_, b)| {
-        first_of_term.range((std::ops::Bound::Excluded(b.term), std::ops::Bound::Unbounded)).all(|(_, &s)| b.sequence < s)
+        first_of_term
+            .range((std::ops::Bound::Excluded(b.term), std::ops::Bound::Unbounded))
+            .all(|(_, &s)| b.sequence < s)
     });
     let mut log: Vec<(TierBlock, Batch)> = Vec::with_capacity(batches.len());
     for (place, batch) in batches {
@@ -346,6 +345,36 @@ fn keep_log_batches(
         log.push((place, batch));
     }
     log
+}
+
+/// Walks from the newest record to the oldest and marks those that are covered.
+fn mark_superseded(records: &mut [Found]) {
+    let mut sectors: HashMap<u64, SectorMask> = HashMap::new();
+    // Whole blocks made zero: start and end of ranges that do not touch.
+    let mut zeroed: BTreeMap<u64, u64> = BTreeMap::new();
+    for found in records.iter_mut().rev() {
+        let block = found.record.block.0;
+        let last_before = |zeroed: &BTreeMap<u64, u64>, at: u64| zeroed.range(..=at).next_back().map(|(&s, &e)| (s, e));
+        match found.record.kind {
+            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+                let covered = sectors.entry(block).or_default();
+                let in_zeroed = last_before(&zeroed, block).is_some_and(|(_, end)| block < end);
+                found.superseded = in_zeroed || mask.without(*covered).is_empty();
+                *covered = covered.or(mask);
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                let (mut start, mut end) = (block, block + u64::from(blocks));
+                found.superseded = last_before(&zeroed, start).is_some_and(|(_, known)| end <= known);
+                while let Some((s, e)) = last_before(&zeroed, end)
+                    && e >= start
+                {
+                    zeroed.remove(&s);
+                    (start, end) = (start.min(s), end.max(e));
+                }
+                zeroed.insert(start, end);
+            }
+        }
+    }
 }
 
 /// Log order, each position and block once: a record that was moved within the tier is there twice. Returns how many
@@ -425,7 +454,15 @@ mod tests {
         }
 
         /// Puts a batch at a place in segment 0; returns the place behind it.
-        fn batch(&mut self, at: u32, life: u64, sequence: u64, synced_through: u64, term: u32, records: &[(u64, u64)]) -> u32 {
+        fn batch(
+            &mut self,
+            at: u32,
+            life: u64,
+            sequence: u64,
+            synced_through: u64,
+            term: u32,
+            records: &[(u64, u64)],
+        ) -> u32 {
             let place = self.layout.payload_first + at;
             let records: Vec<Descriptor> = records.iter().map(|&(lsn, block)| data(lsn, block)).collect();
             for (i, record) in records.iter().enumerate() {
@@ -470,6 +507,34 @@ mod tests {
         let reader = TierReader::open(&tier.path()).unwrap();
         for found in &content.records {
             assert_eq!(reader.payload(&VOLUME, found).unwrap(), payload(found.record.lsn.0));
+        }
+    }
+
+    #[test]
+    fn records_that_newer_ones_cover_are_marked() {
+        let record = |lsn: u64, block: u64, kind: Kind| Found {
+            record: Descriptor { lsn: Lsn(lsn), block: BlockIndex(block), group: Group(1), term: TERM, kind },
+            payload: None,
+            sequence: None,
+            superseded: false,
+        };
+        let data = |mask: u8| Kind::Data { mask: SectorMask(mask), checksum: 0 };
+        let zero = |blocks: u32| Kind::ZeroBlocks { blocks, hole: true };
+        let mut records = [
+            (record(1, 5, data(0x0f)), true),
+            (record(2, 5, data(0xf0)), false),
+            (record(3, 5, data(0x03)), false),
+            (record(4, 5, data(0x0c)), false),
+            (record(5, 20, data(0xff)), true),
+            (record(6, 21, zero(3)), true),
+            (record(7, 23, zero(4)), false),
+            (record(8, 19, zero(5)), false),
+            (record(9, 30, data(0xff)), false),
+        ];
+        let mut found: Vec<Found> = records.iter().map(|(f, _)| *f).collect();
+        mark_superseded(&mut found);
+        for (found, (_, expected)) in found.iter().zip(&mut records) {
+            assert_eq!(found.superseded, *expected, "{:?}", found.record.lsn);
         }
     }
 
@@ -531,7 +596,7 @@ mod tests {
         std::fs::write(&base, vec![9u8; 1 << 20]).unwrap();
         let to = tier.dir.path().join("to");
         let done = crate::salvage::run(&path, &to, Some(&base)).unwrap();
-        assert_eq!((done.replayed, done.in_base, done.lost), (3, 0, 0));
+        assert_eq!((done.replayed, done.in_base, done.superseded, done.lost), (2, 0, 1, 0));
         let image = std::fs::read(&to).unwrap();
         assert_eq!(image.len(), 1 << 20);
         assert_eq!(image[5 * 4096..6 * 4096], payload(3));
@@ -543,7 +608,8 @@ mod tests {
         assert!(crate::salvage::run(&path, &to, None).is_err());
         assert!(crate::salvage::run(&path, &path, None).is_err());
 
-        let checkpoint = Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
+        let checkpoint =
+            Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
         tier.put(2, &checkpoint.encode(&VOLUME));
         let again = tier.dir.path().join("again");
         let done = crate::salvage::run(&tier.path(), &again, Some(&base)).unwrap();

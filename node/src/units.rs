@@ -14,7 +14,9 @@ pub fn parse_size(text: &str) -> Result<u64> {
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
         "T" | "t" | "TiB" => 40,
-        other => bail!("size {text:?}: unknown unit {other:?}; write bytes, or a whole number with K, M, G or T (binary)"),
+        other => {
+            bail!("size {text:?}: unknown unit {other:?}; write bytes, or a whole number with K, M, G or T (binary)")
+        }
     };
     let Ok(number) = number.parse::<u64>() else {
         bail!("size {text:?} is not a number; write bytes, or a whole number with K, M, G or T (binary), such as 10G")

@@ -189,6 +189,8 @@ pub struct World {
     errors_injected: bool,
     /// Failed tier operations of this life.
     tier_errors: u32,
+    /// The device has once failed a sync: it may have forgotten what a later life still read from it.
+    tier_sync_failed: bool,
     damaged: bool,
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
@@ -272,6 +274,7 @@ impl World {
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
             tier_errors: 0,
+            tier_sync_failed: false,
             damaged: false,
             damage_carried: false,
             rotten: false,
@@ -1224,7 +1227,7 @@ impl World {
                     self.crash = Some(Crash::ProcessKilled);
                     return;
                 }
-                assert!(self.damaged, "an undamaged tier was refused: {reason}");
+                assert!(self.damaged || self.tier_sync_failed, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
             }
@@ -1300,6 +1303,7 @@ impl World {
             self.errors_injected = true;
             if !backing {
                 self.tier_errors += 1;
+                self.tier_sync_failed |= matches!(kind, OpKind::TierSync { .. });
             }
         }
         assert!(self.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");

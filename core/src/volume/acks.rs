@@ -58,7 +58,8 @@ pub(super) enum Ground {
     Synced,
     /// The backing has completed so many records of it.
     Written(u32),
-    /// The backing has synced it.
+    /// The backing has synced it, and the checkpoint says so: else a power loss that takes the log's unsynced tail would
+    /// leave older records, and the next start would send those over it.
     Durable,
 }
 
@@ -104,7 +105,7 @@ impl Volume {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
                 self.acks.written.insert(lsn, Through { id, first, left });
             }
-            Ground::Durable if self.durable >= lsn => self.answer(id, Ok(())),
+            Ground::Durable if self.destaged >= lsn => self.answer(id, Ok(())),
             Ground::Durable => self.acks.durable.push_back(Waiter { lsn, id }),
         }
     }
@@ -187,11 +188,11 @@ impl Volume {
         }
     }
 
-    pub(super) fn on_durable(&mut self, lsn: Lsn) {
-        self.durable = self.durable.max(lsn);
+    /// Everything up to here is in the backing for good.
+    pub(super) fn on_destaged(&mut self, lsn: Lsn) {
         let mut kept = VecDeque::new();
         while let Some(waiter) = self.acks.durable.pop_front() {
-            if waiter.lsn <= self.durable {
+            if waiter.lsn <= lsn {
                 self.answer(waiter.id, Ok(()));
             } else {
                 kept.push_back(waiter);

@@ -687,7 +687,7 @@ impl Volume {
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
         d.retry_delay = RETRY_DELAY_MIN;
-        self.on_durable(through);
+        self.durable = self.durable.max(through);
         self.checkpoint_wanted = true;
         self.checkpoint_after = self.accepted;
         self.write_checkpoint();
@@ -696,6 +696,7 @@ impl Volume {
     /// The checkpoint says that everything up to here is durable in the backing: those records end.
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
         self.destaged = self.destaged.max(destaged);
+        self.on_destaged(self.destaged);
         while let Some(id) = self.live.oldest() {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;

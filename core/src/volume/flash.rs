@@ -342,9 +342,9 @@ impl FlashLog {
             })
     }
 
-    /// A batch collects records, or a write is owed.
+    /// A batch collects records, a write is owed, or something is under way in a segment.
     pub fn has_unwritten(&self) -> bool {
-        self.building.is_some() || !self.owed.is_empty() || !self.flying.is_empty()
+        self.building.is_some() || !self.owed.is_empty() || self.segments.iter().any(|segment| segment.busy > 0)
     }
 
     /// A record that lay in this segment has ended.

@@ -66,7 +66,8 @@ pub fn serve(socket: OwnedFd, size_bytes: u64, arena_bytes: usize, receipt: Rece
     let frames = (arena_bytes / BLOCK).max(BATCH + 256);
     let arena = Arena::new(frames)?;
     let description = String::from("no volume, only the cost of the protocol");
-    let export = ExportInfo { name: "limit".into(), size_bytes, description, read_only: false, request_bytes_max: 1 << 20 };
+    let export =
+        ExportInfo { name: "limit".into(), size_bytes, description, read_only: false, request_bytes_max: 1 << 20 };
     let (socket, negotiated) = Greeter::new(socket, Instant(0)).finish(&export)?;
     let (structured, report) = (negotiated.structured, LimitReport::default());
     let (heads, answers) = (Vec::with_capacity(64 << 10), Vec::with_capacity(VECTORS_MAX));

@@ -26,7 +26,13 @@ pub struct Guard {
 
 impl Guard {
     /// Whether a request may go on.
-    pub fn check(&self, peer: &Peer, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, String)> {
+    pub fn check(
+        &self,
+        peer: &Peer,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<(), (StatusCode, String)> {
         let reads = method == Method::GET || method == Method::HEAD;
         match peer {
             Peer::Unix { uid } => {
@@ -73,7 +79,9 @@ impl Guard {
         let known = match address {
             // An address cannot be rebound to another.
             Some(_) => true,
-            None => name.eq_ignore_ascii_case("localhost") || name.eq_ignore_ascii_case(&crate::volume_store::host_name()),
+            None => {
+                name.eq_ignore_ascii_case("localhost") || name.eq_ignore_ascii_case(&crate::volume_store::host_name())
+            }
         };
         if known { Ok(()) } else { refuse(host) }
     }
@@ -89,7 +97,9 @@ impl Guard {
 
     fn has_token(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok()).unwrap_or_default();
-        given.strip_prefix("Bearer ").is_some_and(|given| equal_in_constant_time(given.as_bytes(), self.token.as_bytes()))
+        given
+            .strip_prefix("Bearer ")
+            .is_some_and(|given| equal_in_constant_time(given.as_bytes(), self.token.as_bytes()))
     }
 }
 

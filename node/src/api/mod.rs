@@ -12,7 +12,6 @@ use crate::metrics;
 use crate::node::{Failure, FailureKind, Node};
 use access::Guard;
 pub use access::{Peer, token};
-pub use listener::Bounded;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -20,6 +19,7 @@ use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Json, Router};
+pub use listener::Bounded;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -221,10 +221,9 @@ mod tests {
     fn openapi_file_describes_what_reports_hold() {
         let file: Value = serde_json::from_str(OPENAPI).unwrap();
         let (node, volume) = crate::report::tests::example();
-        for (schema, value) in [
-            ("Volume", serde_json::to_value(volume).unwrap()),
-            ("Node", serde_json::to_value(node).unwrap()),
-        ] {
+        for (schema, value) in
+            [("Volume", serde_json::to_value(volume).unwrap()), ("Node", serde_json::to_value(node).unwrap())]
+        {
             let described = file["components"]["schemas"][schema]["properties"].as_object().unwrap();
             for key in value.as_object().unwrap().keys() {
                 assert!(described.contains_key(key), "{schema}.{key} is not in the OpenAPI file");

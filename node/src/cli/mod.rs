@@ -89,7 +89,7 @@ struct ServeArgs {
     /// Config file (TOML)
     #[arg(long, value_name = "FILE", conflicts_with = "backing")]
     config: Option<PathBuf>,
-    /// Backing of the one volume: a file or block device, with slow: or faulty: before it
+    /// Backing of the one volume: a file, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
     #[arg(long, value_name = "BACKING", required_unless_present = "config")]
     backing: Option<String>,
     /// Size of the volume, such as 10G; needed to create a backing
@@ -233,7 +233,8 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Command::Man { dir: Some(dir) } => {
-            clap_mangen::generate_to(Cli::command(), &dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+            clap_mangen::generate_to(Cli::command(), &dir)
+                .with_context(|| format!("cannot write into {}", dir.display()))?;
             Ok(true)
         }
         Command::Man { dir: None } => {
@@ -273,8 +274,25 @@ mod tests {
     #[test]
     fn flags_of_serve_become_a_config() {
         let config = config_of(&[
-            "--backing", "disk.img", "--size", "10G", "--create", "--tier", "memory", "--volatile", "--tier-size", "4G",
-            "--nbd", "unix:/a", "--nbd", "tcp:[::]:10809", "--http", "off", "--io", "threads", "--no-drain-on-stop",
+            "--backing",
+            "disk.img",
+            "--size",
+            "10G",
+            "--create",
+            "--tier",
+            "memory",
+            "--volatile",
+            "--tier-size",
+            "4G",
+            "--nbd",
+            "unix:/a",
+            "--nbd",
+            "tcp:[::]:10809",
+            "--http",
+            "off",
+            "--io",
+            "threads",
+            "--no-drain-on-stop",
         ])
         .unwrap();
         assert_eq!(config.volume[0].name, "vm1");

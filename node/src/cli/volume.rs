@@ -18,7 +18,7 @@ pub enum Command {
     Create {
         /// Name, and NBD export name
         name: String,
-        /// File or block device, with slow: or faulty: before it
+        /// File, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
         #[arg(long)]
         backing: String,
         /// Size, such as 10G; needed where the backing is made
@@ -173,7 +173,8 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
 
 fn path(name: &str, rest: &str) -> String {
     // A name that is none must not become another path; the daemon says that there is no such volume.
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     format!("/v1/volumes/{plain}{rest}")
 }
 

@@ -85,14 +85,13 @@ fn pair(session: Session) -> Pair {
     if session.contexts {
         Context::ALL.into_iter().for_each(|context| contexts.insert(context));
     }
-    let export =
-        ExportInfo {
-            name: "vm1".into(),
-            size_bytes: SIZE,
-            description: String::new(),
-            read_only: session.read_only,
-            request_bytes_max: REQUEST_BYTES_MAX as u32,
-        };
+    let export = ExportInfo {
+        name: "vm1".into(),
+        size_bytes: SIZE,
+        description: String::new(),
+        read_only: session.read_only,
+        request_bytes_max: REQUEST_BYTES_MAX as u32,
+    };
     let negotiated = Negotiated { export, structured: session.structured, contexts, leftover: Vec::new() };
     let mut memory = MemoryVolume::new(SIZE, SPARE).unwrap();
     memory.check_payloads();
