@@ -29,7 +29,9 @@ fn load_options(volume: &Volume, folder: &TempDir, rng: &mut Rng) -> LoadOptions
 fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) -> u64 {
     let daemon = volume.start();
     let ended = std::thread::scope(|scope| {
+        let before = load::journal_bytes(&options.journal);
         let load = scope.spawn(|| load::run(options));
+        load::wait_until_under_way(&options.journal, before);
         std::thread::sleep(alive);
         daemon.kill9();
         load.join().expect("the load ends")

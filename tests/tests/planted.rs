@@ -30,7 +30,9 @@ fn caught_within(
         prepare(&mut volume, &mut options);
         let daemon = volume.start();
         std::thread::scope(|scope| {
+            let before = load::journal_bytes(&options.journal);
             let load = scope.spawn(|| load::run(&options));
+            load::wait_until_under_way(&options.journal, before);
             std::thread::sleep(Duration::from_millis(300 + rng.below(700)));
             daemon.kill9();
             load.join().expect("the load ends").expect("the load ends with its connection");
@@ -94,7 +96,9 @@ fn the_planted_build_without_a_fault_passes() {
     options.time = Some(Duration::from_secs(60));
     let daemon = volume.start();
     std::thread::scope(|scope| {
+        let before = load::journal_bytes(&options.journal);
         let load = scope.spawn(|| load::run(&options));
+        load::wait_until_under_way(&options.journal, before);
         std::thread::sleep(Duration::from_millis(700));
         daemon.kill9();
         load.join().expect("the load ends").expect("the load ends with its connection");
