@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - An operation owns its memory until every request of it was answered or its connection is closed.
-//! - Whatever a lost connection may have taken with it is written again: changes under way end with [`GONE`], and where
+//! - Whatever a lost connection may have taken with it is written again: changes under way end with `Gone`, and where
 //!   none was, the next sync does. Both make core rewrite everything since the last good sync. No sync ever succeeds
 //!   for a change that was completed by an earlier connection and not synced there.
 //! - No lock proves that a server is done with a connection's requests. So nothing is changed by a new connection
