@@ -1,26 +1,32 @@
-//! The slow store under a volume: a regular file on any file system, or a block device, perhaps behind wrappers.
+//! The slow store under a volume: a regular file on any file system, a block device, or an export of an NBD server,
+//! perhaps behind wrappers.
 //!
 //! Invariants:
 //! - One access mode for each opening: O_DIRECT where it works, otherwise the page cache with every write synced.
-//! - Nothing is written before the whole-file lock is ours; block devices are claimed exclusively besides.
+//! - Nothing is written before the whole-file lock is ours; block devices are claimed exclusively besides. An NBD export
+//!   has no lock: there, its place is taken by the time after which late writes of a former process are not expected.
 //! - An image of another format, a mounted device, a swap area or the file under a loop device is refused untouched.
 //!
 //! ```text
-//! spec = { "slow:" parameters ":" | "faulty:" parameters ":" } path          parameters = key=value,...
+//! spec = { "slow:" parameters ":" | "faulty:" parameters ":" } ( path | NBD URI )     parameters = key=value,...
 //! ```
 //!
 //! Wrappers act from left to right: an operation that a `faulty:` fails does not reach what stands to its right.
 
 pub mod faulty;
 pub mod foreign;
+pub mod nbd;
 pub mod slow;
 
+use crate::clock::now as clock_now;
 use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
-use crate::lock::{LockAttempt, try_lock};
+use crate::lock::{HolderDescription, LockAttempt, try_lock};
 use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
 use faulty::{DeviceOperation, Fate, FaultPlan, FaultyParameters};
-use forebay_core::types::{Instant, SECTOR_BYTES, VOLUME_BYTES_MAX};
+use forebay_core::types::{Duration, Instant, SECTOR_BYTES, VOLUME_BYTES_MAX};
+use nbd::NbdClient;
+use nbd::uri::NbdUri;
 use slow::{SlowModel, SlowParameters};
 use std::fmt;
 use std::fs::OpenOptions;
@@ -137,11 +143,31 @@ enum Layer {
     Faulty(FaultPlan),
 }
 
-/// Where a spec leads, besides its wrappers.
+/// Where a spec leads, behind its wrappers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A file or block device.
+    Path(PathBuf),
+    /// An export of an NBD server.
+    Nbd(NbdUri),
+}
+
+impl Target {
+    /// Whether both mean the same place, however it is to be used.
+    pub fn same_place(&self, other: &Target) -> bool {
+        match (self, other) {
+            (Target::Path(one), Target::Path(other)) => one == other,
+            (Target::Nbd(one), Target::Nbd(other)) => one.same_export(other),
+            (Target::Path(_), Target::Nbd(_)) | (Target::Nbd(_), Target::Path(_)) => false,
+        }
+    }
+}
+
+/// A spec as read.
 #[derive(Clone, Debug)]
 pub struct BackingSpec {
     layers: Vec<Layer>,
-    path: PathBuf,
+    target: Target,
 }
 
 impl BackingSpec {
@@ -171,17 +197,29 @@ impl BackingSpec {
         if rest.is_empty() {
             return Err(bad("the path is empty".into()));
         }
+        if NbdUri::is_meant(rest) {
+            return Ok(BackingSpec { layers, target: Target::Nbd(NbdUri::parse(rest).map_err(bad)?) });
+        }
         if let Some((scheme, _)) = rest.split_once("://") {
             return Err(bad(format!(
-                "backings are files and block devices; `{scheme}://` is none (a file of such a name is written `./{rest}`)"
+                "backings are files, block devices and NBD exports (nbd://, nbd+unix://); `{scheme}://` is none (a file of \
+                 such a name is written `./{rest}`)"
             )));
         }
-        Ok(BackingSpec { layers, path: PathBuf::from(rest) })
+        Ok(BackingSpec { layers, target: Target::Path(PathBuf::from(rest)) })
     }
 
-    /// The file or device.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it leads.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The file or device; none for an NBD export.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.target {
+            Target::Path(path) => Some(path),
+            Target::Nbd(_) => None,
+        }
     }
 }
 
@@ -207,11 +245,22 @@ pub struct Admission {
     pub due: Instant,
 }
 
+/// What carries the I/O.
+#[derive(Debug)]
+pub(crate) enum Device {
+    File(Arc<DeviceFile>),
+    Nbd {
+        client: Box<NbdClient>,
+        /// Late writes of a former process are waited for until then.
+        quiet_until: Option<Instant>,
+    },
+}
+
 /// An open backing.
 #[derive(Debug)]
 pub struct Backing {
     spec: String,
-    file: Arc<DeviceFile>,
+    device: Device,
     layers: Vec<Layer>,
     locked: bool,
     /// Counters; kept by [`crate::VolumeIo`].
@@ -219,67 +268,53 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// Opens, and where allowed makes, what a spec names. Does not lock: see [`Backing::try_lock`].
+    /// Opens, and where allowed makes, what a spec names. Does not lock: see [`Backing::try_lock`]. An NBD server is
+    /// connected to within a deadline of 5 s.
     pub fn open(spec: &str, options: BackingOptions) -> Result<Backing, OpenError> {
-        let BackingSpec { layers, path } = BackingSpec::parse(spec)?;
-        let failed = |attempted| {
-            let path = path.clone();
-            move |error| OpenError::Failed { attempted, path, error }
+        let BackingSpec { layers, target } = BackingSpec::parse(spec)?;
+        let device = match target {
+            Target::Path(path) => Device::File(Arc::new(open_file(&path, options)?)),
+            Target::Nbd(uri) => Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None },
         };
-        let kind = match kind_of(&path) {
-            Ok(kind) => kind,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let Some(size) = options.create else { return Err(OpenError::Missing { path }) };
-                create_sparse(&path, size)?;
-                FileKind::Regular
-            }
-            Err(error) => return Err(failed("look at")(error)),
-        };
-        if let Some(by) = user_of(&path, kind) {
-            return Err(OpenError::InUse { path, by });
-        }
-        let file = match DeviceFile::open(&path, true) {
-            Ok(file) => file.with_stable_writes(),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                let by = "claimed by a mount, a device mapper or RAID device, or another process that opened it \
-                          exclusively (perhaps one that was killed and whose last requests are still under way)";
-                return Err(OpenError::InUse { path, by: by.into() });
-            }
-            Err(error) => return Err(failed("open")(error)),
-        };
-        let size = file.size().map_err(failed("read the size of"))?;
-        if size < SECTOR_BYTES {
-            let reason = format!("it has {size} bytes, and a volume has at least 512; make it larger by `truncate -s`");
-            return Err(OpenError::Unusable { path, reason });
-        }
-        if !options.format_raw {
-            let mut head = AlignedBuffer::new(foreign::HEAD_BYTES);
-            file.read_now(0, &mut head).map_err(failed("read"))?;
-            if let Some(format) = foreign::format_of(&head) {
-                return Err(OpenError::ForeignFormat { path, format });
-            }
-        }
-        Ok(Backing {
-            spec: spec.to_owned(),
-            file: Arc::new(file),
-            layers,
-            locked: false,
-            stats: DeviceStats::default(),
-        })
+        Ok(Backing { spec: spec.to_owned(), device, layers, locked: false, stats: DeviceStats::default() })
     }
 
     /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
     /// process can land any more, and QEMU refuses to open the file.
+    ///
+    /// An NBD export has no lock. It counts as locked unless late writes are waited for: see
+    /// [`Backing::await_late_writes`].
     pub fn try_lock(&mut self) -> io::Result<LockAttempt> {
         if self.locked {
             return Ok(LockAttempt::Locked);
         }
-        let attempt = try_lock(self.file.file())?;
+        let attempt = match &self.device {
+            Device::File(file) => try_lock(file.file())?,
+            Device::Nbd { quiet_until: Some(until), .. } if clock_now() < *until => {
+                LockAttempt::HeldBy(HolderDescription::Unseen)
+            }
+            Device::Nbd { .. } => LockAttempt::Locked,
+        };
         self.locked = attempt == LockAttempt::Locked;
         Ok(attempt)
     }
 
-    /// Whether the lock is ours.
+    /// The former process is gone and may have left writes in its connection to an NBD server: nothing is written for
+    /// the time that the URI says, counted from now. How long, if it has to be waited at all. Files have their lock.
+    pub fn await_late_writes(&mut self) -> Option<Duration> {
+        match &mut self.device {
+            Device::File(_) => None,
+            Device::Nbd { client, .. } if client.uri().quiet == Duration(0) => None,
+            Device::Nbd { client, quiet_until } => {
+                let quiet = client.uri().quiet;
+                *quiet_until = Some(clock_now() + quiet);
+                self.locked = false;
+                Some(quiet)
+            }
+        }
+    }
+
+    /// Whether the lock is ours, or (NBD) nothing has to be waited for.
     pub fn locked(&self) -> bool {
         self.locked
     }
@@ -289,61 +324,120 @@ impl Backing {
         &self.spec
     }
 
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        self.file.path()
+    /// The path or URI, for people.
+    pub fn name(&self) -> String {
+        match &self.device {
+            Device::File(file) => file.path().display().to_string(),
+            Device::Nbd { client, .. } => client.uri().to_string(),
+        }
     }
 
-    /// Regular file or block device.
-    pub fn kind(&self) -> FileKind {
-        self.file.kind()
+    /// Where it lies; none for an NBD export.
+    pub fn path(&self) -> Option<&Path> {
+        self.file().map(|file| file.path())
     }
 
-    /// How the bytes reach it.
-    pub fn access(&self) -> &Access {
-        self.file.access()
+    /// How the bytes reach it, for people.
+    pub fn access(&self) -> String {
+        match &self.device {
+            Device::File(file) => match file.access() {
+                Access::Direct { align } => format!("O_DIRECT in units of {align} bytes"),
+                Access::Buffered { reason } => {
+                    format!("buffered, each write synced, because O_DIRECT does not work: {reason}")
+                }
+            },
+            Device::Nbd { client, .. } => {
+                let nbd::handshake::Export { flush, zero, align, request_bytes_max, .. } = client.export();
+                format!(
+                    "NBD in units of {align} bytes, at most {request_bytes_max} a request{}{}",
+                    if *zero { "" } else { ", zeros written as data" },
+                    if *flush { "" } else { ", WITHOUT FLUSH: nothing is known to be durable" },
+                )
+            }
+        }
     }
 
     /// Writes and zeros must be multiples of this.
     pub fn align(&self) -> u32 {
-        self.file.align()
+        match &self.device {
+            Device::File(file) => file.align(),
+            Device::Nbd { client, .. } => client.export().align,
+        }
     }
 
-    /// The open device, for operations.
-    pub fn file(&self) -> &Arc<DeviceFile> {
-        &self.file
+    /// The open file or device, for operations; none for an NBD export.
+    pub fn file(&self) -> Option<&Arc<DeviceFile>> {
+        match &self.device {
+            Device::File(file) => Some(file),
+            Device::Nbd { .. } => None,
+        }
+    }
+
+    /// What carries the I/O.
+    pub(crate) fn device_mut(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// The client of an NBD export.
+    pub fn nbd(&self) -> Option<&NbdClient> {
+        match &self.device {
+            Device::File(_) => None,
+            Device::Nbd { client, .. } => Some(client),
+        }
+    }
+
+    /// The client of an NBD export.
+    pub(crate) fn nbd_mut(&mut self) -> Option<&mut NbdClient> {
+        match &mut self.device {
+            Device::File(_) => None,
+            Device::Nbd { client, .. } => Some(client),
+        }
     }
 
     /// Bytes that a volume can use: the size, rounded down to the alignment.
     pub fn size(&self) -> io::Result<u64> {
-        let size = self.file.size()?;
+        let size = match &self.device {
+            Device::File(file) => file.size()?,
+            Device::Nbd { client, .. } => client.export().size,
+        };
         Ok(size - size % u64::from(self.align()))
     }
 
-    /// What a marker records of it.
-    pub fn identity(&self) -> io::Result<Identity> {
-        identity(&self.file)
+    /// What a marker records of it; an NBD export has no identity but its size.
+    pub fn identity(&self) -> io::Result<Option<Identity>> {
+        self.file().map(|file| identity(file)).transpose()
     }
 
-    /// Makes a file at least so large; a device must be so large already. Blocks for the time of the system call.
+    /// Makes a file at least so large; a device or export must be so large already. Blocks for the time of the system
+    /// call.
     pub fn grow(&self, size: u64) -> io::Result<()> {
         if size > VOLUME_BYTES_MAX || !size.is_multiple_of(u64::from(self.align())) {
             let reason = format!("a size is a multiple of {} bytes and at most 64 TiB; {size} is not", self.align());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let has = self.file.size()?;
+        let too_small = |has: u64, what: &str| {
+            let reason = format!("{what} {} has {has} bytes; enlarge it to {size} first", self.name());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+        };
+        let file = match &self.device {
+            Device::File(file) => file,
+            Device::Nbd { client, .. } if size <= client.export().size => return Ok(()),
+            Device::Nbd { client, .. } => {
+                let what =
+                    "a larger export is seen when its server is connected to anew, so restart it then: the export";
+                return too_small(client.export().size, what);
+            }
+        };
+        let has = file.size()?;
         if size <= has {
             return Ok(());
         }
-        match self.kind() {
+        match file.kind() {
             FileKind::Regular => {
-                self.file.file().set_len(size)?;
-                self.file.file().sync_all()
+                file.file().set_len(size)?;
+                file.file().sync_all()
             }
-            FileKind::Block => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("the device {} has {has} bytes; enlarge it to {size} first", self.path().display()),
-            )),
+            FileKind::Block => too_small(has, "the device"),
         }
     }
 
@@ -370,6 +464,70 @@ impl Backing {
         }
         Admission { fate: Fate::Honest, due }
     }
+}
+
+fn open_file(path: &Path, options: BackingOptions) -> Result<DeviceFile, OpenError> {
+    let path = path.to_owned();
+    let failed = |attempted| {
+        let path = path.clone();
+        move |error| OpenError::Failed { attempted, path, error }
+    };
+    let kind = match kind_of(&path) {
+        Ok(kind) => kind,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let Some(size) = options.create else { return Err(OpenError::Missing { path }) };
+            create_sparse(&path, size)?;
+            FileKind::Regular
+        }
+        Err(error) => return Err(failed("look at")(error)),
+    };
+    if let Some(by) = user_of(&path, kind) {
+        return Err(OpenError::InUse { path, by });
+    }
+    let file = match DeviceFile::open(&path, true) {
+        Ok(file) => file.with_stable_writes(),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            let by = "claimed by a mount, a device mapper or RAID device, or another process that opened it \
+                      exclusively (perhaps one that was killed and whose last requests are still under way)";
+            return Err(OpenError::InUse { path, by: by.into() });
+        }
+        Err(error) => return Err(failed("open")(error)),
+    };
+    let size = file.size().map_err(failed("read the size of"))?;
+    if size < SECTOR_BYTES {
+        let reason = format!("it has {size} bytes, and a volume has at least 512; make it larger by `truncate -s`");
+        return Err(OpenError::Unusable { path, reason });
+    }
+    if !options.format_raw {
+        let mut head = AlignedBuffer::new(foreign::HEAD_BYTES);
+        file.read_now(0, &mut head).map_err(failed("read"))?;
+        if let Some(format) = foreign::format_of(&head) {
+            return Err(OpenError::ForeignFormat { path, format });
+        }
+    }
+    Ok(file)
+}
+
+fn open_nbd(uri: &NbdUri, options: BackingOptions) -> Result<NbdClient, OpenError> {
+    let path = PathBuf::from(uri.to_string());
+    let failed = |attempted| {
+        let path = path.clone();
+        move |error| OpenError::Failed { attempted, path, error }
+    };
+    let connected = nbd::handshake::connect(uri).map_err(failed("connect to"))?;
+    let size = connected.export.size;
+    if size < u64::from(connected.export.align) {
+        let reason = format!("the export has {size} bytes, and a volume has at least 512; export something larger");
+        return Err(OpenError::Unusable { path, reason });
+    }
+    if !options.format_raw {
+        let mut head = vec![0; foreign::HEAD_BYTES];
+        nbd::handshake::read_head(&connected, &mut head).map_err(failed("read the beginning of"))?;
+        if let Some(format) = foreign::format_of(&head) {
+            return Err(OpenError::ForeignFormat { path, format });
+        }
+    }
+    Ok(NbdClient::new(uri.clone(), connected))
 }
 
 fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
@@ -442,10 +600,13 @@ mod tests {
     #[test]
     fn wrappers_nest_and_the_path_may_contain_colons() {
         let spec = BackingSpec::parse("slow:iops=700,latency=8ms:faulty:drop_sync=1:slow:rate=1M:/a:b/c").unwrap();
-        assert_eq!(spec.path(), Path::new("/a:b/c"));
+        assert_eq!(spec.path(), Some(Path::new("/a:b/c")));
         assert!(matches!(spec.layers[..], [Layer::Slow(_), Layer::Faulty(_), Layer::Slow(_)]));
-        assert_eq!(BackingSpec::parse("./slow:x").unwrap().path(), Path::new("./slow:x"));
-        for wrong in ["", "slow:", "slow:iops=1", "slow:iops=1:", "faulty:what=1:/x", "nbd://host/x"] {
+        assert_eq!(BackingSpec::parse("./slow:x").unwrap().path(), Some(Path::new("./slow:x")));
+        let nbd = BackingSpec::parse("slow:iops=700,latency=8ms:nbd://[::1]:10810/vm1").unwrap();
+        assert_eq!((nbd.path(), nbd.layers.len()), (None, 1));
+        assert!(nbd.target().same_place(BackingSpec::parse("nbd://[::1]:10810/vm1?nbd_quiet=0s").unwrap().target()));
+        for wrong in ["", "slow:", "slow:iops=1", "slow:iops=1:", "faulty:what=1:/x", "nbd:///x", "http://host/x"] {
             assert!(matches!(BackingSpec::parse(wrong), Err(OpenError::BadSpec { .. })), "{wrong}");
         }
     }

@@ -33,4 +33,4 @@ pub use operation::{Operation, OperationKind};
 pub use reactor::{Completion, Interest, Mode, ModeChoice, Reactor, Waker};
 pub use stats::{DeviceStats, OperationStats};
 pub use tier::{FlashTier, MemoryTier, Tier, TierError};
-pub use volume_io::{Executed, VolumeIo, volume_of};
+pub use volume_io::{Executed, VolumeIo, backing_socket_volume, volume_of};

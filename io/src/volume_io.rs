@@ -8,8 +8,8 @@
 //! Left to the shard: `Reply`, `Answer` and `FramesFree`, the reactor, and feeding the events to core in between.
 
 use crate::arena::Arena;
-use crate::backing::Backing;
 use crate::backing::faulty::{DeviceOperation, Fate};
+use crate::backing::{Backing, Device};
 use crate::clock::now as clock_now;
 use crate::memory::{AlignedBuffer, Buffers};
 use crate::operation::{Operation, OperationKind};
@@ -27,6 +27,14 @@ use std::io;
 /// The volume that a reactor token belongs to.
 pub fn volume_of(token: u64) -> u32 {
     (token >> 32) as u32
+}
+
+/// Watch tokens of backings have this bit; the volume is named as in those of operations.
+const BACKING_SOCKET: u64 = 1 << 63;
+
+/// The volume whose backing's socket a readiness token belongs to, if it is one.
+pub fn backing_socket_volume(token: u64) -> Option<u32> {
+    (token & BACKING_SOCKET != 0).then(|| volume_of(token & !BACKING_SOCKET))
 }
 
 /// What `execute` leaves to the caller.
@@ -86,7 +94,11 @@ pub struct VolumeIo {
 impl VolumeIo {
     /// `index` names the volume in reactor tokens. The superblock gives identity and layout. The arena of a memory
     /// tier is its payload area (see [`VolumeIo::arena_of`]); that of a flash tier is the volume's staging and cache.
-    pub fn new(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier, backing: Backing) -> VolumeIo {
+    pub fn new(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier, mut backing: Backing) -> VolumeIo {
+        assert!(index < 1 << 31, "the upper half of a token has room for 31 bits and a mark");
+        if let Some(client) = backing.nbd_mut() {
+            client.set_token(BACKING_SOCKET | u64::from(index) << 32);
+        }
         if let Tier::Memory(tier) = &mut tier {
             tier.set_table(superblock.layout.table_first, superblock.layout.table_blocks);
         }
@@ -368,23 +380,52 @@ impl VolumeIo {
         let asked = self.pending[key].asked;
         let admission = self.backing.admit(asked, operation);
         self.pending[key].due = admission.due;
-        let operation = Operation::new(self.backing.file().clone(), what, buffers);
         match admission.fate {
-            Fate::Honest => reactor.submit(token, operation),
+            Fate::Honest => self.submit(reactor, token, what, buffers),
             Fate::Corrupted => {
                 self.pending[key].corrupt = true;
-                reactor.submit(token, operation);
+                self.submit(reactor, token, what, buffers);
             }
             Fate::Fails(errno) => return self.ended(key, Err(io::Error::from_raw_os_error(errno)), None),
             Fate::Hangs => {}
             Fate::Dropped => return self.ended(key, Ok(()), None),
             Fate::AnsweredEarly => {
                 self.pending[key].told = true;
-                reactor.submit(token, operation);
+                self.submit(reactor, token, what, buffers);
                 return done(op, Outcome::Ok);
             }
         }
         Executed::Nothing
+    }
+
+    fn submit(&mut self, reactor: &mut Reactor, token: u64, what: OperationKind, buffers: Buffers) {
+        match self.backing.device_mut() {
+            Device::File(file) => reactor.submit(token, Operation::new(file.clone(), what, buffers)),
+            Device::Nbd { client, .. } => client.submit(reactor, token as u32 as usize, what, buffers),
+        }
+    }
+
+    /// Takes a readiness of the reactor whose token is of this volume's backing (see [`backing_socket_volume`]).
+    pub fn ready(&mut self, reactor: &mut Reactor, token: u64, readable: bool, hangup: bool, out: &mut Vec<Event>) {
+        assert_eq!(backing_socket_volume(token), Some(self.index), "a socket of another volume");
+        if let Some(client) = self.backing.nbd_mut() {
+            client.ready(reactor, token, readable, hangup);
+        }
+        self.take_finished(out);
+    }
+
+    /// Ends of operations that did not come through the reactor.
+    fn take_finished(&mut self, out: &mut Vec<Event>) {
+        while let Some((key, result)) = self.backing.nbd_mut().and_then(|client| client.take_finished()) {
+            if let Executed::Done(event) = self.ended(key, result, None) {
+                out.push(event);
+            }
+        }
+    }
+
+    /// Something that the operator should be told about the backing's connection.
+    pub fn take_notice(&mut self) -> Option<String> {
+        self.backing.nbd_mut()?.take_notice()
     }
 
     /// Takes a completion of the reactor whose token is of this volume.
@@ -454,11 +495,15 @@ impl VolumeIo {
 
     /// When [`VolumeIo::poll_timers`] must be called at the latest.
     pub fn deadline(&self) -> Option<Instant> {
+        if self.backing.nbd().is_some_and(|client| client.has_finished()) {
+            return Some(Instant(0));
+        }
         self.delayed.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Tells what a model has held back until now.
+    /// Tells what a model has held back until now, and what a connection ended at once.
     pub fn poll_timers(&mut self, now: Instant, out: &mut Vec<Event>) {
+        self.take_finished(out);
         while let Some(&Reverse((due, key))) = self.delayed.peek() {
             if due > now {
                 break;

@@ -56,7 +56,8 @@ fn logical_blocks_of_both_sizes_are_found_and_written() {
     for (sector, mode) in [(512, ModeChoice::Uring), (4096, ModeChoice::Uring), (4096, ModeChoice::Threads)] {
         let device = Loop::new(sector);
         let mut backing = Backing::open(&device.device, BackingOptions::default()).unwrap();
-        assert_eq!((backing.kind(), backing.access()), (FileKind::Block, &Access::Direct { align: sector }));
+        let file = backing.file().unwrap();
+        assert_eq!((file.kind(), file.access()), (FileKind::Block, &Access::Direct { align: sector }));
         assert_eq!(backing.size().unwrap(), 4 << 20);
         assert!(backing.grow(8 << 20).is_err());
         assert_eq!(backing.try_lock().unwrap(), LockAttempt::Locked);
@@ -69,12 +70,13 @@ fn logical_blocks_of_both_sizes_are_found_and_written() {
         let mut buffers = Buffers::none();
         buffers.push_frame(&arena, FrameId(3), 0, 4096);
         let write = OperationKind::Write { offset: 8192 };
-        run(&mut reactor, Operation::new(backing.file().clone(), write, buffers)).unwrap();
+        run(&mut reactor, Operation::new(backing.file().unwrap().clone(), write, buffers)).unwrap();
         for (offset, hole) in [(16384, true), (32768, false)] {
             let zero = OperationKind::Zero { offset, length: 8192, hole };
-            run(&mut reactor, Operation::new(backing.file().clone(), zero, Buffers::none())).unwrap();
+            run(&mut reactor, Operation::new(backing.file().unwrap().clone(), zero, Buffers::none())).unwrap();
         }
-        run(&mut reactor, Operation::new(backing.file().clone(), OperationKind::Sync, Buffers::none())).unwrap();
+        run(&mut reactor, Operation::new(backing.file().unwrap().clone(), OperationKind::Sync, Buffers::none()))
+            .unwrap();
         // Past the end of a device reads as zeros, like past the end of a file.
         arena.bytes_mut(FrameId(5)).fill(0xee);
         arena.bytes_mut(FrameId(6)).fill(0xee);
@@ -82,7 +84,7 @@ fn logical_blocks_of_both_sizes_are_found_and_written() {
         buffers.push_frame(&arena, FrameId(5), 0, 4096);
         buffers.push_frame(&arena, FrameId(6), 0, 4096);
         let read = OperationKind::Read { offset: (4 << 20) - 4096 };
-        run(&mut reactor, Operation::new(backing.file().clone(), read, buffers)).unwrap();
+        run(&mut reactor, Operation::new(backing.file().unwrap().clone(), read, buffers)).unwrap();
         assert!(arena.bytes(FrameId(5)).iter().all(|&b| b == 0x11));
         assert!(arena.bytes(FrameId(6)).iter().all(|&b| b == 0));
         drop(backing);

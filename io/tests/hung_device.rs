@@ -120,7 +120,7 @@ fn child(path: &Path) -> ! {
     let mut reactor = Reactor::new(mode).unwrap();
     println!("\nlocked");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    reactor.submit(1, write_of(backing.file(), &arena, 3));
+    reactor.submit(1, write_of(backing.file().unwrap(), &arena, 3));
     let mut out = Vec::new();
     reactor.wait(Some(Duration::from_millis(200)), &mut out).unwrap();
     assert!(out.is_empty(), "the file system is frozen");

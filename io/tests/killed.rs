@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const CHILD: &str = "FOREBAY_TEST_TIER_OF_CHILD";
-const TIER_BLOCKS: u32 = 256;
+const TIER_BLOCKS: u32 = 512;
 const WAIT: Duration = Duration::from_secs(20);
 
 fn layout() -> TierLayout {

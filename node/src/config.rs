@@ -3,6 +3,8 @@
 
 use crate::units;
 use anyhow::{Context, Result, bail};
+use forebay_io::backing::BackingSpec;
+use forebay_io::backing::nbd::uri::NbdUri;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -196,7 +198,7 @@ pub enum FormatName {
 pub struct VolumeSpec {
     /// Name, and NBD export name.
     pub name: String,
-    /// File or block device, with wrappers before it.
+    /// File, block device or NBD URI, with wrappers before it.
     pub backing: String,
     /// Size; needed where the backing is made.
     #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
@@ -235,7 +237,7 @@ impl VolumeSpec {
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         if self.backing.is_empty() {
-            bail!("volume {}: the backing is empty; give a file or a block device", self.name);
+            bail!("volume {}: the backing is empty; give a file, a block device or an NBD URI", self.name);
         }
         if self.tier == Some(TierName::Memory) && !self.volatile {
             bail!(
@@ -280,7 +282,7 @@ impl VolumeSpec {
     }
 }
 
-/// Makes the path behind a backing's wrappers absolute: a record outlives the directory it was written in.
+/// Makes the path (or an NBD server's socket) behind a backing's wrappers absolute: a record outlives the directory it was written in.
 pub fn absolute_spec(spec: &str) -> String {
     let mut rest = spec;
     while let Some(wrapper) = ["slow:", "faulty:"].iter().find(|w| rest.starts_with(**w)) {
@@ -290,9 +292,26 @@ pub fn absolute_spec(spec: &str) -> String {
         }
     }
     let head = &spec[..spec.len() - rest.len()];
+    if NbdUri::is_meant(rest) {
+        return match NbdUri::parse(rest) {
+            Ok(uri) => format!("{head}{}", uri.absolute()),
+            // Opening it says what is wrong with it.
+            Err(_) => spec.to_owned(),
+        };
+    }
     match std::path::absolute(rest) {
         Ok(path) => format!("{head}{}", path.display()),
         Err(_) => spec.to_owned(),
+    }
+}
+
+/// Whether two specs lead to one place. Files have a lock against that as well; NBD exports have nothing else.
+pub fn same_backing(one: &str, other: &str) -> bool {
+    let read = |spec: &str| BackingSpec::parse(&absolute_spec(spec));
+    match (read(one), read(other)) {
+        (Ok(one), Ok(other)) => one.target().same_place(other.target()),
+        // One that cannot be read is refused when it is opened.
+        _ => one == other,
     }
 }
 
@@ -377,7 +396,7 @@ impl Config {
                 if earlier.name == volume.name {
                     bail!("[[volume]] name = {:?} is there twice", volume.name);
                 }
-                if earlier.backing == volume.backing {
+                if same_backing(&earlier.backing, &volume.backing) {
                     bail!(
                         "[[volume]] {:?} and {:?} have the same backing {:?}; a backing belongs to one volume",
                         earlier.name,
@@ -466,6 +485,20 @@ mod tests {
         assert_eq!(absolute_spec("/b/a.img"), "/b/a.img");
         assert_eq!(absolute_spec("slow:iops=7:faulty:seed=1:a.img"), format!("slow:iops=7:faulty:seed=1:{here}/a.img"));
         assert_eq!(absolute_spec("slow:iops=7"), "slow:iops=7");
+        assert_eq!(
+            absolute_spec("slow:iops=7:nbd+unix:///vm1?socket=a.sock"),
+            format!("slow:iops=7:nbd+unix:///vm1?socket={here}/a.sock")
+        );
+        assert_eq!(absolute_spec("nbd://nas/vm1"), "nbd://nas:10809/vm1");
+        assert_eq!(absolute_spec("nbd:///vm1"), "nbd:///vm1");
+    }
+
+    #[test]
+    fn one_place_is_one_backing_however_it_is_written() {
+        assert!(same_backing("nbd://nas/vm1", "slow:iops=7:nbd://nas:10809/vm1?nbd_quiet=1s"));
+        assert!(same_backing("a.img", "slow:iops=7:./a.img"));
+        assert!(!same_backing("nbd://nas/vm1", "nbd://nas/vm2"));
+        assert!(!same_backing("a.img", "b.img"));
     }
 
     #[test]

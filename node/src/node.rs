@@ -8,7 +8,7 @@
 use crate::config::{self, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
-use crate::open::{self, Opened};
+use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
@@ -16,7 +16,7 @@ use crate::volume_store::{Marker, Record, STORE_VERSION, Store, host_name, remov
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
-use forebay_io::{DeviceFile, LockAttempt};
+use forebay_io::LockAttempt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ struct Running {
     shard: usize,
     key: VolumeKey,
     activity: Arc<AtomicU64>,
-    file: Arc<DeviceFile>,
+    image: Image,
     marker_path: PathBuf,
     /// Ends the wait for the backing's lock.
     closed: Arc<AtomicBool>,
@@ -154,6 +154,14 @@ impl Node {
         if self.entries().iter().any(|e| e.facts.name == name && e.running.is_some()) {
             return failure(FailureKind::Conflict, format!("volume {name} is there already"));
         }
+        let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
+        if let Some(backing) = spec.as_ref().map(|spec| spec.backing.clone()).or_else(recorded)
+            && let Some(other) = self.running_on(&backing)
+        {
+            let message = format!("cannot open volume {name}: volume {other} has the backing {backing} already");
+            self.note_failed(name, &message);
+            return failure(FailureKind::Conflict, message);
+        }
         let opened = self.open_blocking(name, spec, progress).await;
         match opened {
             Ok(opened) => self.attach(opened, default).await,
@@ -162,6 +170,13 @@ impl Node {
                 failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
             }
         }
+    }
+
+    /// The volume that runs on this backing.
+    fn running_on(&self, backing: &str) -> Option<String> {
+        let entries = self.entries();
+        let same = |e: &&Entry| e.running.is_some() && config::same_backing(&e.facts.backing, backing);
+        entries.iter().find(same).map(|e| e.facts.name.clone())
     }
 
     async fn open_blocking(
@@ -203,7 +218,7 @@ impl Node {
     }
 
     async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
-        let Opened { volume, mut record, facts, marker_path, file, remarks } = opened;
+        let Opened { volume, mut record, facts, marker_path, image, remarks } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
         let shard = self.emptiest_shard();
@@ -212,7 +227,7 @@ impl Node {
         let awaits_lock = !volume.backing.locked();
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let running = Running { shard, key, activity, file, marker_path, closed };
+        let running = Running { shard, key, activity, image, marker_path, closed };
         if awaits_lock {
             self.await_lock(&running);
         }
@@ -279,16 +294,25 @@ impl Node {
         (0..self.shards.len()).rev().min_by_key(|&shard| on(shard)).expect("a node has a shard")
     }
 
-    /// Waits on a thread of its own until no request of an earlier process can land any more.
+    /// Waits on a thread of its own until no request of an earlier process can land any more (on an NBD export: until
+    /// none is expected).
     fn await_lock(&self, running: &Running) {
         let (shard, running) = (self.shards[running.shard].clone(), running.clone());
         std::thread::spawn(move || {
+            let file = match &running.image {
+                Image::File(file) => file,
+                Image::Nbd { quiet, .. } => {
+                    // The shard looks at the clock itself: a moment too early would be a moment for ever.
+                    std::thread::sleep(quiet.unwrap_or_default() + std::time::Duration::from_millis(10));
+                    return shard.send(ToShard::BackingReady(running.key));
+                }
+            };
             while !running.closed.load(Ordering::Relaxed) {
-                match forebay_io::lock::await_lock(running.file.file(), std::time::Duration::from_secs(1)) {
+                match forebay_io::lock::await_lock(file.file(), std::time::Duration::from_secs(1)) {
                     Ok(LockAttempt::Locked) => return shard.send(ToShard::BackingReady(running.key)),
                     Ok(LockAttempt::HeldBy(_)) => {}
                     Err(error) => {
-                        eprintln!("forebay: cannot lock {}: {error}; trying again", running.file.path().display());
+                        eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
                         std::thread::sleep(std::time::Duration::from_secs(1));
                     }
                 }
@@ -303,7 +327,9 @@ impl Node {
         }
         let name = spec.name.clone();
         let backing = config::absolute_spec(&spec.backing);
-        if let Some(other) = self.entries().iter().find(|e| e.facts.name == name || e.facts.backing == backing) {
+        if let Some(other) =
+            self.entries().iter().find(|e| e.facts.name == name || config::same_backing(&e.facts.backing, &backing))
+        {
             let same = if other.facts.name == name { "name" } else { "backing" };
             return failure(FailureKind::Conflict, format!("volume {} has that {same} already", other.facts.name));
         }
@@ -719,7 +745,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + 
 }
 
 fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: bool) -> anyhow::Result<()> {
-    let image = open::image_identity(&running.file)?;
+    let image = running.image.identity()?;
     let marker = Marker {
         version: STORE_VERSION,
         volume: record.volume,
@@ -735,9 +761,11 @@ fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: b
 }
 
 fn marker_of(store: &Store, record: &Record) -> Option<PathBuf> {
-    let path = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?.path().to_owned();
-    let device = forebay_io::file::kind_of(&path).is_ok_and(|k| k == forebay_io::file::FileKind::Block);
-    Some(store.marker_path(&record.name, &path, device))
+    let spec = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?;
+    let device = |path: &&std::path::Path| {
+        forebay_io::file::kind_of(path).is_ok_and(|kind| kind == forebay_io::file::FileKind::Block)
+    };
+    Some(store.marker_path(&record.name, spec.path().filter(|path| !device(path))))
 }
 
 /// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.

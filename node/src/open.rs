@@ -4,7 +4,8 @@
 //! Invariants:
 //! - Nothing is changed before everything that could be refused has been looked at.
 //! - The tier's lock is awaited before the tier is read; the backing's lock is tried, and where only requests of our own
-//!   former process can hold it, awaited in the background while the volume serves from its log.
+//!   former process can hold it, awaited in the background while the volume serves from its log. An NBD export has no
+//!   lock: after a stop that was not clean its quiet time is awaited instead, counted from when the tier's lock is ours.
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
 use crate::config::{self, TierName, VolumeSpec};
@@ -20,7 +21,7 @@ use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
-use forebay_io::file::{Access, FileKind, Identity, kind_of};
+use forebay_io::file::{FileKind, Identity, kind_of};
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, LockAttempt, MemoryTier, Tier, VolumeIo,
 };
@@ -61,22 +62,45 @@ pub struct Opened {
     /// Where its marker lies.
     pub marker_path: PathBuf,
     /// The open backing, for its identity and for awaiting its lock.
-    pub file: Arc<DeviceFile>,
+    pub image: Image,
     /// What the operator should know.
     pub remarks: Vec<String>,
 }
 
-/// What of the backing's identity a marker keeps.
-pub fn image_identity(file: &DeviceFile) -> std::io::Result<ImageIdentity> {
-    let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
-    let regular = file.kind() == FileKind::Regular;
-    let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
-    Ok(ImageIdentity {
-        inode: regular.then_some(inode),
-        born_ns: birth_ns.and_then(time),
-        size_bytes: size,
-        changed_ns: time(mtime_ns),
-    })
+/// What the control plane needs of an open backing.
+#[derive(Clone)]
+pub enum Image {
+    /// A file or block device.
+    File(Arc<DeviceFile>),
+    /// An NBD export: its size when it was opened, which is all that can be told of its identity, and how long late
+    /// writes of an earlier process are awaited, if they are.
+    Nbd {
+        /// Bytes.
+        size_bytes: u64,
+        /// To be waited before the first write.
+        quiet: Option<std::time::Duration>,
+    },
+}
+
+impl Image {
+    /// What of its identity a marker keeps.
+    pub fn identity(&self) -> std::io::Result<ImageIdentity> {
+        let file = match self {
+            Image::File(file) => file,
+            Image::Nbd { size_bytes, .. } => {
+                return Ok(ImageIdentity { inode: None, born_ns: None, size_bytes: *size_bytes, changed_ns: None });
+            }
+        };
+        let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
+        let regular = file.kind() == FileKind::Regular;
+        let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
+        Ok(ImageIdentity {
+            inode: regular.then_some(inode),
+            born_ns: birth_ns.and_then(time),
+            size_bytes: size,
+            changed_ns: time(mtime_ns),
+        })
+    }
 }
 
 /// The record that a spec means: a new one, or the recorded one with what may be changed at a start.
@@ -87,8 +111,9 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
     let backing = config::absolute_spec(&spec.backing);
     if let Some(mut record) = recorded {
         let name = &record.name;
-        let path_of = |spec: &str| BackingSpec::parse(spec).map(|s| s.path().to_owned());
-        if path_of(&record.backing).ok() != Some(path_of(&backing)?) {
+        let asked = BackingSpec::parse(&backing)?;
+        let same = |recorded: BackingSpec| recorded.target().same_place(asked.target());
+        if !BackingSpec::parse(&record.backing).is_ok_and(same) {
             bail!(
                 "volume {name} has the backing {}, and {backing} was asked for; give another --name, or delete the volume \
                  first with `forebay volume delete {name}`",
@@ -165,27 +190,32 @@ pub fn open(
     let mut remarks = Vec::new();
 
     let mut backing = open_backing(&record, spec, first)?;
-    let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.path().display()))?;
+    let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.name()))?;
     if let LockAttempt::HeldBy(holder) = lock {
         let former_self = !first && record.tier.made && holder == HolderDescription::Unseen;
         if !former_self {
             bail!(
                 "the backing {} is in use by {holder}; end that use first: two writers would destroy each other's data",
-                backing.path().display()
+                backing.name()
             );
         }
         remarks.push(format!(
             "requests of an earlier process to {} are still under way; the volume serves from its log meanwhile",
-            backing.path().display()
+            backing.name()
         ));
     }
-    let image_name = backing.path().display().to_string();
-    let marker_path = store.marker_path(&record.name, backing.path(), backing.kind() == FileKind::Block);
+    let image_name = backing.name();
+    let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
+    let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
     let marker = Marker::load(&marker_path)?;
-    let image = image_identity(backing.file()).with_context(|| format!("cannot look at the backing {image_name}"))?;
+    let mut image = match backing.file() {
+        Some(file) => Image::File(file.clone()),
+        None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
+    };
+    let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
     let (found, mut tier) = look_for_tier(&mut record)?;
     settle_sizes(&mut record, spec, &backing)?;
-    match judge(marker.as_ref(), record.volume, found, &image, &image_name) {
+    match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
         // What a memory tier lost with its host was given up when the volume was marked volatile.
@@ -193,6 +223,20 @@ pub fn open(
             remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
         }
         Err(error) => return Err(error),
+    }
+
+    // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
+    if let Image::Nbd { quiet, .. } = &mut image
+        && may_have_late_writes(found, marker.as_ref())
+        && let Some(Duration(nanos)) = backing.await_late_writes()
+    {
+        let time = std::time::Duration::from_nanos(nanos);
+        *quiet = Some(time);
+        remarks.push(format!(
+            "the volume was not stopped cleanly, and no lock tells whether writes of its former process are still under \
+             way to {image_name}: nothing is written to it for {} s (nbd_quiet), the volume serves from its log meanwhile",
+            time.as_secs_f64()
+        ));
     }
 
     let name = record.name.clone();
@@ -220,15 +264,11 @@ pub fn open(
     let arena = VolumeIo::arena_of(&tier, &superblock, frames).with_context(|| {
         format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES))
     })?;
-    let access = match backing.access() {
-        Access::Direct { align } => format!("O_DIRECT in units of {align} bytes"),
-        Access::Buffered { reason } => format!("buffered, each write synced, because O_DIRECT does not work: {reason}"),
-    };
     let facts = VolumeFacts {
         name,
         volume: record.volume.to_string(),
         backing: record.backing.clone(),
-        access,
+        access: backing.access(),
         tier_kind: record.tier.kind,
         tier_path: record.tier.path.display().to_string(),
         tier_bytes: record.tier.size_bytes,
@@ -250,8 +290,15 @@ pub fn open(
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
         destage_delay: DESTAGE_DELAY,
     };
-    let file = backing.file().clone();
-    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, file, remarks })
+    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, image, remarks })
+}
+
+/// Whether a former process of this volume may have ended with writes under way to its backing.
+fn may_have_late_writes(found: TierFound, marker: Option<&Marker>) -> bool {
+    match found {
+        TierFound::Present { clean, .. } => !clean,
+        TierFound::Missing | TierFound::FirstStart => marker.is_some_and(|marker| !marker.clean),
+    }
 }
 
 fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Result<Backing> {
@@ -261,8 +308,8 @@ fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Resu
         && first
     {
         let missing = || {
-            let path = BackingSpec::parse(&record.backing).map(|s| s.path().to_owned());
-            path.is_ok_and(|p| !p.exists())
+            let spec = BackingSpec::parse(&record.backing);
+            spec.is_ok_and(|spec| spec.path().is_some_and(|path| !path.exists()))
         };
         match spec.size {
             Some(size) => options.create = Some(size),
@@ -277,7 +324,7 @@ fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Resu
 
 /// Fixes the sizes of a new volume, and checks those of a known one against its backing.
 fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backing) -> Result<()> {
-    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.path().display()))?;
+    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     if record.size_bytes == 0 {
         record.size_bytes = spec.and_then(|s| s.size).unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
         config::check_size(&record.name, record.size_bytes)?;
@@ -297,7 +344,7 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
         bail!(
             "the backing {} has {has} usable bytes, and volume {} has {}; enlarge it, for a file with `truncate -s {} FILE`, \
              or give a smaller --size for a new volume",
-            backing.path().display(),
+            backing.name(),
             record.name,
             record.size_bytes,
             record.size_bytes.next_multiple_of(u64::from(backing.align()))

@@ -29,7 +29,7 @@ use forebay_core::api::{Control, Event};
 use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant};
 use forebay_io::clock;
-use forebay_io::{Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, volume_of};
+use forebay_io::{Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, volume_of};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -163,6 +163,18 @@ impl Shard {
                             self.touch(key);
                         }
                     }
+                    Completion::Ready { token, readable, hangup, .. }
+                        if let Some(key) = backing_socket_volume(token) =>
+                    {
+                        // Of a volume that was closed in the meantime: its socket is closed as well.
+                        if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+                            slot.io.ready(&mut self.reactor, token, readable, hangup, &mut self.events);
+                            for event in self.events.drain(..) {
+                                slot.volume.handle(now, event);
+                            }
+                            self.touch(key as usize);
+                        }
+                    }
                     Completion::Ready { token, readable, writable, hangup } => {
                         if let Some(key) = self.clients.ready(
                             &mut self.volumes,
@@ -254,6 +266,9 @@ impl Shard {
                 if !done_at_once {
                     break;
                 }
+            }
+            while let Some(notice) = slot.io.take_notice() {
+                eprintln!("forebay: {notice}");
             }
             slot.tell_when_serving(now);
             slot.activity.fetch_add(1, Ordering::Relaxed);

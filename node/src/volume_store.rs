@@ -165,11 +165,12 @@ impl Store {
         self.dir.join("tiers").join(format!("{name}.tier"))
     }
 
-    /// Where the marker of an image lies: beside a file; for a block device, which has no beside, in the state folder.
-    pub fn marker_path(&self, name: &str, image: &Path, is_device: bool) -> PathBuf {
-        if is_device {
+    /// Where the marker of an image lies: beside a file; for a block device or an NBD export, which have no beside, in
+    /// the state folder.
+    pub fn marker_path(&self, name: &str, image_file: Option<&Path>) -> PathBuf {
+        let Some(image) = image_file else {
             return self.dir.join("volumes").join(format!("{name}.marker"));
-        }
+        };
         let mut path = image.as_os_str().to_owned();
         path.push(".forebay");
         PathBuf::from(path)
@@ -268,13 +269,13 @@ pub fn remove_durably(path: &Path) -> Result<()> {
 /// What tells one image from another, and an older copy from the present one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ImageIdentity {
-    /// Inode number; none for a device node, which has another one after each boot.
+    /// Inode number; none for a device node, which has another one after each boot, and for an NBD export.
     pub inode: Option<u64>,
     /// Birth time in nanoseconds since 1970, where the file system keeps one.
     pub born_ns: Option<i64>,
     /// Bytes.
     pub size_bytes: u64,
-    /// Time of the last change in nanoseconds since 1970; none for a device node.
+    /// Time of the last change in nanoseconds since 1970; none for a device node or an NBD export.
     pub changed_ns: Option<i64>,
 }
 

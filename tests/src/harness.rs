@@ -595,6 +595,14 @@ impl Nbdkit {
     pub fn start<S: AsRef<OsStr>>(folder: &TempDir, arguments: impl IntoIterator<Item = S>) -> Nbdkit {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let socket = folder.join(&format!("nbdkit-{}.sock", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        Nbdkit::start_at(&socket, arguments)
+    }
+
+    /// On a socket of the caller's choice, which one that was killed may have left behind.
+    #[track_caller]
+    pub fn start_at<S: AsRef<OsStr>>(socket: &Path, arguments: impl IntoIterator<Item = S>) -> Nbdkit {
+        let socket = socket.to_owned();
+        let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(require_tool("nbdkit"));
         command.args(["--foreground", "--unix"]).arg(&socket).args(arguments);
         let child = die_with_the_test(&mut command).stdin(Stdio::null()).spawn();

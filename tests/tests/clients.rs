@@ -5,7 +5,7 @@ use forebay_tests::harness::{
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::{
-    Address, Ask, Client, Command as Nbd, FLAG_FUA, Stream, go_payload, greet, receive, receive_option_reply,
+    Address, Ask, Client, Command as Nbd, FLAG_FUA, Stream, Target, go_payload, greet, receive, receive_option_reply,
     request_header, send, send_option,
 };
 use forebay_tests::pattern;
@@ -425,6 +425,25 @@ print("done")
             client.read(offset, &mut bytes).unwrap().unwrap();
             assert!(bytes == shadow[offset as usize..(offset + MIB) as usize], "the volume differs near {offset}");
         }
+        daemon.assert_healthy();
+    }
+
+    fn tcp_and_several_sockets_serve_the_same_volume(io: IoMode) {
+        let folder = TempDir::new("tcp");
+        let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, io);
+        // A port that was free a moment ago: the kernel does not give it out again at once.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        volume.arguments = vec!["--nbd".into(), format!("tcp:127.0.0.1:{port}").into()];
+        let mut daemon = volume.start();
+        let uri = format!("nbd://127.0.0.1:{port}/{VOLUME_NAME}");
+        run_tool(MINUTE, "qemu-io", ["-f", "raw", "-c", "write -P 0x77 1M 2M", "-c", "flush", &uri]).expect_success();
+        let read = ["-f", "raw", "-c", "read -P 0x77 1M 2M", &volume.uri()];
+        let output = run_tool(MINUTE, "qemu-io", read).expect_success();
+        assert!(!output.text().contains("verification failed"), "{}", output.describe());
+        let mut client = Client::connect(&Target::parse(&uri).unwrap()).unwrap();
+        let mut bytes = [0; 4096];
+        client.read(MIB, &mut bytes).unwrap().unwrap();
+        assert_eq!(bytes, [0x77; 4096]);
         daemon.assert_healthy();
     }
 

@@ -2,7 +2,8 @@
 //! can be served again afterwards is.
 
 use forebay_tests::harness::{
-    IoMode, Mounted, TempDir, Tier, Volume, forebay, rounds, run_command, run_tool, skip, wait_for_late_writes,
+    Fuse, IoMode, Mounted, Nbdkit, TempDir, Tier, Volume, forebay, no_fuse_or_loop, rounds, run_command, run_tool,
+    skip, wait_for_late_writes,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
@@ -301,6 +302,43 @@ in_both_io_modes! {
         }
         volume.backing = plain;
         all_there(&volume, &LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE));
+    }
+
+    /// nbdkit's error filter behind nbdfuse: a server of foreign make that fails, until its trigger file goes away.
+    fn errors_of_a_foreign_server_lose_nothing(io: IoMode) {
+        if let Some(reason) = no_fuse_or_loop() {
+            return skip(reason);
+        }
+        let folder = TempDir::new("nbdkit-error");
+        let (disk, trigger) = (folder.sparse("disk", SIZE), folder.join("trigger"));
+        let trigger_parameter = format!("error-file={}", trigger.display());
+        let arguments = ["--filter=error", "file", disk.to_str().unwrap(), "error=EIO", "error-pwrite-rate=20%"];
+        let server = Nbdkit::start(&folder, arguments.into_iter().chain([trigger_parameter.as_str()]));
+        let fuse = Fuse::mount(&folder.join("remote.img"), &server.uri());
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        volume.backing = fuse.file().to_str().unwrap().to_owned();
+        volume.size = None;
+        let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+        options.requests = Some(250);
+        options.errors_allowed = true;
+        let daemon = volume.start();
+        std::fs::write(&trigger, b"").unwrap();
+        load::run(&options).unwrap();
+        let begun = std::time::Instant::now();
+        while daemon.show()["counters"]["backing_errors"] == 0 {
+            assert!(begun.elapsed() < MINUTE, "no write has failed: {}", daemon.show());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+        std::fs::remove_file(&trigger).unwrap();
+        while daemon.show()["backing"]["state"] != "ready" {
+            assert!(begun.elapsed() < MINUTE, "the server is well again, the volume is not: {}", daemon.show());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon.stop(MINUTE);
+        drop(fuse);
+        drop(server);
+        check::image_complete(&History::read(&options.journal).unwrap(), &disk).unwrap();
     }
 
     fn a_full_backing_holds_the_data_in_the_log_and_recovers_when_there_is_room(io: IoMode) {

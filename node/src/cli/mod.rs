@@ -89,7 +89,7 @@ struct ServeArgs {
     /// Config file (TOML)
     #[arg(long, value_name = "FILE", conflicts_with = "backing")]
     config: Option<PathBuf>,
-    /// Backing of the one volume: a file or block device, with slow: or faulty: before it
+    /// Backing of the one volume: a file, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
     #[arg(long, value_name = "BACKING", required_unless_present = "config")]
     backing: Option<String>,
     /// Size of the volume, such as 10G; needed to create a backing

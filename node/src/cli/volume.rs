@@ -18,7 +18,7 @@ pub enum Command {
     Create {
         /// Name, and NBD export name
         name: String,
-        /// File or block device, with slow: or faulty: before it
+        /// File, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
         #[arg(long)]
         backing: String,
         /// Size, such as 10G; needed where the backing is made

@@ -7,7 +7,7 @@ use crate::nbd::{Client, Command, FLAG_FUA, FLAG_NO_HOLE, Stream, Target, receiv
 use crate::rng::Rng;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -179,6 +179,21 @@ pub fn run_with_marks(options: &LoadOptions, after_barrier: &(dyn Fn(u64) + Sync
         None => Ok(Ended::Finished(state.totals)),
         Some(Ok(())) => Ok(Ended::ConnectionLost(state.totals)),
         Some(Err(reason)) => Err(reason),
+    }
+}
+
+/// Length of a journal now; 0 when there is none.
+pub fn journal_bytes(journal: &Path) -> u64 {
+    std::fs::metadata(journal).map_or(0, |m| m.len())
+}
+
+/// Waits until a load has sent something: a kill that comes before the load is connected proves nothing.
+pub fn wait_until_under_way(journal: &Path, bytes_before: u64) {
+    let begun = Instant::now();
+    // More than the record with which a load begins.
+    while journal_bytes(journal) <= bytes_before + 32 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the load has sent nothing for 30 s");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

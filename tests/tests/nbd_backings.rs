@@ -1,0 +1,153 @@
+//! A volume over an NBD export: the daemon, its server, or both are killed under pattern load. What the daemon
+//! acknowledged is there, and the image alone is a crash image. Cells of docs/losses.md, for a
+//! backing of this kind: L-BF-2, L-BM-2, L-BF-4, L-BF-11, L-BM-11.
+
+use forebay_tests::harness::{Daemon, IoMode, Nbdkit, TempDir, Tier, Volume};
+use forebay_tests::in_both_io_modes;
+use forebay_tests::pattern::check;
+use forebay_tests::pattern::journal::History;
+use forebay_tests::pattern::load::{self, Ended, LoadOptions};
+use forebay_tests::rng::Rng;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SIZE: u64 = 32 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// An image behind nbdkit, and a volume over that.
+struct Setup {
+    folder: TempDir,
+    image: PathBuf,
+    socket: PathBuf,
+    /// Of nbdkit's filter.
+    delay: &'static str,
+    volume: Volume,
+}
+
+impl Setup {
+    fn new(name: &str, io: IoMode, tier: Tier, quiet: &str) -> Setup {
+        let folder = TempDir::new(name);
+        let (image, socket) = (folder.sparse("export.img", SIZE), folder.join("export.sock"));
+        let mut volume = Volume::new(&folder, SIZE, tier, io);
+        volume.backing = format!("nbd+unix:///?socket={}&nbd_quiet={quiet}", socket.display());
+        volume.size = None;
+        // Smaller than the load, so that destage, throttle and reuse are all under way when a kill comes.
+        volume.tier_size = 12 << 20;
+        Setup { folder, image, socket, delay: "delay-write=1ms", volume }
+    }
+
+    fn server(&self) -> Nbdkit {
+        let image = self.image.to_str().expect("a plain path");
+        Nbdkit::start_at(&self.socket, ["--filter=delay", "file", image, self.delay])
+    }
+
+    fn load_options(&self, rng: &mut Rng) -> LoadOptions {
+        let mut options = LoadOptions::new(self.volume.target(), self.folder.join("journal"), 0..SIZE);
+        options.seed = rng.next();
+        options.in_flight = 1 + rng.below(16) as u32;
+        options.flush_every = [4, 20, 100][rng.below(3) as usize];
+        options.time = Some(MINUTE);
+        options.exact_groups = true;
+        options
+    }
+}
+
+/// Load, with the server killed and started anew in the middle, until the daemon is killed; the running server.
+fn load_until_killed(
+    setup: &Setup,
+    server: Nbdkit,
+    daemon: Daemon,
+    options: &LoadOptions,
+    rng: &mut Rng,
+) -> (Nbdkit, u64) {
+    let (before, down, after) = (100 + rng.below(300), rng.below(300), 100 + rng.below(600));
+    let (server, ended) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(options));
+        std::thread::sleep(Duration::from_millis(before));
+        server.kill9();
+        std::thread::sleep(Duration::from_millis(down));
+        let server = setup.server();
+        std::thread::sleep(Duration::from_millis(after));
+        daemon.kill9();
+        (server, load.join().expect("the load ends"))
+    });
+    match ended.unwrap_or_else(|e| panic!("seed {}: {e}", options.seed)) {
+        Ended::ConnectionLost(totals) => (server, totals.acknowledged),
+        Ended::Finished(totals) => panic!("the load ended before the kill: {totals:?}"),
+    }
+}
+
+in_both_io_modes! {
+    fn killed_servers_and_daemons_lose_no_acknowledged_write(io: IoMode) {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        for tier in [Tier::Flash, Tier::Memory] {
+            let setup = Setup::new("nbd-killed", io, tier, "200ms");
+            let (mut server, mut acknowledged) = (setup.server(), 0);
+            for round in 0..3 {
+                let options = setup.load_options(&mut rng);
+                let daemon = setup.volume.start();
+                let more;
+                (server, more) = load_until_killed(&setup, server, daemon, &options, &mut rng);
+                acknowledged += more;
+                let daemon = setup.volume.start();
+                assert!(daemon.output().contains("nbd_quiet"), "{}", daemon.output());
+                check::settle_after_kill(&options.journal, &setup.volume.target())
+                    .unwrap_or_else(|e| panic!("seed {seed}, round {round}, {tier:?}: {e}\n{}", daemon.output()));
+                daemon.kill9();
+            }
+            assert!(acknowledged > 50, "{acknowledged} acknowledged requests prove little");
+            let daemon = setup.volume.start();
+            let journal = setup.folder.join("journal");
+            check::settle_after_kill(&journal, &setup.volume.target()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            daemon.stop(MINUTE);
+            let history = History::read(&journal).unwrap();
+            check::image_complete(&history, &setup.image).unwrap_or_else(|e| panic!("seed {seed}, drained image: {e}"));
+            // A clean stop leaves nothing that could land late.
+            let daemon = setup.volume.start();
+            assert!(!daemon.output().contains("not stopped cleanly"), "{}", daemon.output());
+            drop(server);
+        }
+    }
+
+    fn the_image_alone_is_a_crash_image_whatever_was_killed(io: IoMode) {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let mut partial = 0;
+        for round in 0..5 {
+            let mut setup = Setup::new("nbd-logs-lost", io, Tier::Flash, "100ms");
+            // Slow enough to be behind when the kill comes.
+            setup.delay = "delay-write=5ms";
+            let options = setup.load_options(&mut rng);
+            let (server, daemon) = (setup.server(), setup.volume.start());
+            let (server, _) = load_until_killed(&setup, server, daemon, &options, &mut rng);
+            // With the server ends what it has in hand: a write of its own to a file lands before it is gone.
+            server.kill9();
+            let history = History::read(&options.journal).unwrap();
+            let verdict = check::image(&history, &setup.image)
+                .unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
+            let (from, _, all) = verdict.groups.expect("an image check names its groups");
+            partial += u64::from(from > 0 && from < all);
+        }
+        assert!(partial > 0, "no kill came while the image was behind and not empty: nothing was proved");
+    }
+
+    fn what_only_a_name_can_tell_is_told(io: IoMode) {
+        let setup = Setup::new("nbd-refusals", io, Tier::Flash, "0s");
+        let refusal = setup.volume.expect_refusal();
+        refusal.says(&["connect to", "export.sock"]);
+        let _server = setup.server();
+        let daemon = setup.volume.start();
+        assert!(setup.volume.state().join("volumes/vm1.marker").exists(), "no export has a beside");
+        // A second volume on the same export, however it is written.
+        let twin = format!("slow:iops=7:nbd+unix:///?socket={}", setup.socket.display());
+        let said = daemon.volume_command(["create", "twin", "--backing", &twin]).expect_failure().text();
+        assert!(said.contains("vm1") && said.contains("backing"), "{said}");
+        let shown = daemon.show().to_string();
+        assert!(shown.contains("NBD in units of"), "{shown}");
+        // Another process, another state folder: the server is all that could refuse it, and the page says so.
+        daemon.stop(MINUTE);
+    }
+}
