@@ -9,7 +9,7 @@
 use crate::file::{Access, DeviceFile, FileKind, kind_of, reserve, size_of, sync_folder_of};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::{AlignedBuffer, Mapping};
-use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
+use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
 use forebay_core::types::TierBlock;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -325,15 +325,21 @@ impl MemoryTier {
     pub fn describe(&mut self, index: u32, bytes: &[u8; DESCRIPTOR_BYTES]) {
         assert!(index < self.table_blocks * DESCRIPTORS_PER_BLOCK, "descriptor {index} lies within the table");
         let table = self.range(TierBlock(self.table_first), self.table_blocks as usize);
-        fence(Ordering::Release);
-        for (i, word) in bytes.chunks_exact(8).enumerate() {
-            let word = u64::from_ne_bytes(word.try_into().expect("chunks of eight"));
+        let store = |i: usize, word: u64| {
             // SAFETY: within the table (asserted), aligned to 8 because the mapping is aligned to pages and a
             // descriptor to 32; only this thread stores to the table.
             let place = unsafe { AtomicU64::from_ptr(table.add(index as usize * DESCRIPTOR_BYTES + i * 8).cast()) };
             place.store(word, Ordering::Relaxed);
-        }
+            fence(Ordering::Release);
+        };
+        let word = |i: usize| u64::from_ne_bytes(bytes[8 * i..8 * i + 8].try_into().expect("eight bytes"));
         fence(Ordering::Release);
+        // A kill between two of these leaves the mark, which reads as "nothing here" (docs/format.md).
+        store(0, DESCRIPTOR_UNFINISHED);
+        store(1, word(1));
+        store(2, word(2));
+        store(3, word(3));
+        store(0, word(0));
     }
 
     /// Stores metadata and payload into neighbouring blocks. A frame that is that very block stays.

@@ -1,6 +1,6 @@
 //! A memory tier after SIGKILL: what it holds is a prefix of what the process stored, in the order of its stores.
 
-use forebay_core::format::{DESCRIPTOR_BYTES, TierLayout};
+use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, TIER_BLOCKS_MIN, TierLayout};
 use forebay_core::types::{FrameId, TierBlock};
 use forebay_io::{Arena, MemoryTier};
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const CHILD: &str = "FOREBAY_TEST_TIER_OF_CHILD";
-const TIER_BLOCKS: u32 = 512;
+const TIER_BLOCKS: u32 = TIER_BLOCKS_MIN;
 const WAIT: Duration = Duration::from_secs(20);
 
 fn layout() -> TierLayout {
@@ -77,6 +77,8 @@ fn descriptors_and_payload_are_a_prefix_after_sigkill() {
             let next_one = (last + 1) % slots == slot as u64;
             if !whole(words_of_slot) {
                 assert!(next_one, "round {round}: slot {slot} is torn, and {last} was not just before it");
+                let mark = words_of_slot[0];
+                assert_eq!(mark, DESCRIPTOR_UNFINISHED, "round {round}: slot {slot} is torn and does not say so");
                 continue;
             }
             assert_eq!(words_of_slot[0], expected, "round {round}: slot {slot} after record {last}");

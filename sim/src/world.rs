@@ -727,8 +727,17 @@ impl World {
             }
             let Effect::Describe { index, bytes } = effect else { break };
             let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
-            let length = if left == 0 { 8 * self.random.below(4) as usize } else { DESCRIPTOR_BYTES };
-            self.tier.current[at..at + length].copy_from_slice(&bytes[..length]);
+            let entry = &mut self.tier.current[at..at + DESCRIPTOR_BYTES];
+            if left == 0 {
+                // Stored in five steps: the mark in place of the position, the rest, the position.
+                let steps = self.random.below(5) as usize;
+                if steps > 0 {
+                    entry[..8].copy_from_slice(&DESCRIPTOR_UNFINISHED.to_le_bytes());
+                    entry[8..8 * steps].copy_from_slice(&bytes[8..8 * steps]);
+                }
+            } else {
+                entry.copy_from_slice(&bytes);
+            }
             if left == 0 {
                 break;
             }

@@ -13,7 +13,7 @@
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
-//! [`append`] putting records into the log; [`acks`] who waits for what; [`write`] admission, unaligned edges;
+//! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
 //! [`control`] policies, drain, hold, stop.
 //!

@@ -5,8 +5,8 @@
 //!
 //! Which records count (docs/format.md has the argument):
 //! - everything up to the checkpoint's `destaged` is history;
-//! - memory: every descriptor that decodes. One that does not and whose position would be the next after the last is
-//!   the one that was being stored when the process died; any other is damage, and the tier is refused;
+//! - memory: every descriptor that decodes. The one that was being stored when the process died decodes to nothing;
+//!   one that does not decode is damage, and the tier is refused;
 //! - flash: batches in order of their number. Up to the highest `synced_through` that is found, a batch that is
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
@@ -34,6 +34,7 @@ pub(super) enum Step {
     Head { segment: u32 },
     SummaryOf { segment: u32 },
     Walk { segment: u32, at: u32 },
+    Search { segment: u32, at: u32 },
     Verify { entry: usize },
 }
 
@@ -71,15 +72,17 @@ pub(super) struct Recovery {
     writes: Writes,
     pending: u32,
     records: Vec<FoundRecord>,
-    damaged: Vec<(u32, [u8; 32])>,
     // flash
     next_segment: u32,
     /// Number, used blocks and last batch of each segment that is in use.
     segments: BTreeMap<u32, (u64, u32, u64)>,
     /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
     sealed: BTreeMap<u32, Summary>,
-    /// Segments whose summary speaks of batches that may not all count, with the last of them.
+    /// Summaries that may speak of batches that did not all land: `(segment, last batch)`. What is cut off must not
+    /// come back by one of them when the numbers of its batches have been given again.
     unproven: Vec<(u32, u64)>,
+    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
+    number_max: u64,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -136,6 +139,7 @@ impl Volume {
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
+            (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
             (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
             (_, Outcome::Failed(_)) => self.refuse_tier("the tier cannot be read or written"),
             (_, _) => self.refuse_tier("the tier's device answered what was not asked"),
@@ -206,7 +210,9 @@ impl Volume {
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
-                Err(_) => recovery.damaged.push((index, chunk.try_into().expect("exact chunks"))),
+                Err(_) => {
+                    return self.refuse_tier("a descriptor in the tier is damaged: an acknowledged write may be in it");
+                }
             }
         }
         let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
@@ -224,16 +230,6 @@ impl Volume {
         let records = &recovery.records;
         let last =
             records.iter().map(|r| r.descriptor.lsn).max().unwrap_or(self.destaged).max(self.checkpoint.accepted);
-        for (_, bytes) in &recovery.damaged {
-            let lsn = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-            // Stores are in order and the position is stored first: the one torn descriptor there may be is the next.
-            if lsn != last.0 + 1 {
-                return self.refuse_tier("a descriptor in the tier is damaged: an acknowledged write may be in it");
-            }
-        }
-        for (index, _) in core::mem::take(&mut recovery.damaged) {
-            self.effects.push_back(Effect::Describe { index, bytes: [0; 32] });
-        }
         self.load(last);
     }
 
@@ -285,7 +281,12 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
         let decoded = Summary::decode(&self.id, at, bytes);
-        let number = self.recovery_mut().segments[&segment].0;
+        let recovery = self.recovery_mut();
+        let number = recovery.segments[&segment].0;
+        if let Ok(summary) = &decoded {
+            recovery.number_max = recovery.number_max.max(summary.segment);
+            recovery.unproven.push((segment, summary.last_batch));
+        }
         match decoded {
             // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
             Ok(summary) if number == UNKNOWN_NUMBER && summary.last_batch <= self.checkpoint.batches_synced => {
@@ -295,18 +296,13 @@ impl Volume {
             }
             _ if number == UNKNOWN_NUMBER => {
                 self.recovery_mut().segments.remove(&segment);
+                self.search(segment, 1);
             }
             // A summary of an earlier life, or of batches that may not all have landed, says nothing.
             Ok(summary) if summary.segment == number && summary.last_batch <= self.checkpoint.batches_synced => {
                 self.recovery_mut().sealed.insert(segment, summary);
             }
-            Ok(summary) => {
-                if summary.segment == number {
-                    self.recovery_mut().unproven.push((segment, summary.last_batch));
-                }
-                self.walk(segment, 0);
-            }
-            Err(_) => self.walk(segment, 0),
+            Ok(_) | Err(_) => self.walk(segment, 0),
         }
         self.scan_segments();
     }
@@ -345,7 +341,42 @@ impl Volume {
             if next + 2 <= layout.segment_blocks - layout.summary_blocks {
                 self.walk(segment, next);
             }
+        } else {
+            self.search(segment, at + 1);
         }
+        self.scan_segments();
+    }
+
+    /// Behind a header that does not decode: later ones cannot be found by their length, and the marks in them say
+    /// whether that header was synced, so that its loss is damage, or is the end of the log.
+    fn search(&mut self, segment: u32, at: u32) {
+        let layout = self.config.superblock.layout;
+        let end = layout.segment_blocks - layout.summary_blocks;
+        if at < end {
+            self.recovery_mut().pending += 1;
+            let place = self.segment_block(segment, at);
+            let op = self.begin_op(Op::Recover(Step::Search { segment, at }));
+            self.effects.push_back(Effect::TierScan { op, at: place, blocks: SCAN_BLOCKS.min(end - at) });
+        }
+    }
+
+    fn on_searched(&mut self, segment: u32, at: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        let mut next = at;
+        for block in bytes.chunks_exact(TIER_BLOCK_BYTES) {
+            let place = self.segment_block(segment, next);
+            if let Ok(batch) = Batch::decode(&self.id, place, block) {
+                let recovery = self.recovery_mut();
+                // True whatever became of the batch that says it: what was durable then still has to be there.
+                recovery.synced = recovery.synced.max(batch.synced_through);
+                recovery.number_max = recovery.number_max.max(batch.segment);
+            }
+            next += 1;
+        }
+        if next == at {
+            return self.refuse_tier("the tier is shorter than its superblock says");
+        }
+        self.search(segment, next);
         self.scan_segments();
     }
 
@@ -496,6 +527,7 @@ impl Volume {
             known.2 = summary.last_batch;
         }
         let segments = core::mem::take(&mut recovery.segments);
+        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
         // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
         for (segment, last) in core::mem::take(&mut recovery.unproven) {
             if last > last_batch {
@@ -505,7 +537,7 @@ impl Volume {
         for (segment, at) in erase {
             writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
         }
-        let next_number = segments.values().map(|(number, ..)| *number).max().unwrap_or(0) + 1;
+        let next_number = number_max + 1;
         self.recovery_mut().writes = writes;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
