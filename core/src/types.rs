@@ -104,6 +104,14 @@ impl Lsn {
     }
 }
 
+impl Group {
+    /// The group after this one. Wraps after 2^32 barriers (half a day at a hundred thousand a second): groups are only
+    /// compared for equality, and those alive at one time are far fewer.
+    pub fn next(self) -> Group {
+        Group(self.0.wrapping_add(1))
+    }
+}
+
 impl BlockIndex {
     /// First byte of the block.
     pub fn byte(self) -> u64 {

@@ -112,7 +112,7 @@ impl Volume {
     /// Closes the barrier group: what comes later may not reach the backing before all of this is durable there.
     pub(super) fn close_group(&mut self) {
         if self.group_has_records && !planted!(self, ignore_groups) {
-            self.group = Group(self.group.0 + 1);
+            self.group = self.group.next();
             self.group_has_records = false;
         }
     }
@@ -168,38 +168,49 @@ impl Volume {
     }
 
     pub(super) fn on_batch_done(&mut self, sequence: u64, failed: Option<IoError>) {
-        if let Some(error) = failed {
-            return self.fail_tier(error);
-        }
         let flash = self.flash.as_mut().expect("batches are written to flash");
-        let batch = flash.flying.iter_mut().find(|b| b.sequence == sequence).expect("it was in flight");
-        batch.done = true;
+        let at = flash.flying.iter().position(|batch| batch.sequence == sequence).expect("it was in flight");
+        flash.flying[at].done = true;
+        if let Some(error) = failed {
+            self.fail_tier(error);
+        }
+        if self.tier_failed {
+            // Nothing of it counts any more, but its frames are free.
+            let flash = self.flash.as_mut().expect("looked at above");
+            let batch = flash.flying.remove(at).expect("found above");
+            flash.segments[batch.segment as usize].busy -= 1;
+            return self.let_frames_go(batch.frames);
+        }
         let mut held = Lsn(0);
         // Acknowledgement is by prefix: a batch counts when all before it count.
-        while let Some(front) = flash.flying.front()
-            && front.done
+        while let Some(flash) = &mut self.flash
+            && flash.flying.front().is_some_and(|front| front.done)
         {
             let batch = flash.flying.pop_front().expect("looked at above");
             held = held.max(batch.lsn_max);
             flash.batch_held = batch.sequence;
             flash.unsynced_blocks += 1 + batch.frames.len() as u32;
-            let segment = &mut flash.segments[batch.segment as usize];
-            segment.busy -= 1;
+            flash.segments[batch.segment as usize].busy -= 1;
             flash.drain_if_empty(batch.segment);
-            for frame in batch.frames {
-                match self.pool.owner(frame) {
-                    Owner::Cache => {}
-                    Owner::Taken => {
-                        self.staged.retain(|_, staged| *staged != frame);
-                        self.pool.release(frame);
-                    }
-                    Owner::Nobody | Owner::Log => self.staged.retain(|_, staged| *staged != frame),
-                }
-                self.pool.unpin(frame);
-            }
+            self.let_frames_go(batch.frames);
         }
         if held > Lsn(0) {
             self.on_held(held);
+        }
+    }
+
+    /// A batch needs its frames no longer: cached ones become evictable, the others free.
+    fn let_frames_go(&mut self, frames: Vec<FrameId>) {
+        for frame in frames {
+            match self.pool.owner(frame) {
+                Owner::Cache => {}
+                Owner::Taken => {
+                    self.staged.retain(|_, staged| *staged != frame);
+                    self.pool.release(frame);
+                }
+                Owner::Nobody | Owner::Log => self.staged.retain(|_, staged| *staged != frame),
+            }
+            self.pool.unpin(frame);
         }
     }
 
@@ -222,6 +233,11 @@ impl Volume {
             self.control.reason_since = self.now;
             self.fail_tier_waiters();
             self.refuse_waiting(RequestError::Io);
+            // What was collected will never be written; its frames must not be missed for ever.
+            let unwritten = self.flash.as_mut().map(|flash| flash.give_up()).unwrap_or_default();
+            for frames in unwritten {
+                self.let_frames_go(frames);
+            }
         }
     }
 

@@ -151,7 +151,10 @@ impl Volume {
 
     pub(super) fn groups_waiting(&self) -> u32 {
         match self.live.oldest() {
-            Some(id) => self.group.0 - self.live.get(id).descriptor.group.0 + u32::from(self.group_has_records),
+            Some(id) => {
+                let oldest = self.live.get(id).descriptor.group;
+                self.group.0.wrapping_sub(oldest.0) + u32::from(self.group_has_records)
+            }
             None => 0,
         }
     }

@@ -311,6 +311,23 @@ impl FlashLog {
         }
     }
 
+    /// The tier has failed: nothing more is written. Returns the frames of every batch that was still to be.
+    pub fn give_up(&mut self) -> Vec<Vec<FrameId>> {
+        self.close_batch();
+        let mut frames = Vec::new();
+        while let Some(owed) = self.owed.pop_front() {
+            let segment = match owed {
+                Owed::Batch(batch) => {
+                    frames.push(batch.frames);
+                    batch.segment
+                }
+                Owed::Summary { segment, .. } => segment,
+            };
+            self.segments[segment as usize].busy -= 1;
+        }
+        frames
+    }
+
     fn seal_segment(&mut self, volume: &[u8; 16]) {
         let Some(segment) = self.open.take() else { return };
         let data_blocks = self.segment_data_blocks();

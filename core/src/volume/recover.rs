@@ -560,7 +560,7 @@ impl Volume {
         let payloads = self.config.superblock.layout.payload_blocks;
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
-            self.group = Group(self.group.0.max(record.descriptor.group.0));
+            self.group = record.descriptor.group; // in log order: the last one stays
             if record.id == NONE {
                 record.id = self.live.take_other_id();
             } else if record.id >= payloads {
@@ -584,7 +584,7 @@ impl Volume {
         self.dead = dead;
         self.accepted = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        self.group = Group(self.group.0 + 1);
+        self.group = self.group.next();
         if self.live.is_empty() {
             self.destaged = last;
             self.durable = last;

@@ -164,7 +164,8 @@ async fn remove(State(node): State<Arc<Node>>, Path(name): Path<String>, Query(h
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+// The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
+async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
     ok(to_the_end(async move { node.drain(&name).await }).await?)
 }
 
@@ -179,7 +180,8 @@ async fn hold(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Bod
     ok(to_the_end(async move { node.hold(&name, time.seconds).await }).await?)
 }
 
-async fn release(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+// The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
+async fn release(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
     ok(to_the_end(async move { node.release(&name).await }).await?)
 }
 

@@ -35,7 +35,7 @@ impl Client {
             text.len()
         );
         let lost = || format!("lost the daemon at {} during {method} {path}", self.socket.display());
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes())).with_context(lost)?;
+        stream.write_all([head.as_bytes(), text.as_bytes()].concat().as_slice()).with_context(lost)?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).with_context(lost)?;
         let (status, body) = parse_answer(&answer).with_context(lost)?;
