@@ -29,7 +29,7 @@ black_box() {
         file=$(basename "$file" .rs)
         [ "$file" = power_cuts ] || options+=(--test "$file")
     done
-    cargo test --locked --release --package forebay-tests -j2 --lib --bins "${options[@]}"
+    cargo test --locked --release --package forebay-tests -j2 --no-fail-fast --lib --bins "${options[@]}"
 }
 
 run_part() {
@@ -41,7 +41,7 @@ run_part() {
                 # never be taken for each other.
                 cargo build --locked --release --package forebay-node --features planted --target-dir target/planted -j2
             ;;
-        verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-2}" ;;
+        verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-0}" ;;
         blackbox) black_box ;;
         powercuts) cargo test --locked --release --package forebay-tests -j2 --test power_cuts ;;
     esac

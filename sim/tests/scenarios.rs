@@ -65,7 +65,7 @@ fn an_acknowledged_write_survives_the_death_of_the_process() {
 
 #[test]
 fn a_flushed_write_survives_a_power_cut_on_flash() {
-    let coverage = holds_on(&[TierKind::Flash], "power cut", 80, |s| s.faults.power_lost = 5_000);
+    let coverage = holds_on(&[TierKind::Flash], "power cut", 320, |s| s.faults.power_lost = 5_000);
     met(&coverage, &["power lost", "torn tier write at a crash", "torn backing write at a crash"]);
 }
 

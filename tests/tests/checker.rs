@@ -105,7 +105,7 @@ fn a_disk_that_keeps_nothing_is_caught() {
     let folder = TempDir::new("null");
     let server = Nbdkit::start(&folder, ["null", &format!("size={SIZE}")]);
     let mut options = LoadOptions::new(server.target(), folder.join("journal"), 0..SIZE);
-    options.requests = Some(50);
+    options.requests = Some(1000);
     load::run(&options).unwrap();
     let history = History::read(&options.journal).unwrap();
     check::volume_after_kill(&history, &server.target()).unwrap_err();

@@ -188,7 +188,7 @@ impl Volume {
             } else if self.is_destaged(&goal) && self.in_order_to(goal.then) {
                 self.control.goal = None;
                 self.finish_goal(goal, Ok(()));
-            } else if goal.then == Then::Stop && self.backing_failing() {
+            } else if goal.then == Then::Stop && self.backing_failing() && self.log_is_quiet() {
                 // Stopping does not wait for a backing that does not answer: everything stays in the log.
                 self.control.goal = None;
                 self.finish_goal(goal, Err(ControlError::BackingFailed));
@@ -212,6 +212,12 @@ impl Volume {
         }
     }
 
+    /// Nothing is on its way to the tier.
+    fn log_is_quiet(&self) -> bool {
+        let flash_is_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
+        flash_is_quiet && !self.checkpoint_busy && !self.tier_syncing
+    }
+
     /// Requests have been answered and the tier has synced what it holds.
     fn quiet(&self) -> bool {
         if !self.reads.is_empty() {
@@ -220,8 +226,7 @@ impl Volume {
         if self.tier_failed {
             return true;
         }
-        let log_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
-        log_quiet && self.acks.is_empty() && self.writes.is_empty() && !self.checkpoint_busy && !self.tier_syncing
+        self.log_is_quiet() && self.acks.is_empty() && self.writes.is_empty()
     }
 
     fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {
