@@ -686,8 +686,10 @@ impl World {
             for (offset, bytes) in std::mem::take(&mut ghosts) {
                 self.backing.write_torn(offset, &bytes, landing, &mut self.random);
             }
-            // Whoever makes a new volume of the image has synced it before.
+            // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
+            // dropped: the image that the new volume begins with is what lies on the medium.
             self.backing.sync(self.backing.mark());
+            self.backing.durable.clone_from(&self.backing.current);
             self.tier = Media::new(self.tier.current.len());
             self.formatted = false;
             self.term = Term(0);
