@@ -185,7 +185,8 @@ impl Output {
 /// Where a tool is; the administrator's folders are searched too.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin", "/root/.cargo/bin"].map(PathBuf::from);
+    let cargo = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo/bin"));
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from).into_iter().chain(cargo);
     std::env::split_paths(&path).chain(more).map(|folder| folder.join(name)).find(|p| p.is_file())
 }
 
