@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn options_are_read_and_refused() {
-        assert_eq!(Options::parse(&[]), Ok(Options { minutes: 2, only: vec![] }));
+        assert_eq!(Options::parse(&[]), Ok(Options { minutes: 0, only: vec![] }));
         let parsed = Options::parse(&["--minutes", "5", "--only", "tidy", "--only", "fmt"]).unwrap();
         assert_eq!(parsed.minutes, 5);
         assert!(parsed.wants("tidy") && parsed.wants("fmt") && !parsed.wants("test"));

@@ -189,7 +189,8 @@ impl Volume {
         }
         let fill = self.fill();
         let rate = self.destage.bytes_per_sec();
-        if fill > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back {
+        let paced = fill > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back;
+        if paced && !self.supersedes_all(request) {
             if self.now < self.writes.admit_next {
                 return false;
             }
@@ -200,6 +201,19 @@ impl Volume {
             self.writes.admit_next = Instant(from.0 + wait as u64);
         }
         true
+    }
+
+    /// The write only replaces what it supersedes: the log does not grow by it, so a hot set is never slowed.
+    fn supersedes_all(&self, request: &Request) -> bool {
+        let Request::Write { offset, payload, .. } = request else { return false };
+        let first = BlockIndex::of_byte(*offset).0;
+        (first..first + payload.len() as u64).all(|block| {
+            let newest = self.live.newest_record(BlockIndex(block));
+            newest.is_some_and(|id| {
+                let record = self.live.get(id);
+                record.descriptor.group == self.group && record.mask.is_full()
+            })
+        })
     }
 
     pub(super) fn admit_waiting(&mut self) {
