@@ -134,16 +134,25 @@ pub struct TierLayout {
 
 /// Smallest tier of each kind, in blocks.
 pub const TIER_BLOCKS_MIN: u32 = 512;
+/// Largest tier, in blocks: 8 TiB. Half the range of a [`TierBlock`], so that no sum of two places overflows.
+pub const TIER_BLOCKS_MAX: u32 = 1 << 31;
 /// Segments are at most this long: 16 MiB.
 pub const SEGMENT_BLOCKS_MAX: u32 = 4096;
 /// Segments are at least this long.
 pub const SEGMENT_BLOCKS_MIN: u32 = 24;
 
+fn invalid_tier_size(tier_blocks: u32) -> Option<Reason> {
+    if tier_blocks < TIER_BLOCKS_MIN {
+        return Some("a tier has at least 2 MiB");
+    }
+    (tier_blocks > TIER_BLOCKS_MAX).then_some("a tier has at most 8 TiB")
+}
+
 impl TierLayout {
     /// Layout of a memory tier of this many blocks.
     pub fn memory(tier_blocks: u32) -> Result<TierLayout, Reason> {
-        if tier_blocks < TIER_BLOCKS_MIN {
-            return Err("a tier has at least 2 MiB");
+        if let Some(reason) = invalid_tier_size(tier_blocks) {
+            return Err(reason);
         }
         let ranges_max = (tier_blocks / 8).clamp(64, 65_536);
         // One descriptor for each payload block and each range; a little slack in the last table block stays unused.
@@ -165,11 +174,14 @@ impl TierLayout {
 
     /// Layout of a flash tier of this many blocks: about 64 segments or more.
     pub fn flash(tier_blocks: u32) -> Result<TierLayout, Reason> {
-        if tier_blocks < TIER_BLOCKS_MIN {
-            return Err("a tier has at least 2 MiB");
+        if let Some(reason) = invalid_tier_size(tier_blocks) {
+            return Err(reason);
         }
         let segment_blocks = (tier_blocks / 64).clamp(SEGMENT_BLOCKS_MIN, SEGMENT_BLOCKS_MAX);
-        let summary_bytes = SUMMARY_HEAD_BYTES + segment_blocks as usize * SUMMARY_ENTRY_BYTES;
+        // Zero records take no payload block, so a batch may hold more records than a small segment has blocks:
+        // the summary of an empty segment has room for any one batch.
+        let entries = (segment_blocks as usize).max(BATCH_DESCRIPTORS_MAX);
+        let summary_bytes = SUMMARY_HEAD_BYTES + entries * SUMMARY_ENTRY_BYTES;
         let summary_blocks = summary_bytes.div_ceil(TIER_BLOCK_BYTES) as u32;
         let segments = (tier_blocks - TIER_FIXED_BLOCKS) / segment_blocks;
         Ok(TierLayout {
@@ -299,7 +311,9 @@ impl Superblock {
     }
 }
 
-/// What changes slowly: term, watermark, size. Two copies are written in turn, the newer valid one counts.
+/// What changes slowly: term, watermark, size. Two copies; the newer valid one counts. Every change is written twice,
+/// with consecutive sequence numbers, and relied upon only when both are durable: so that a copy damaged at rest is
+/// covered by the other and never a step back to an older watermark or term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checkpoint {
     /// Grows by one with each writing; even ones go to block 2, odd ones to block 1.
@@ -387,6 +401,11 @@ pub enum Kind {
     },
 }
 
+/// First word of a table entry while it is being stored. On a memory tier a process may be killed between two of the
+/// four 8-byte stores of an entry: whoever stores one puts this word first, then words 1 to 3, then the log position.
+/// So an interrupted store reads as "nothing here", and a checksum mismatch always means damage.
+pub const DESCRIPTOR_UNFINISHED: u64 = u64::MAX;
+
 /// One record of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
@@ -434,12 +453,13 @@ impl Descriptor {
         b
     }
 
-    /// From 32 bytes. `Ok(None)` where nothing was ever written (all zeros).
+    /// From 32 bytes. `Ok(None)` where nothing was ever written (all zeros), or where the store of an entry was
+    /// interrupted ([`DESCRIPTOR_UNFINISHED`]).
     pub fn decode(volume: &[u8; 16], place: u64, b: &[u8]) -> Result<Option<Descriptor>, Reason> {
         if b.len() != DESCRIPTOR_BYTES {
             return Err("descriptor: wrong length");
         }
-        if b.iter().all(|&x| x == 0) {
+        if b.iter().all(|&x| x == 0) || get_u64(b, 0) == DESCRIPTOR_UNFINISHED {
             return Ok(None);
         }
         if structure_checksum(volume, place, &b[..28]) != get_u32(b, 28) {
@@ -673,3 +693,6 @@ impl JournalBatch {
         Ok(JournalBatch { sequence: get_u64(b, 16), through: Lsn(get_u64(b, 24)), term: Term(get_u32(b, 32)), records })
     }
 }
+
+#[cfg(test)]
+mod tests;

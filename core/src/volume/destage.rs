@@ -18,7 +18,7 @@ use super::control::Goal;
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::Kind;
+use crate::format::{Descriptor, Kind};
 use smallvec::SmallVec;
 
 /// Records collected at one time: enough to sort and merge, few enough that newer writes can still supersede.
@@ -46,6 +46,8 @@ struct Writing {
     /// Old block under a partial record on a backing of 4 KiB sectors.
     old_block: Option<FrameId>,
     failed: Option<IoError>,
+    /// A zeroed range whose backing cannot zero: bytes `[.0, .1)` are still to be written as data.
+    zeros_left: Option<(u64, u64)>,
 }
 
 /// See the module.
@@ -64,6 +66,8 @@ pub(super) struct Destage {
     pub(super) in_flight: u32,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
+    /// The backing has refused a zero or hole request: ranges are written as data.
+    zero_unsupported: bool,
     /// Bytes completed since the last sync began.
     unsynced_bytes: u64,
     unsynced_since: Option<Instant>,
@@ -90,6 +94,7 @@ impl Destage {
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
             range_in_flight: false,
+            zero_unsupported: false,
             unsynced_bytes: 0,
             unsynced_since: None,
             syncing: false,
@@ -411,16 +416,23 @@ impl Volume {
             writes_left: 0,
             old_block: None,
             failed: None,
+            zeros_left: None,
         };
         match self.way_of(id) {
             Way::Range { blocks, hole } => {
                 let block = self.live.get(id).descriptor.block;
                 self.live.set_state(id, State::InFlight);
                 let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
-                writing.writes_left = 1;
-                let write = self.destage.writing.insert(writing);
                 self.destage.range_in_flight = true;
                 self.destage.in_flight += 1;
+                if self.destage.zero_unsupported {
+                    writing.zeros_left = Some((block.byte(), block.byte() + length));
+                    let write = self.destage.writing.insert(writing);
+                    self.write_zeros(write);
+                    return true;
+                }
+                writing.writes_left = 1;
+                let write = self.destage.writing.insert(writing);
                 let op = self.begin_op(Op::Destage { write });
                 self.effects.push_back(Effect::BackingZero { op, offset: block.byte(), length, hole });
                 true
@@ -602,12 +614,40 @@ impl Volume {
     }
 
     pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {
+        let (id, _) = self.destage.writing[write].records[0];
+        let Descriptor { block, kind, .. } = self.live.get(id).descriptor;
         let writing = &mut self.destage.writing[write];
-        writing.failed = writing.failed.or(failed);
         writing.writes_left -= 1;
-        if writing.writes_left == 0 {
-            self.end_write(write);
+        if let (Kind::ZeroBlocks { blocks, .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left)
+        {
+            let end = (block.byte() + u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes);
+            writing.zeros_left = Some((block.byte(), end));
+            self.destage.zero_unsupported = true;
+            return self.write_zeros(write);
         }
+        writing.failed = writing.failed.or(failed);
+        if writing.writes_left > 0 {
+            return;
+        }
+        match writing.zeros_left {
+            Some((from, end)) if from < end && writing.failed.is_none() => self.write_zeros(write),
+            _ => self.end_write(write),
+        }
+    }
+
+    /// Writes the next piece of a zeroed range as data, one at a time: the range runs alone anyway.
+    fn write_zeros(&mut self, write: usize) {
+        let (from, end) = self.destage.writing[write].zeros_left.expect("a range that is written as data");
+        let stop = end.min(from + u64::from(self.config.backing_write_bytes_max) / BLOCK_BYTES * BLOCK_BYTES);
+        let mut parts = Parts::new();
+        let mut at = from;
+        while at < stop {
+            let length = (stop - at).min(BLOCK_BYTES) as u16;
+            parts.push(Part { frame: self.zero_frame, from: 0, length, check: None });
+            at += u64::from(length);
+        }
+        self.destage.writing[write].zeros_left = Some((stop, end));
+        self.write_parts(write, from, parts);
     }
 
     fn end_write(&mut self, write: usize) {

@@ -4,7 +4,10 @@
 //! - a frame is free, or has exactly one owner; a pinned frame is never free (its bytes are being read by a reply or
 //!   an operation), it becomes free when its owner has let go *and* the last pin is gone;
 //! - the cache maps a block to at most one frame, which holds the whole newest content of that block;
-//! - `available()` counts what `allocate()` can deliver now.
+//! - `available()` counts what `allocate()` can deliver now;
+//! - a frame that became free *cools* until all effects have been polled: one of them may still name it (the
+//!   descriptor of a record that was superseded at once, a merge), and a client would fill it meanwhile. Core's own
+//!   operations may take it at once, because effects are taken in order.
 //!
 //! Replacement is S3-FIFO (Yang et al., SOSP'23): new blocks pass a small probation queue of a tenth of the cache,
 //! and only those touched again there, or remembered by the ghost table, reach the main queue. One sequential pass
@@ -79,6 +82,7 @@ pub struct FramePool {
     fresh: u32,
     free_head: u32,
     free_len: u32,
+    cooling: Vec<u32>,
     cached: BlockMap,
     probation: Fifo,
     main: Fifo,
@@ -97,6 +101,7 @@ impl FramePool {
             fresh: 0,
             free_head: NONE,
             free_len: 0,
+            cooling: Vec::with_capacity(total.min(1024) as usize),
             cached: BlockMap::with_capacity(total as usize),
             probation: EMPTY,
             main: EMPTY,
@@ -113,7 +118,21 @@ impl FramePool {
 
     /// Frames that `allocate` can deliver now.
     pub fn available(&self) -> u32 {
+        self.available_to_clients() + self.cooling.len() as u32
+    }
+
+    /// Frames that `allocate_for_client` can deliver now.
+    pub fn available_to_clients(&self) -> u32 {
         self.free_len + (self.total - self.fresh) + self.evictable
+    }
+
+    /// All effects have been polled. True when frames became available to clients by it.
+    pub fn thaw(&mut self) -> bool {
+        let any = !self.cooling.is_empty();
+        while let Some(id) = self.cooling.pop() {
+            self.put_free(id);
+        }
+        any
     }
 
     /// Frames that hold clean or logged content for reads.
@@ -123,22 +142,36 @@ impl FramePool {
 
     /// Takes a frame, evicting if none is free.
     pub fn allocate(&mut self) -> Option<FrameId> {
-        if self.free_head == NONE && self.fresh == self.total && !self.evict() {
-            return None;
+        if self.free_head == NONE && self.fresh == self.total && !self.cooling.is_empty() {
+            return self.cooling.pop().map(|id| self.taken(id));
         }
+        self.allocate_for_client()
+    }
+
+    /// As `allocate`, but no frame that cools: its bytes may change before the next effect is polled.
+    pub fn allocate_for_client(&mut self) -> Option<FrameId> {
         let id = if self.free_head != NONE {
             let id = self.free_head;
             self.free_head = self.frames.get(id).next;
             self.free_len -= 1;
             id
-        } else {
+        } else if self.fresh < self.total {
             self.fresh += 1;
             self.fresh - 1
+        } else if self.evict() {
+            // No effect that is not yet polled names a cached frame without a pin.
+            self.cooling.pop().expect("an evicted frame cools")
+        } else {
+            return None;
         };
+        Some(self.taken(id))
+    }
+
+    fn taken(&mut self, id: u32) -> FrameId {
         let frame = self.frames.get_mut(id);
         debug_assert!(frame.owner == Owner::Nobody && frame.pins == 0 && frame.queue == Queue::Off);
         *frame = Frame { owner: Owner::Taken, ..UNUSED };
-        Some(FrameId(id))
+        FrameId(id)
     }
 
     /// Takes a certain frame that was never used: recovery of a memory tier finds its records in place.
@@ -168,6 +201,11 @@ impl FramePool {
         }
         self.free_head = id;
         self.free_len += 1;
+    }
+
+    fn cool(&mut self, id: u32) {
+        *self.frames.get_mut(id) = UNUSED;
+        self.cooling.push(id);
     }
 
     fn unlink_free(&mut self, id: u32) {
@@ -208,7 +246,7 @@ impl FramePool {
         }
         match frame.owner {
             Owner::Nobody => {
-                self.put_free(id.0);
+                self.cool(id.0);
                 true
             }
             Owner::Cache => {
@@ -232,7 +270,7 @@ impl FramePool {
         assert!(matches!(frame.owner, Owner::Taken | Owner::Log), "{:?} released by {:?}", id, frame.owner);
         frame.owner = Owner::Nobody;
         if frame.pins == 0 {
-            self.put_free(id.0);
+            self.cool(id.0);
         }
     }
 
@@ -285,7 +323,7 @@ impl FramePool {
         self.cached.remove(block);
         if unpinned {
             self.evictable -= 1;
-            self.put_free(id);
+            self.cool(id);
         }
     }
 
@@ -417,7 +455,7 @@ impl FramePool {
                 }
             }
         }
-        assert_eq!(free, self.free_len);
+        assert_eq!(free, self.free_len + self.cooling.len() as u32);
         assert_eq!(evictable, self.evictable);
         assert_eq!(cached, self.cached.len());
         assert_eq!(self.probation.len + self.main.len, cached as u32);

@@ -264,6 +264,9 @@ impl Volume {
             dead: Vec::new(),
             config,
         };
+        // An arena begins with whatever its memory holds.
+        let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
+        volume.effects.push_back(Effect::Copy { source, target: zero_frame, start: 0, length });
         volume.begin_recovery();
         volume
     }
@@ -323,12 +326,12 @@ impl Volume {
     /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        if self.pool.available() < count + self.frames_reserved() {
+        if self.pool.available_to_clients() < count + self.frames_reserved() {
             self.frames_refused = true;
             return false;
         }
         for _ in 0..count {
-            into.push(self.pool.allocate().expect("available() was asked"));
+            into.push(self.pool.allocate_for_client().expect("available_to_clients() was asked"));
         }
         true
     }
@@ -373,7 +376,7 @@ impl Volume {
         self.sync_log_if_wanted();
         self.destage();
         self.settle_control();
-        if self.frames_refused && self.pool.available() > self.frames_reserved() {
+        if self.frames_refused && self.pool.available_to_clients() > self.frames_reserved() {
             self.frames_refused = false;
             self.effects.push_back(Effect::FramesFree);
         }
@@ -381,7 +384,12 @@ impl Volume {
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() && self.pool.thaw() && self.frames_refused {
+            self.frames_refused = false;
+            return Some(Effect::FramesFree);
+        }
+        effect
     }
 
     /// When `settle` must be called at the latest.

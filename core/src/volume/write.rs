@@ -25,6 +25,8 @@ struct Edge {
     frame: FrameId,
     /// Frame of the old content, when it had to be put together.
     base: Option<FrameId>,
+    /// What the base was put together from; pinned until the merge is done.
+    pieces: Pieces,
     checksum: Option<u32>,
     ended: bool,
 }
@@ -214,7 +216,12 @@ impl Volume {
         }
         let (offset, length) = changed(request);
         let (first, last) = (BlockIndex::of_byte(offset), BlockIndex::of_byte(offset + length - 1));
-        self.writes.tasks.iter().any(|(_, task)| task.edges.iter().any(|edge| (first..=last).contains(&edge.block)))
+        // The whole range of a task, not only its edges: it is accepted later, and an edge that was merged meanwhile
+        // would bring back what lay under it.
+        self.writes.tasks.iter().any(|(_, task)| {
+            let (offset, length) = changed(&task.request);
+            BlockIndex::of_byte(offset) <= last && first <= BlockIndex::of_byte(offset + length - 1)
+        })
     }
 
     fn begin_write(&mut self, id: RequestId, request: Request) {
@@ -249,7 +256,16 @@ impl Volume {
                     frame
                 }
             };
-            task_edges.push(Edge { block, from, to, frame, base: None, checksum: None, ended: false });
+            task_edges.push(Edge {
+                block,
+                from,
+                to,
+                frame,
+                base: None,
+                pieces: Pieces::new(),
+                checksum: None,
+                ended: false,
+            });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
         let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None });
@@ -317,11 +333,13 @@ impl Volume {
         };
         let op = self.begin_op(Op::Merge { task, edge });
         self.effects.push_back(Effect::Merge { op, target: frame, base, from, to, block, term: self.term });
-        // Copies and merge take effect in order before anything that is polled later can reuse these frames.
-        self.unpin_pieces(&pieces);
+        // Unpinned when the merge is done: until it is polled, a client must not be given one of these frames.
+        self.writes.tasks[task].edges[edge].pieces = pieces;
     }
 
     pub(super) fn on_merged(&mut self, task: usize, edge: usize, checksum: u32) {
+        let pieces = core::mem::take(&mut self.writes.tasks[task].edges[edge].pieces);
+        self.unpin_pieces(&pieces);
         self.end_edge(task, edge, Ok(checksum));
     }
 

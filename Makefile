@@ -1,0 +1,27 @@
+# What one types. Each target is a script that can be run by itself; nothing is decided here.
+#
+#   make demo [ARGS=--exit]   set-up, then the main job with real I/O, with a table; leaves the daemon up unless --exit
+#   make test                 the whole gate: set-up, build, checks, simulation, real clients, power cuts
+#   make soak [MINUTES=60]    the long versions of the random tests
+#   make bench                measured side by side with the plain backing and with other tools
+
+.PHONY: help setup demo test soak bench
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@scripts/demo.sh $(ARGS)
+
+test:
+	@scripts/gate.sh $(ARGS)
+
+soak: setup
+	@scripts/soak.sh $(or $(MINUTES),60)
+
+bench: setup
+	@scripts/bench.sh $(ARGS)

@@ -1,0 +1,1118 @@
+//! The transmission phase of one connection, over a non-blocking socket.
+//!
+//! The shard calls [`Connection::receive`] when the socket is readable (and when what it waits for has come, see
+//! [`Connection::waits_for`]), [`Connection::reply`] for each answer of the volume, and once after a batch of events
+//! [`Connection::flush_replies`]: all answers leave by as few system calls as there can be.
+//!
+//! Invariants:
+//! - A payload byte is written once or twice before it is checksummed: by the kernel straight into the volume's
+//!   frames where the request was foreseen (a run of 4 KiB writes, or the rest of a large payload), otherwise into the
+//!   shard's hot buffer and from there into frames, which costs one copy out of the CPU's cache.
+//! - A request is handed in when its last byte has arrived, never before. Frames of a request that never came whole
+//!   are returned.
+//! - Each request handed in is answered once or named in a hang-up. Pieces of an answer go back to the volume when
+//!   their last byte has left, in order, or when the connection is closed.
+//! - A client costs at most [`REQUESTS_MAX`] requests, [`REQUEST_BYTES_IN_FLIGHT_MAX`] bytes of them,
+//!   [`REPLY_HEAD_BYTES_MAX`] of reply heads beyond those of requests in flight, and one hot buffer of bytes that wait
+//!   for room. When a bound is reached nothing more is read from its socket.
+//! - Whatever a client sends harms its own connection only: it is answered with an error, or closed.
+
+use super::handshake::Negotiated;
+use super::proto::*;
+use super::socket::{self, Moved, VECTORS_MAX, vector};
+use crate::Backend;
+use core::num::NonZeroU32;
+use forebay_core::api::{Pieces, Request, RequestError, Source};
+use forebay_core::types::*;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most requests of one connection that are not answered to the last byte.
+pub const REQUESTS_MAX: usize = 1024;
+/// Most bytes of reads and writes of one connection that are not answered to the last byte.
+pub const REQUEST_BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
+/// No further request is taken while more reply heads than this wait to be sent.
+pub const REPLY_HEAD_BYTES_MAX: usize = 1 << 20;
+/// A write that announces more is not skipped but closed: it is no mistake of a size limit.
+pub const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 64 << 20;
+/// Most extents in one context of a block status reply.
+pub const EXTENTS_MAX: usize = 1024;
+/// A connection that has not moved for this long while it holds frames or answers is closed by the caller.
+pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// Receive calls in one [`Connection::receive`]: a fast client must not keep the shard from the others.
+const RECEIVE_ROUNDS_MAX: usize = 4;
+/// Frames that are taken ahead for foreseen writes, in one receive call only.
+const FORESEEN_MAX: usize = 64;
+/// Writes of one whole block in a row before the next ones are foreseen.
+const FORESEEN_AFTER: u32 = 8;
+/// Zeros within a structured answer that are worth a chunk of their own.
+const HOLE_BYTES_MIN: u32 = 4096;
+/// Bytes of the hot buffer: large enough for a whole batch, small enough to stay in the second-level cache. Foreseen
+/// requests whose guess was wrong must fit as well.
+const HOT_BYTES: usize = 272 << 10;
+const _: () = assert!(HOT_BYTES >= FORESEEN_MAX * (REQUEST_BYTES + BLOCK));
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// Zeros for answers that no memory holds.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Memory that all connections of a shard use in turn; nothing in it outlives a call.
+pub struct Scratch {
+    hot: Box<[u8]>,
+    heads: Box<[[u8; REQUEST_BYTES]; FORESEEN_MAX]>,
+    frames: Frames,
+    vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: the vectors' pointers are made and used within one call on the connection; between calls the list is stale
+// memory that nobody reads.
+unsafe impl Send for Scratch {}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch {
+            hot: vec![0; HOT_BYTES].into_boxed_slice(),
+            heads: Box::new([[0; REQUEST_BYTES]; FORESEEN_MAX]),
+            frames: Frames::with_capacity(FORESEEN_MAX),
+            vectors: Vec::with_capacity(VECTORS_MAX),
+        }
+    }
+}
+
+/// What must happen before [`Connection::receive`] is of use again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitsFor {
+    /// The socket becomes readable.
+    Readable,
+    /// Nothing: call `receive` again in the next round, after the other connections had theirs.
+    Turn,
+    /// The volume has frames again.
+    Frames,
+    /// Answers must leave first, or requests be answered.
+    Replies,
+    /// Nothing more is read: the client has said good-bye, or the connection is closed.
+    Nothing,
+}
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// The client said good-bye and has all its answers.
+    Disconnected,
+    /// The client closed its end without a good-bye.
+    HungUp,
+    /// The client broke the protocol; what it did.
+    Violation(&'static str),
+    /// The socket failed.
+    Socket(std::io::ErrorKind),
+    /// The caller closed it.
+    ByCaller,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Phase {
+    Open,
+    /// The client said good-bye: what it asked before is still answered.
+    Finishing,
+    Closed(Closed),
+}
+
+/// Where the next byte belongs.
+enum Incoming {
+    Head,
+    Payload(Payload),
+    Skip { left: u32, cookie: u64, error: ErrorCode },
+}
+
+/// A write whose bytes are arriving.
+struct Payload {
+    head: RequestHead,
+    frames: Frames,
+    received: u32,
+}
+
+impl Payload {
+    /// Frame and position in it of the next byte, and how many bytes of the payload belong there.
+    fn next(&self) -> (FrameId, usize, usize) {
+        let at = (self.head.offset % BLOCK_BYTES) as usize + self.received as usize;
+        let room = BLOCK - at % BLOCK;
+        (self.frames[at / BLOCK], at % BLOCK, room.min((self.head.length - self.received) as usize))
+    }
+    fn is_whole(&self) -> bool {
+        self.received == self.head.length
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slot {
+    Free,
+    /// Handed in.
+    Open {
+        cookie: u64,
+        asked: Asked,
+    },
+    /// Its answer is queued.
+    Answered,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Read { offset: u64, length: u32, one_chunk: bool },
+    Write { length: u32 },
+    Other,
+}
+
+impl Asked {
+    fn bytes(self) -> u64 {
+        match self {
+            Asked::Read { length, .. } | Asked::Write { length } => u64::from(length),
+            Asked::Other => 0,
+        }
+    }
+}
+
+/// Bytes that wait to be sent.
+enum Segment {
+    /// From the buffer of heads; positions count from the connection's first head.
+    Heads {
+        start: u64,
+        length: u32,
+    },
+    Frame {
+        frame: FrameId,
+        from: u16,
+        length: u16,
+    },
+    Zeros {
+        length: u32,
+    },
+}
+
+/// An answer in the queue.
+struct Answer {
+    /// `None` where the request was never handed in.
+    slot: Option<NonZeroU32>,
+    bytes: u64,
+    pieces: Pieces,
+    /// Sent when so many bytes have left the connection.
+    end: u64,
+}
+
+/// A connection in its transmission phase.
+pub struct Connection {
+    socket: OwnedFd,
+    number: u32,
+    read_only: bool,
+    structured: bool,
+    contexts: ContextSet,
+    phase: Phase,
+
+    incoming: Incoming,
+    /// Bytes received that wait for their rest, or for room.
+    pending: Vec<u8>,
+    pending_at: usize,
+    waits_for: WaitsFor,
+    /// While it waits for replies: bytes of the request that found no room.
+    wanted_bytes: u64,
+    /// Whole-block writes in a row.
+    foreseen_after: u32,
+    /// How many of them to foresee.
+    foreseen: usize,
+    received_at: Instant,
+
+    /// Slot 0 is never used, so that an optional slot takes no more room than a slot.
+    slots: Vec<Slot>,
+    slots_free: Vec<NonZeroU32>,
+    in_flight: usize,
+    in_flight_bytes: u64,
+
+    heads: Vec<u8>,
+    /// Position of `heads[0]`.
+    heads_base: u64,
+    segments: VecDeque<Segment>,
+    answers: VecDeque<Answer>,
+    queued: u64,
+    sent: u64,
+    /// Since when the socket has taken nothing although something waits.
+    send_stalled: Option<Instant>,
+}
+
+impl Connection {
+    /// Takes over a socket after negotiation. `number` must be unique among the connections that ever reach the
+    /// volume: it is the upper half of every [`RequestId`] from here.
+    pub fn new(socket: OwnedFd, number: u32, negotiated: Negotiated, now: Instant) -> Connection {
+        Connection {
+            socket,
+            number,
+            read_only: negotiated.export.read_only,
+            structured: negotiated.structured,
+            contexts: negotiated.contexts,
+            phase: Phase::Open,
+            incoming: Incoming::Head,
+            waits_for: if negotiated.leftover.is_empty() { WaitsFor::Readable } else { WaitsFor::Turn },
+            pending: negotiated.leftover,
+            pending_at: 0,
+            wanted_bytes: 0,
+            foreseen_after: 0,
+            foreseen: 4,
+            received_at: now,
+            slots: vec![Slot::Free],
+            slots_free: Vec::new(),
+            in_flight: 0,
+            in_flight_bytes: 0,
+            heads: Vec::new(),
+            heads_base: 0,
+            segments: VecDeque::new(),
+            answers: VecDeque::new(),
+            queued: 0,
+            sent: 0,
+            send_stalled: None,
+        }
+    }
+
+    /// The connection to which a request belongs.
+    pub fn number_of(id: RequestId) -> u32 {
+        (id.0 >> 32) as u32
+    }
+
+    /// Its own number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The socket, to wait on.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What `receive` waits for.
+    pub fn waits_for(&self) -> WaitsFor {
+        match (&self.phase, self.waits_for) {
+            (Phase::Finishing | Phase::Closed(_), _) => WaitsFor::Nothing,
+            (Phase::Open, WaitsFor::Replies) if self.has_room(self.wanted_bytes) => WaitsFor::Turn,
+            (Phase::Open, waits_for) => waits_for,
+        }
+    }
+
+    /// True when answers wait for the socket to become writable (after `flush_replies`), or for `flush_replies`.
+    pub fn has_unsent(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// Requests that are not answered to the last byte.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Why it ended; `None` while it lives. An ended connection holds nothing and may be dropped.
+    pub fn closed(&self) -> Option<&Closed> {
+        match &self.phase {
+            Phase::Closed(why) => Some(why),
+            Phase::Open | Phase::Finishing => None,
+        }
+    }
+
+    /// Since when the client has been the one to blame for no progress: it takes no answers, or does not finish a
+    /// payload for which frames are held. The caller closes it after [`STALL_MAX`].
+    pub fn stalled_since(&self) -> Option<Instant> {
+        let receiving = match (&self.incoming, self.waits_for()) {
+            (Incoming::Payload(_) | Incoming::Skip { .. }, WaitsFor::Readable) => Some(self.received_at),
+            _ => None,
+        };
+        match (receiving, self.send_stalled) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    // --- from the client ---
+
+    /// Receives and hands in what has arrived, for at most a few system calls.
+    pub fn receive<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        self.waits_for = WaitsFor::Readable;
+        let Some(mut prefix) = self.take_up_pending(backend, &mut scratch.hot) else { return };
+        for _ in 0..RECEIVE_ROUNDS_MAX {
+            let received = match self.receive_foreseen(backend, scratch, prefix) {
+                Some(received) => received,
+                None => self.receive_plain(backend, scratch, prefix),
+            };
+            let Received { asked, got, unparsed } = match received {
+                Ok(received) => received,
+                Err(None) => return self.keep(&scratch.hot[..prefix]),
+                Err(Some(why)) => return self.end(backend, why),
+            };
+            self.received_at = now;
+            let used = self.parse(backend, &scratch.hot[..unparsed]);
+            if self.phase != Phase::Open {
+                return self.finish_if_done(backend);
+            }
+            if self.waits_for != WaitsFor::Readable {
+                return self.keep(&scratch.hot[used..unparsed]);
+            }
+            scratch.hot.copy_within(used..unparsed, 0);
+            prefix = unparsed - used;
+            if got < asked {
+                // The socket had no more: the next call would only say so.
+                return self.keep(&scratch.hot[..prefix]);
+            }
+        }
+        self.keep(&scratch.hot[..prefix]);
+        self.waits_for = WaitsFor::Turn;
+    }
+
+    /// Parses what an earlier call had to leave. `Some(n)`: `n` bytes of an incomplete head lie at the start of `hot`.
+    /// `None`: there is still no room, or the connection has ended.
+    fn take_up_pending<B: Backend + ?Sized>(&mut self, backend: &mut B, hot: &mut [u8]) -> Option<usize> {
+        if self.pending.is_empty() {
+            return Some(0);
+        }
+        let pending = core::mem::take(&mut self.pending);
+        let at = self.pending_at + self.parse(backend, &pending[self.pending_at..]);
+        if self.phase != Phase::Open {
+            self.finish_if_done(backend);
+            return None;
+        }
+        if self.waits_for != WaitsFor::Readable {
+            self.pending = pending;
+            self.pending_at = at;
+            return None;
+        }
+        let prefix = pending.len() - at;
+        hot[..prefix].copy_from_slice(&pending[at..]);
+        self.pending_at = 0;
+        if pending.capacity() <= 2 * REQUEST_BYTES {
+            // An incomplete head is common and its buffer worth keeping; a whole hot buffer is not.
+            self.pending = pending;
+            self.pending.clear();
+        }
+        Some(prefix)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        debug_assert!(self.pending.is_empty());
+        self.pending_at = 0;
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// Receives the rest of a payload into its frames, and what follows it into the hot buffer behind `prefix`.
+    fn receive_plain<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        scratch: &mut Scratch,
+        prefix: usize,
+    ) -> Result<Received, Option<Closed>> {
+        let vectors = &mut scratch.vectors;
+        vectors.clear();
+        let mut direct = 0;
+        if let Incoming::Payload(payload) = &self.incoming {
+            debug_assert_eq!(prefix, 0, "bytes before a payload belong to it");
+            let mut at = (payload.head.offset % BLOCK_BYTES) as usize + payload.received as usize;
+            let end = (payload.head.offset % BLOCK_BYTES) as usize + payload.head.length as usize;
+            while at < end && vectors.len() < VECTORS_MAX - 1 {
+                let length = (BLOCK - at % BLOCK).min(end - at);
+                let start = backend.frame(payload.frames[at / BLOCK]);
+                // SAFETY: `at % BLOCK + length` is at most a frame's size.
+                let start = unsafe { start.add(at % BLOCK) };
+                vectors.push(vector(start.as_ptr(), length));
+                direct += length;
+                at += length;
+            }
+        }
+        let hot = &mut scratch.hot[prefix..];
+        vectors.push(libc::iovec { iov_base: hot.as_mut_ptr().cast(), iov_len: hot.len() });
+        let asked = direct + hot.len();
+        // SAFETY: the vectors name frames that this connection has taken and not handed in (Backend's contract: valid
+        // and untouched by others), and the hot buffer, which is borrowed mutably.
+        let got = received(unsafe { socket::receive(self.socket.as_fd(), vectors) })?;
+        let into_frames = got.min(direct);
+        if let Incoming::Payload(payload) = &mut self.incoming {
+            payload.received += into_frames as u32;
+            self.hand_in_if_whole(backend);
+        }
+        Ok(Received { asked, got, unparsed: prefix + got - into_frames })
+    }
+
+    /// After a run of whole-block writes: guesses that more of the same come, and receives their payloads where they
+    /// belong. A wrong guess costs one copy. `None`: there is nothing to guess, or no frames for it.
+    fn receive_foreseen<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        scratch: &mut Scratch,
+        prefix: usize,
+    ) -> Option<Result<Received, Option<Closed>>> {
+        if self.foreseen_after < FORESEEN_AFTER || !matches!(self.incoming, Incoming::Head) {
+            return None;
+        }
+        let Scratch { hot, heads, frames, vectors } = scratch;
+        frames.clear();
+        if !backend.take_frames(self.foreseen as u32, frames) {
+            return None;
+        }
+        vectors.clear();
+        heads[0][..prefix].copy_from_slice(&hot[..prefix]);
+        for (index, head) in heads[..self.foreseen].iter_mut().enumerate() {
+            let head = if index == 0 { &mut head[prefix..] } else { &mut head[..] };
+            vectors.push(libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() });
+            vectors.push(vector(backend.frame(frames[index]).as_ptr(), BLOCK));
+        }
+        let asked = self.foreseen * (REQUEST_BYTES + BLOCK) - prefix;
+        // SAFETY: the vectors name frames that were taken just now (Backend's contract: valid and untouched by
+        // others), and heads, which are borrowed mutably.
+        let got = match received(unsafe { socket::receive(self.socket.as_fd(), vectors) }) {
+            Ok(got) => got,
+            Err(why) => {
+                backend.return_frames(frames);
+                return Some(Err(why));
+            }
+        };
+        let mut left = prefix + got;
+        let mut used = 0;
+        let mut unparsed = 0;
+        while left > 0 {
+            let head = RequestHead::decode(&heads[used])
+                .filter(|head| left >= REQUEST_BYTES && self.is_foreseen(backend, head));
+            let Some(head) = head else {
+                // Wrong guess, or an incomplete head: put the bytes in a row for the parser.
+                for index in used.. {
+                    let part = left.min(REQUEST_BYTES);
+                    hot[unparsed..unparsed + part].copy_from_slice(&heads[index][..part]);
+                    left -= part;
+                    unparsed += part;
+                    let part = left.min(BLOCK);
+                    if part == 0 {
+                        break;
+                    }
+                    let target = &mut hot[unparsed..unparsed + part];
+                    // SAFETY: the frame was taken by this call, holds a block, and is no part of the hot buffer.
+                    unsafe { backend.frame(frames[index]).as_ptr().copy_to_nonoverlapping(target.as_mut_ptr(), part) };
+                    left -= part;
+                    unparsed += part;
+                    if left == 0 {
+                        break;
+                    }
+                }
+                break;
+            };
+            left -= REQUEST_BYTES;
+            let received = left.min(BLOCK);
+            left -= received;
+            let payload = Payload { head, frames: Frames::from_slice(&frames[used..=used]), received: received as u32 };
+            used += 1;
+            self.incoming = Incoming::Payload(payload);
+            self.hand_in_if_whole(backend);
+        }
+        backend.return_frames(&frames[used..]);
+        self.foreseen = (used * 2).clamp(4, FORESEEN_MAX);
+        Some(Ok(Received { asked, got, unparsed }))
+    }
+
+    /// A write of one whole block that would be taken as it is.
+    fn is_foreseen<B: Backend + ?Sized>(&self, backend: &B, head: &RequestHead) -> bool {
+        head.command == Command::Write
+            && head.flags & !command_flags::FUA == 0
+            && head.length as usize == BLOCK
+            && head.offset.is_multiple_of(BLOCK_BYTES)
+            && head.offset.checked_add(BLOCK_BYTES).is_some_and(|end| end <= backend.size_bytes())
+            && !self.read_only
+            && self.has_room(BLOCK_BYTES)
+    }
+
+    /// Takes whole messages and payload bytes; returns how many bytes are done with. The rest is an incomplete head,
+    /// or there was no room (`waits_for` says so).
+    fn parse<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        loop {
+            match &mut self.incoming {
+                Incoming::Head => {
+                    let Some(head) = bytes[at..].first_chunk() else { return at };
+                    let Some(head) = RequestHead::decode(head) else {
+                        self.end(backend, Closed::Violation("sent a request with a wrong magic"));
+                        return at;
+                    };
+                    if let Err(waits_for) = self.on_head(backend, head) {
+                        self.waits_for = waits_for;
+                        return at;
+                    }
+                    at += REQUEST_BYTES;
+                    if self.phase != Phase::Open {
+                        return at;
+                    }
+                }
+                Incoming::Payload(payload) => {
+                    while at < bytes.len() && !payload.is_whole() {
+                        let (frame, from, room) = payload.next();
+                        let part = &bytes[at..bytes.len().min(at + room)];
+                        // SAFETY: this connection has taken the frame and not handed it in, and `next` stays within
+                        // it; nothing in the hot buffer is a frame.
+                        unsafe {
+                            backend.frame(frame).add(from).as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len())
+                        };
+                        payload.received += part.len() as u32;
+                        at += part.len();
+                    }
+                    if !self.hand_in_if_whole(backend) {
+                        return at;
+                    }
+                }
+                Incoming::Skip { left, cookie, error } => {
+                    let part = (bytes.len() - at).min(*left as usize);
+                    at += part;
+                    *left -= part as u32;
+                    if *left > 0 {
+                        return at;
+                    }
+                    let (cookie, error) = (*cookie, *error);
+                    self.incoming = Incoming::Head;
+                    self.refuse(cookie, error);
+                }
+            }
+        }
+    }
+
+    /// `Err`: the request finds no room now and must be presented again.
+    fn on_head<B: Backend + ?Sized>(&mut self, backend: &mut B, head: RequestHead) -> Result<(), WaitsFor> {
+        let bytes = match head.command {
+            Command::Read | Command::Write => u64::from(head.length),
+            Command::Disconnect => {
+                self.phase = Phase::Finishing;
+                return Ok(());
+            }
+            Command::Flush
+            | Command::Trim
+            | Command::Cache
+            | Command::WriteZeroes
+            | Command::BlockStatus
+            | Command::Unknown(_) => 0,
+        };
+        if !self.has_room(bytes) {
+            self.wanted_bytes = bytes;
+            return Err(WaitsFor::Replies);
+        }
+        if let Err(error) = self.check(backend, &head) {
+            self.foreseen_after = 0;
+            if head.command != Command::Write || head.length == 0 {
+                self.refuse(head.cookie, error);
+            } else if head.length > SKIPPED_PAYLOAD_BYTES_MAX {
+                self.end(backend, Closed::Violation("announced a payload of more than 64 MiB"));
+            } else {
+                self.incoming = Incoming::Skip { left: head.length, cookie: head.cookie, error };
+            }
+            return Ok(());
+        }
+        let fua = head.flags & command_flags::FUA != 0;
+        let RequestHead { offset, length, cookie, .. } = head;
+        let (request, asked) = match head.command {
+            Command::Write => {
+                let count = ((offset % BLOCK_BYTES) as usize + length as usize).div_ceil(BLOCK);
+                let mut frames = Frames::new();
+                if !backend.take_frames(count as u32, &mut frames) {
+                    return Err(WaitsFor::Frames);
+                }
+                debug_assert_eq!(frames.len(), count);
+                let whole_block = length as usize == BLOCK && count == 1;
+                self.foreseen_after = if whole_block { self.foreseen_after.saturating_add(1) } else { 0 };
+                self.incoming = Incoming::Payload(Payload { head, frames, received: 0 });
+                return Ok(());
+            }
+            Command::Read => {
+                let one_chunk = head.flags & command_flags::DF != 0;
+                (Request::Read { offset, length }, Asked::Read { offset, length, one_chunk })
+            }
+            Command::Flush => (Request::Flush, Asked::Other),
+            Command::Trim => (Request::Zero { offset, length: u64::from(length), hole: true, fua }, Asked::Other),
+            Command::WriteZeroes => {
+                // FAST_ZERO asks to fail where zeroing is as slow as writing; here it never is.
+                let hole = head.flags & command_flags::NO_HOLE == 0;
+                (Request::Zero { offset, length: u64::from(length), hole, fua }, Asked::Other)
+            }
+            Command::Cache => (Request::Prefetch { offset, length }, Asked::Other),
+            Command::BlockStatus => {
+                self.answer_block_status(backend, &head);
+                return Ok(());
+            }
+            Command::Disconnect | Command::Unknown(_) => unreachable!("dealt with before, or refused by check"),
+        };
+        if head.command != Command::Flush {
+            self.foreseen_after = 0;
+        }
+        self.submit(backend, cookie, asked, request);
+        Ok(())
+    }
+
+    /// The rules of the protocol that do not depend on the volume's state.
+    fn check<B: Backend + ?Sized>(&self, backend: &B, head: &RequestHead) -> Result<(), ErrorCode> {
+        if head.flags & !head.command.flags_allowed() != 0 {
+            return Err(ErrorCode::Invalid);
+        }
+        let (changes, past_end) = match head.command {
+            Command::Unknown(_) => return Err(ErrorCode::Invalid),
+            Command::Disconnect => return Ok(()),
+            Command::Flush if head.offset == 0 && head.length == 0 => return Ok(()),
+            Command::Flush => return Err(ErrorCode::Invalid),
+            Command::Read | Command::Cache => (false, ErrorCode::Invalid),
+            Command::BlockStatus if self.contexts.is_empty() => return Err(ErrorCode::Invalid),
+            Command::BlockStatus => (false, ErrorCode::Invalid),
+            Command::Write | Command::WriteZeroes => (true, ErrorCode::NoSpace),
+            Command::Trim => (true, ErrorCode::Invalid),
+        };
+        if changes && self.read_only {
+            return Err(ErrorCode::Perm);
+        }
+        if head.flags & command_flags::DF != 0 && !self.structured {
+            return Err(ErrorCode::Invalid);
+        }
+        let sized = matches!(head.command, Command::Read | Command::Write);
+        if head.length == 0 || (sized && u64::from(head.length) > REQUEST_BYTES_MAX) {
+            return Err(ErrorCode::Invalid);
+        }
+        match head.offset.checked_add(u64::from(head.length)) {
+            Some(end) if end <= backend.size_bytes() => Ok(()),
+            Some(_) | None => Err(past_end),
+        }
+    }
+
+    fn hand_in_if_whole<B: Backend + ?Sized>(&mut self, backend: &mut B) -> bool {
+        match core::mem::replace(&mut self.incoming, Incoming::Head) {
+            Incoming::Payload(payload) if payload.is_whole() => {
+                self.hand_in(backend, &payload);
+                true
+            }
+            other => {
+                self.incoming = other;
+                false
+            }
+        }
+    }
+
+    /// All bytes of a write have arrived.
+    fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: &Payload) {
+        let RequestHead { offset, length, cookie, flags, .. } = write.head;
+        let end = offset + u64::from(length);
+        let mut payload = Payloads::with_capacity(write.frames.len());
+        for (index, &frame) in write.frames.iter().enumerate() {
+            let block = BlockIndex(offset / BLOCK_BYTES + index as u64);
+            let from = offset.saturating_sub(block.byte());
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let start = backend.frame(frame);
+            // SAFETY: this connection has taken the frame and not handed it in, nothing else refers to it, and
+            // `from` and `to` lie within it in this order; every byte outside them is set here.
+            let bytes = unsafe {
+                start.write_bytes(0, from as usize);
+                start.add(to as usize).write_bytes(0, (BLOCK_BYTES - to) as usize);
+                core::slice::from_raw_parts(start.as_ptr(), BLOCK)
+            };
+            let whole_sectors = from.is_multiple_of(SECTOR_BYTES) && to.is_multiple_of(SECTOR_BYTES);
+            // Where a sector is covered in part, the volume completes the block and computes the checksum then.
+            let checksum =
+                if whole_sectors { backend.checksum(block, SectorMask::of_bytes(from, to), bytes) } else { 0 };
+            payload.push(forebay_core::types::Payload { frame, checksum });
+        }
+        let fua = flags & command_flags::FUA != 0;
+        let request = Request::Write { offset, length, payload, fua };
+        if !self.submit(backend, cookie, Asked::Write { length }, request) {
+            backend.return_frames(&write.frames);
+        }
+    }
+
+    /// False when the volume does not take it; the client has its answer then.
+    fn submit<B: Backend + ?Sized>(&mut self, backend: &mut B, cookie: u64, asked: Asked, request: Request) -> bool {
+        if let Err(error) = backend.admissible(&request) {
+            self.refuse(cookie, code_of(error));
+            return false;
+        }
+        let slot = self.slots_free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::Free);
+            NonZeroU32::new(self.slots.len() as u32 - 1).expect("slot 0 is there from the start")
+        });
+        debug_assert_eq!(self.slots[slot.get() as usize], Slot::Free);
+        self.slots[slot.get() as usize] = Slot::Open { cookie, asked };
+        self.in_flight += 1;
+        self.in_flight_bytes += asked.bytes();
+        backend.submit(self.id_of(slot.get()), request);
+        true
+    }
+
+    fn id_of(&self, slot: u32) -> RequestId {
+        RequestId(u64::from(self.number) << 32 | u64::from(slot))
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.in_flight < REQUESTS_MAX
+            && (self.in_flight_bytes == 0 || self.in_flight_bytes + bytes <= REQUEST_BYTES_IN_FLIGHT_MAX)
+            && self.heads.len() <= REPLY_HEAD_BYTES_MAX
+    }
+
+    // --- to the client ---
+
+    /// Queues the answer to a request. The answer of a connection that has ended is handed straight back.
+    ///
+    /// # Panics
+    /// When the request is not open, or a read's pieces do not add up to its length: to send either would corrupt
+    /// what the client sees.
+    pub fn reply<B: Backend + ?Sized>(&mut self, backend: &mut B, id: RequestId, result: Result<Pieces, RequestError>) {
+        if let Phase::Closed(_) = self.phase {
+            return drop_reply(backend, result);
+        }
+        assert_eq!(Self::number_of(id), self.number, "an answer reaches the connection that asked");
+        let index = id.0 as u32;
+        let slot = &mut self.slots[index as usize];
+        let Slot::Open { cookie, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
+        *slot = Slot::Answered;
+        let pieces = match result {
+            Ok(pieces) => {
+                match asked {
+                    Asked::Read { offset, length, one_chunk } => {
+                        let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+                        assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
+                        if self.structured {
+                            self.queue_chunks(cookie, offset, length, one_chunk, &pieces);
+                        } else {
+                            self.queue_heads(&simple_reply(0, cookie));
+                            pieces.iter().for_each(|piece| self.queue_piece(piece.source, piece.length));
+                        }
+                    }
+                    Asked::Write { .. } | Asked::Other => self.queue_heads(&simple_reply(0, cookie)),
+                }
+                pieces
+            }
+            Err(error) => {
+                self.queue_error(cookie, code_of(error));
+                Pieces::new()
+            }
+        };
+        let slot = NonZeroU32::new(index);
+        self.answers.push_back(Answer { slot, bytes: asked.bytes(), pieces, end: self.queued });
+    }
+
+    /// Answers a request that was not handed in.
+    fn refuse(&mut self, cookie: u64, error: ErrorCode) {
+        self.queue_error(cookie, error);
+        self.answered_at_once();
+    }
+
+    /// A request that never had a slot takes part in the bound on requests until its answer has left.
+    fn answered_at_once(&mut self) {
+        self.in_flight += 1;
+        self.answers.push_back(Answer { slot: None, bytes: 0, pieces: Pieces::new(), end: self.queued });
+    }
+
+    fn queue_error(&mut self, cookie: u64, error: ErrorCode) {
+        if !self.structured {
+            return self.queue_heads(&simple_reply(error as u32, cookie));
+        }
+        let text: &[u8] = match error {
+            ErrorCode::Perm => b"the export is read-only",
+            ErrorCode::Io => b"input/output error",
+            ErrorCode::Invalid => b"invalid request",
+            ErrorCode::NoSpace => b"past the end of the volume, or no space left",
+            ErrorCode::Shutdown => b"the volume is being stopped",
+        };
+        self.queue_heads(&chunk(ChunkKind::Error, true, cookie, 6 + text.len() as u32));
+        self.queue_heads(&(error as u32).to_be_bytes());
+        self.queue_heads(&(text.len() as u16).to_be_bytes());
+        self.queue_heads(text);
+    }
+
+    /// A read as data and hole chunks.
+    fn queue_chunks(&mut self, cookie: u64, offset: u64, length: u32, one_chunk: bool, pieces: &Pieces) {
+        /// Zero pieces at the start: how many, and their bytes.
+        fn zeros(pieces: &[forebay_core::api::Piece]) -> (usize, u32) {
+            let run = pieces.iter().take_while(|piece| piece.source == Source::Zero);
+            run.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.length))
+        }
+        let is_hole = |bytes: u32| !one_chunk && bytes > 0 && (bytes >= HOLE_BYTES_MIN || bytes == length);
+        let mut at = offset;
+        let mut next = 0;
+        while next < pieces.len() {
+            let (count, bytes) = zeros(&pieces[next..]);
+            if is_hole(bytes) {
+                next += count;
+                self.queue_heads(&chunk(ChunkKind::OffsetHole, next == pieces.len(), cookie, 12));
+                self.queue_heads(&at.to_be_bytes());
+                self.queue_heads(&bytes.to_be_bytes());
+                at += u64::from(bytes);
+                continue;
+            }
+            let first = next;
+            let mut data_bytes = 0;
+            while next < pieces.len() {
+                let (count, bytes) = zeros(&pieces[next..]);
+                if is_hole(bytes) {
+                    break;
+                }
+                // Zeros too few for a chunk of their own travel as data.
+                let (count, bytes) = if count > 0 { (count, bytes) } else { (1, pieces[next].length) };
+                next += count;
+                data_bytes += bytes;
+            }
+            self.queue_heads(&chunk(ChunkKind::OffsetData, next == pieces.len(), cookie, 8 + data_bytes));
+            self.queue_heads(&at.to_be_bytes());
+            pieces[first..next].iter().for_each(|piece| self.queue_piece(piece.source, piece.length));
+            at += u64::from(data_bytes);
+        }
+    }
+
+    fn answer_block_status<B: Backend + ?Sized>(&mut self, backend: &B, head: &RequestHead) {
+        let extents = backend.extents(head.offset, u64::from(head.length), EXTENTS_MAX);
+        let one = head.flags & command_flags::REQ_ONE != 0;
+        let contexts = self.contexts;
+        let last = contexts.iter().last();
+        let mut runs: Vec<(u32, u32)> = Vec::with_capacity(extents.len());
+        for context in contexts.iter() {
+            runs.clear();
+            let mut left = head.length;
+            for extent in extents.iter().take(EXTENTS_MAX) {
+                let length = u64::from(left).min(extent.length) as u32;
+                if length == 0 {
+                    continue;
+                }
+                let state = match context {
+                    Context::Allocation => u32::from(extent.zero) * 0b11,
+                    Context::Dirty => u32::from(extent.dirty),
+                    Context::Tier => u32::from(extent.cached),
+                };
+                match runs.last_mut() {
+                    Some((bytes, same)) if *same == state => *bytes += length,
+                    Some(_) if one => break,
+                    Some(_) | None => runs.push((length, state)),
+                }
+                left -= length;
+            }
+            if runs.is_empty() {
+                // The protocol wants at least one extent; data that is neither dirty nor cached promises nothing.
+                runs.push((head.length, 0));
+            }
+            let payload_bytes = 4 + 8 * runs.len() as u32;
+            self.queue_heads(&chunk(ChunkKind::BlockStatus, Some(context) == last, head.cookie, payload_bytes));
+            self.queue_heads(&context.id().to_be_bytes());
+            for (bytes, state) in &runs {
+                self.queue_heads(&bytes.to_be_bytes());
+                self.queue_heads(&state.to_be_bytes());
+            }
+        }
+        self.answered_at_once();
+    }
+
+    fn queue_heads(&mut self, bytes: &[u8]) {
+        let start = self.heads_base + self.heads.len() as u64;
+        self.heads.extend_from_slice(bytes);
+        self.queued += bytes.len() as u64;
+        match self.segments.back_mut() {
+            // Neighbours in the buffer leave as one vector.
+            Some(Segment::Heads { length, .. }) => *length += bytes.len() as u32,
+            Some(Segment::Frame { .. } | Segment::Zeros { .. }) | None => {
+                self.segments.push_back(Segment::Heads { start, length: bytes.len() as u32 });
+            }
+        }
+    }
+
+    fn queue_piece(&mut self, source: Source, length: u32) {
+        self.queued += u64::from(length);
+        self.segments.push_back(match source {
+            Source::Frame(frame, from) => {
+                assert!(u64::from(from) + u64::from(length) <= BLOCK_BYTES, "a piece lies within its frame");
+                Segment::Frame { frame, from, length: length as u16 }
+            }
+            Source::Zero => Segment::Zeros { length },
+        });
+    }
+
+    /// Sends everything that is queued, by as few calls as possible. What the socket does not take stays:
+    /// `has_unsent` says so, and the caller calls again when the socket is writable.
+    pub fn flush_replies<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
+        while !self.segments.is_empty() {
+            let vectors = &mut scratch.vectors;
+            vectors.clear();
+            'fill: for segment in &self.segments {
+                match *segment {
+                    Segment::Heads { start, length } => {
+                        let from = (start - self.heads_base) as usize;
+                        let bytes = &self.heads[from..from + length as usize];
+                        vectors.push(vector(bytes.as_ptr(), bytes.len()));
+                    }
+                    Segment::Frame { frame, from, length } => {
+                        // SAFETY: `queue_piece` has checked that the piece lies within the frame.
+                        let start = unsafe { backend.frame(frame).add(usize::from(from)) };
+                        vectors.push(vector(start.as_ptr(), usize::from(length)));
+                    }
+                    Segment::Zeros { mut length } => {
+                        while length > 0 && vectors.len() < VECTORS_MAX {
+                            let part = ZEROS.len().min(length as usize);
+                            vectors.push(vector(ZEROS.as_ptr(), part));
+                            length -= part as u32;
+                        }
+                    }
+                }
+                if vectors.len() == VECTORS_MAX {
+                    break 'fill;
+                }
+            }
+            let asked = vectors.iter().map(|vector| vector.iov_len).sum::<usize>();
+            // SAFETY: the vectors name the buffer of heads and the static zeros, borrowed here, and frames of answers
+            // that have not been handed back (Backend's contract: valid, and not written to).
+            match unsafe { socket::send(self.socket.as_fd(), vectors) } {
+                Moved::Bytes(sent) => {
+                    self.on_sent(backend, sent);
+                    self.send_stalled = (!self.segments.is_empty()).then_some(now);
+                    if sent < asked {
+                        break;
+                    }
+                }
+                Moved::WouldBlock => {
+                    self.send_stalled.get_or_insert(now);
+                    break;
+                }
+                Moved::Failed(error) => return self.end(backend, Closed::Socket(error.kind())),
+            }
+        }
+        self.finish_if_done(backend);
+    }
+
+    fn on_sent<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: usize) {
+        self.sent += bytes as u64;
+        let mut left = bytes;
+        while left > 0 {
+            let segment = self.segments.front_mut().expect("no more is sent than was queued");
+            let length = segment.length();
+            if length <= left {
+                left -= length;
+                self.segments.pop_front();
+            } else {
+                segment.cut(left);
+                left = 0;
+            }
+        }
+        while self.answers.front().is_some_and(|answer| answer.end <= self.sent) {
+            let answer = self.answers.pop_front().expect("it was just seen");
+            self.in_flight -= 1;
+            self.in_flight_bytes -= answer.bytes;
+            if let Some(slot) = answer.slot {
+                debug_assert_eq!(self.slots[slot.get() as usize], Slot::Answered);
+                self.slots[slot.get() as usize] = Slot::Free;
+                self.slots_free.push(slot);
+            }
+            if !answer.pieces.is_empty() {
+                backend.sent(answer.pieces);
+            }
+        }
+        let first_head = self.segments.iter().find_map(|segment| match segment {
+            Segment::Heads { start, .. } => Some(*start),
+            Segment::Frame { .. } | Segment::Zeros { .. } => None,
+        });
+        let done = match first_head {
+            Some(start) => (start - self.heads_base) as usize,
+            None => self.heads.len(),
+        };
+        // Moving the rest to the front must be rare: only when as much has been sent as is left to move.
+        if done * 2 >= self.heads.len() {
+            self.heads.drain(..done);
+            self.heads_base += done as u64;
+        }
+    }
+
+    fn finish_if_done<B: Backend + ?Sized>(&mut self, backend: &mut B) {
+        if self.phase == Phase::Finishing && self.in_flight == 0 && self.segments.is_empty() {
+            self.end(backend, Closed::Disconnected);
+        }
+    }
+
+    // --- the end ---
+
+    /// Ends the connection: what is in flight is abandoned, everything it holds is given back.
+    pub fn close<B: Backend + ?Sized>(&mut self, backend: &mut B) {
+        self.end(backend, Closed::ByCaller);
+    }
+
+    fn end<B: Backend + ?Sized>(&mut self, backend: &mut B, why: Closed) {
+        if let Phase::Closed(_) = self.phase {
+            return;
+        }
+        self.phase = Phase::Closed(why);
+        if let Incoming::Payload(payload) = core::mem::replace(&mut self.incoming, Incoming::Head) {
+            backend.return_frames(&payload.frames);
+        }
+        let open = self.slots.iter().enumerate().filter(|(_, slot)| matches!(slot, Slot::Open { .. }));
+        let open: Vec<RequestId> = open.map(|(index, _)| self.id_of(index as u32)).collect();
+        if !open.is_empty() {
+            backend.hangup(open);
+        }
+        for answer in self.answers.drain(..).filter(|answer| !answer.pieces.is_empty()) {
+            backend.sent(answer.pieces);
+        }
+        self.segments = VecDeque::new();
+        self.heads = Vec::new();
+        self.pending = Vec::new();
+        self.slots = Vec::new();
+        self.slots_free = Vec::new();
+        self.in_flight = 0;
+        self.in_flight_bytes = 0;
+        self.send_stalled = None;
+        // The client learns it now, however long the owner keeps this object.
+        socket::shut_down(self.socket.as_fd());
+    }
+}
+
+/// Hands back the answer to a request whose connection is gone.
+pub fn drop_reply<B: Backend + ?Sized>(backend: &mut B, result: Result<Pieces, RequestError>) {
+    match result {
+        Ok(pieces) if !pieces.is_empty() => backend.sent(pieces),
+        Ok(_) | Err(_) => {}
+    }
+}
+
+struct Received {
+    asked: usize,
+    got: usize,
+    /// Bytes in the hot buffer for the parser.
+    unparsed: usize,
+}
+
+/// `Err(None)`: nothing now.
+fn received(moved: Moved) -> Result<usize, Option<Closed>> {
+    match moved {
+        Moved::Bytes(0) => Err(Some(Closed::HungUp)),
+        Moved::Bytes(got) => Ok(got),
+        Moved::WouldBlock => Err(None),
+        Moved::Failed(error) => Err(Some(Closed::Socket(error.kind()))),
+    }
+}
+
+fn code_of(error: RequestError) -> ErrorCode {
+    match error {
+        RequestError::Io => ErrorCode::Io,
+        RequestError::NoSpace => ErrorCode::NoSpace,
+        RequestError::Invalid => ErrorCode::Invalid,
+        RequestError::Shutdown => ErrorCode::Shutdown,
+    }
+}
+
+impl Segment {
+    fn length(&self) -> usize {
+        match *self {
+            Segment::Heads { length, .. } | Segment::Zeros { length } => length as usize,
+            Segment::Frame { length, .. } => usize::from(length),
+        }
+    }
+
+    /// Drops bytes from its start; fewer than it has.
+    fn cut(&mut self, bytes: usize) {
+        match self {
+            Segment::Heads { start, length } => {
+                *start += bytes as u64;
+                *length -= bytes as u32;
+            }
+            Segment::Zeros { length } => *length -= bytes as u32,
+            Segment::Frame { from, length, .. } => {
+                *from += bytes as u16;
+                *length -= bytes as u16;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

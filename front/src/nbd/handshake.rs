@@ -1,0 +1,367 @@
+//! Fixed newstyle negotiation: bytes in, bytes out, until the client has chosen an export or is sent away.
+//!
+//! Nothing of a volume is touched before negotiation has ended, so that an unknown client costs a small buffer and no
+//! more. Every length is bounded before it takes memory, the number of options as well. The time is the caller's: it
+//! closes a connection that has not ended its handshake within [`HANDSHAKE_MAX`].
+//!
+//! ```text
+//! greeting -> [client flags] -> [option]* -> Negotiated
+//!                  |               +-> Close (ABORT, nonsense, limits, EXPORT_NAME of an unknown export)
+//!                  +-> Close (unknown flags)
+//! ```
+
+use super::proto::*;
+use forebay_core::types::{BLOCK_BYTES, Duration, REQUEST_BYTES_MAX};
+
+/// A handshake that takes longer is closed by the caller.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Largest payload of one option; QEMU's and libnbd's largest are a few kilobytes.
+pub const OPTION_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Most options in one handshake. A real client sends fewer than twenty.
+pub const OPTIONS_MAX: u32 = 128;
+/// Most bytes of answers that one call of [`Handshake::feed`] may leave unsent; a list of a thousand exports has less.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What a client is told of an export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportInfo {
+    /// Its own name, also when it was found as the default export.
+    pub name: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// A line for people; may be empty.
+    pub description: String,
+    /// Refuses everything that changes it.
+    pub read_only: bool,
+}
+
+/// The exports of a server.
+pub trait Exports {
+    /// The export of this name; the empty name asks for the default export.
+    fn lookup(&self, name: &str) -> Option<ExportInfo>;
+    /// Names of all exports with their descriptions.
+    fn list(&self) -> Vec<(String, String)>;
+}
+
+/// A server of one export, which is the default one as well.
+impl Exports for ExportInfo {
+    fn lookup(&self, name: &str) -> Option<ExportInfo> {
+        (name.is_empty() || name == self.name).then(|| self.clone())
+    }
+    fn list(&self) -> Vec<(String, String)> {
+        vec![(self.name.clone(), self.description.clone())]
+    }
+}
+
+/// What negotiation ended with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Negotiated {
+    /// The export.
+    pub export: ExportInfo,
+    /// Structured replies are used.
+    pub structured: bool,
+    /// Contexts for block status.
+    pub contexts: ContextSet,
+    /// Bytes of the transmission phase that have arrived already.
+    pub leftover: Vec<u8>,
+}
+
+/// Where a handshake stands after it was fed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// More bytes are needed.
+    Continue,
+    /// The transmission phase begins once the answers have been sent.
+    Ready(Box<Negotiated>),
+    /// Send the answers, then close. The text says why.
+    Close(&'static str),
+}
+
+/// Transmission flags of an export.
+pub fn transmission_flags(export: &ExportInfo, structured: bool) -> u16 {
+    use transmission::*;
+    // CAN_MULTI_CONN: a flush on any connection covers what every connection was told is written, because all of them
+    // hand their requests to one volume.
+    let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
+    flags |= SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO;
+    if export.read_only {
+        flags |= READ_ONLY;
+    }
+    if structured {
+        flags |= SEND_DF;
+    }
+    flags
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    ClientFlags,
+    Options { fixed: bool, no_zeroes: bool },
+    Ended,
+}
+
+/// One negotiation.
+#[derive(Debug)]
+pub struct Handshake {
+    phase: Phase,
+    /// Bytes that do not make a whole message yet.
+    input: Vec<u8>,
+    options: u32,
+    structured: bool,
+    /// Contexts count only for the export they were selected for.
+    contexts: Option<(String, ContextSet)>,
+}
+
+impl Handshake {
+    /// Begins: the greeting is the first thing in `out`.
+    pub fn new(out: &mut Vec<u8>) -> Handshake {
+        out.extend_from_slice(&greeting());
+        Handshake { phase: Phase::ClientFlags, input: Vec::new(), options: 0, structured: false, contexts: None }
+    }
+
+    /// Takes what has arrived and appends the answers to `out`. The caller sends `out` before it receives more, so
+    /// that a client that never reads cannot make answers pile up.
+    ///
+    /// # Panics
+    /// When fed again after `Ready` or `Close`.
+    pub fn feed(&mut self, bytes: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Outcome {
+        assert!(self.phase != Phase::Ended, "a handshake that has ended is not fed");
+        self.input.extend_from_slice(bytes);
+        let mut at = 0;
+        let outcome = loop {
+            let rest = &self.input[at..];
+            match self.phase {
+                Phase::ClientFlags => {
+                    let Some(flags) = rest.first_chunk::<CLIENT_FLAGS_BYTES>() else { break Outcome::Continue };
+                    let flags = u32::from_be_bytes(*flags);
+                    at += CLIENT_FLAGS_BYTES;
+                    if flags & !(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
+                        break Outcome::Close("the client set handshake flags that were not offered");
+                    }
+                    self.phase = Phase::Options {
+                        fixed: flags & FLAG_FIXED_NEWSTYLE != 0,
+                        no_zeroes: flags & FLAG_NO_ZEROES != 0,
+                    };
+                }
+                Phase::Options { fixed, no_zeroes } => {
+                    let Some(head) = rest.first_chunk::<OPTION_HEAD_BYTES>() else { break Outcome::Continue };
+                    let Some((option, length)) = decode_option_head(head) else {
+                        break Outcome::Close("the client sent an option with a wrong magic");
+                    };
+                    let length = length as usize;
+                    if length > OPTION_PAYLOAD_BYTES_MAX {
+                        if fixed {
+                            put_option_reply(out, option, OptionReply::ErrTooBig, b"option longer than 64 KiB");
+                        }
+                        break Outcome::Close("the client sent an option longer than 64 KiB");
+                    }
+                    let whole = OPTION_HEAD_BYTES + length;
+                    if rest.len() < whole {
+                        break Outcome::Continue;
+                    }
+                    self.options += 1;
+                    if self.options > OPTIONS_MAX {
+                        break Outcome::Close("the client sent too many options");
+                    }
+                    let payload = self.input[at + OPTION_HEAD_BYTES..at + whole].to_vec();
+                    at += whole;
+                    if !fixed && option != OptionKind::ExportName {
+                        break Outcome::Close("the client without fixed newstyle sent another option than EXPORT_NAME");
+                    }
+                    match self.on_option(option, &payload, no_zeroes, exports, out) {
+                        Step::Next => {}
+                        Step::Close(reason) => break Outcome::Close(reason),
+                        Step::Enter(export, contexts) => {
+                            break Outcome::Ready(Box::new(Negotiated {
+                                export,
+                                structured: self.structured,
+                                contexts,
+                                leftover: self.input[at..].to_vec(),
+                            }));
+                        }
+                    }
+                    if out.len() > ANSWER_BYTES_MAX {
+                        break Outcome::Close("the client asks for answers faster than it reads them");
+                    }
+                }
+                Phase::Ended => unreachable!("asserted above; the loop leaves when it ends"),
+            }
+        };
+        match &outcome {
+            Outcome::Continue => drop(self.input.drain(..at)),
+            Outcome::Ready(_) | Outcome::Close(_) => {
+                self.phase = Phase::Ended;
+                self.input = Vec::new();
+            }
+        }
+        outcome
+    }
+
+    fn on_option(
+        &mut self,
+        option: OptionKind,
+        payload: &[u8],
+        no_zeroes: bool,
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        match option {
+            OptionKind::ExportName => {
+                // The option has no error reply: whoever asks for nonsense is closed.
+                if payload.len() > STRING_BYTES_MAX {
+                    return Step::Close("the client sent an export name longer than 4096 bytes");
+                }
+                let Ok(name) = core::str::from_utf8(payload) else {
+                    return Step::Close("the client sent an export name that is not UTF-8");
+                };
+                let Some(export) = exports.lookup(name) else {
+                    return Step::Close("the client asked for an export that does not exist");
+                };
+                out.extend_from_slice(&export.size_bytes.to_be_bytes());
+                out.extend_from_slice(&transmission_flags(&export, self.structured).to_be_bytes());
+                if !no_zeroes {
+                    out.extend_from_slice(&[0; 124]);
+                }
+                let contexts = self.contexts_for(name);
+                Step::Enter(export, contexts)
+            }
+            OptionKind::Abort => {
+                put_option_reply(out, option, OptionReply::Ack, b"");
+                Step::Close("the client aborted the negotiation")
+            }
+            OptionKind::List => {
+                if !payload.is_empty() {
+                    put_option_reply(out, option, OptionReply::ErrInvalid, b"LIST takes no payload");
+                    return Step::Next;
+                }
+                for (name, description) in exports.list() {
+                    let mut item = (name.len() as u32).to_be_bytes().to_vec();
+                    item.extend_from_slice(name.as_bytes());
+                    item.extend_from_slice(description.as_bytes());
+                    put_option_reply(out, option, OptionReply::Server, &item);
+                }
+                put_option_reply(out, option, OptionReply::Ack, b"");
+                Step::Next
+            }
+            OptionKind::Info | OptionKind::Go => self.on_info(option, payload, exports, out),
+            OptionKind::StructuredReply => {
+                if payload.is_empty() {
+                    self.structured = true;
+                    put_option_reply(out, option, OptionReply::Ack, b"");
+                } else {
+                    put_option_reply(out, option, OptionReply::ErrInvalid, b"STRUCTURED_REPLY takes no payload");
+                }
+                Step::Next
+            }
+            OptionKind::ListMetaContext | OptionKind::SetMetaContext => {
+                self.on_contexts(option, payload, exports, out);
+                Step::Next
+            }
+            OptionKind::StartTls => {
+                put_option_reply(out, option, OptionReply::ErrUnsup, b"this server has no TLS");
+                Step::Next
+            }
+            OptionKind::ExtendedHeaders | OptionKind::Unknown(_) => {
+                put_option_reply(out, option, OptionReply::ErrUnsup, b"option not supported");
+                Step::Next
+            }
+        }
+    }
+
+    fn on_info(&mut self, option: OptionKind, payload: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Step {
+        let query = match InfoQuery::decode(payload) {
+            Ok(query) => query,
+            Err(why) => {
+                refuse(option, why, out);
+                return Step::Next;
+            }
+        };
+        let Some(export) = exports.lookup(query.name) else {
+            put_option_reply(out, option, OptionReply::ErrUnknown, b"no export of this name");
+            return Step::Next;
+        };
+        let mut info = |kind: InfoKind, body: &[&[u8]]| {
+            let item = [&(kind as u16).to_be_bytes()[..], &body.concat()].concat();
+            put_option_reply(out, option, OptionReply::Info, &item);
+        };
+        let flags = transmission_flags(&export, self.structured);
+        info(InfoKind::Export, &[&export.size_bytes.to_be_bytes(), &flags.to_be_bytes()]);
+        if query.wants_name {
+            info(InfoKind::Name, &[export.name.as_bytes()]);
+        }
+        if query.wants_description && !export.description.is_empty() {
+            info(InfoKind::Description, &[export.description.as_bytes()]);
+        }
+        if query.wants_block_size {
+            let sizes = [1u32, BLOCK_BYTES as u32, REQUEST_BYTES_MAX as u32];
+            info(InfoKind::BlockSize, &sizes.each_ref().map(|size| size.to_be_bytes()).each_ref().map(|b| &b[..]));
+        }
+        put_option_reply(out, option, OptionReply::Ack, b"");
+        if option == OptionKind::Go {
+            let contexts = self.contexts_for(query.name);
+            return Step::Enter(export, contexts);
+        }
+        Step::Next
+    }
+
+    fn on_contexts(&mut self, option: OptionKind, payload: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) {
+        let set = option == OptionKind::SetMetaContext;
+        if set {
+            // A new selection replaces the old one even where it fails.
+            self.contexts = None;
+        }
+        if !self.structured {
+            put_option_reply(out, option, OptionReply::ErrInvalid, b"negotiate structured replies first");
+            return;
+        }
+        let query = match ContextQuery::decode(payload) {
+            Ok(query) => query,
+            Err(why) => return refuse(option, why, out),
+        };
+        if exports.lookup(query.name).is_none() {
+            put_option_reply(out, option, OptionReply::ErrUnknown, b"no export of this name");
+            return;
+        }
+        let mut chosen = ContextSet::default();
+        for context in Context::ALL {
+            let name = context.name();
+            let namespace = &name[..=name.find(':').expect("every context has a namespace")];
+            let hit = |query: &&str| *query == name || (!set && *query == namespace);
+            if query.queries.iter().any(hit) || (!set && query.queries.is_empty()) {
+                chosen.insert(context);
+                // In a list the number has no meaning; the protocol wants it zero.
+                let id = if set { context.id() } else { 0 };
+                let item = [&id.to_be_bytes()[..], name.as_bytes()].concat();
+                put_option_reply(out, option, OptionReply::MetaContext, &item);
+            }
+        }
+        put_option_reply(out, option, OptionReply::Ack, b"");
+        if set {
+            self.contexts = Some((query.name.to_string(), chosen));
+        }
+    }
+
+    fn contexts_for(&self, name: &str) -> ContextSet {
+        match &self.contexts {
+            Some((selected, contexts)) if selected == name => *contexts,
+            Some(_) | None => ContextSet::default(),
+        }
+    }
+}
+
+enum Step {
+    Next,
+    Close(&'static str),
+    Enter(ExportInfo, ContextSet),
+}
+
+fn refuse(option: OptionKind, why: Malformed, out: &mut Vec<u8>) {
+    let (reply, text) = match why {
+        Malformed::Invalid => (OptionReply::ErrInvalid, &b"malformed payload"[..]),
+        Malformed::TooBig => (OptionReply::ErrTooBig, &b"string longer than 4096 bytes"[..]),
+    };
+    put_option_reply(out, option, reply, text);
+}
+
+#[cfg(test)]
+mod tests;

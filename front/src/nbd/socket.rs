@@ -1,0 +1,104 @@
+//! Vectored, non-blocking socket calls: the only system calls of the transmission phase.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Most vectors that one call takes (UIO_MAXIOV).
+pub(crate) const VECTORS_MAX: usize = 1024;
+
+/// A vector over memory that this call may only read; the kernel's type has no const form.
+pub(crate) fn vector(start: *const u8, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum Moved {
+    /// So many bytes; 0 on receipt is the end of the stream.
+    Bytes(usize),
+    /// Not now.
+    WouldBlock,
+    /// Never again.
+    Failed(io::Error),
+}
+
+/// Receives into the vectors in order.
+///
+/// # Safety
+/// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
+pub(crate) unsafe fn receive(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
+    // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len().min(VECTORS_MAX) as _;
+    loop {
+        // SAFETY: `message` and its vectors live through the call; the caller vouches for what they point to.
+        let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        match outcome(n) {
+            Some(moved) => return moved,
+            None => continue,
+        }
+    }
+}
+
+/// Sends the vectors in order.
+///
+/// # Safety
+/// Every vector must name memory that is valid for reads and that nothing writes to during the call.
+pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
+    // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len().min(VECTORS_MAX) as _;
+    loop {
+        // SAFETY: `message` and its vectors live through the call; the caller vouches for what they point to.
+        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        match outcome(n) {
+            Some(moved) => return moved,
+            None => continue,
+        }
+    }
+}
+
+/// Blocks until the socket can be read, or written where that is asked for.
+pub(crate) fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
+    let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
+    let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one entry, which lives through the call.
+    if unsafe { libc::poll(&mut polled, 1, -1) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// CPU time of the calling thread in seconds, user and system.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure lives through the call, which cannot fail with these arguments.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Ends both directions; an error means that the other side already has.
+pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
+    // SAFETY: no memory is involved, and the descriptor is open while it is borrowed.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+}
+
+/// `None`: interrupted by a signal, to be called again.
+fn outcome(n: isize) -> Option<Moved> {
+    if n >= 0 {
+        return Some(Moved::Bytes(n as usize));
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Some(Moved::WouldBlock),
+        io::ErrorKind::Interrupted => None,
+        _ => Some(Moved::Failed(error)),
+    }
+}

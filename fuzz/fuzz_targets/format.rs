@@ -1,0 +1,114 @@
+//! Decoders of the tier's format survive any block, also one whose checksums are right.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use forebay_core::format::*;
+use forebay_core::types::TierBlock;
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+enum Structure {
+    Superblock,
+    Checkpoint,
+    Descriptor,
+    Batch,
+    Summary,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    structure: Structure,
+    volume: [u8; 16],
+    place: u32,
+    /// Makes the magic and all checksums right, so that what lies behind them is reached.
+    resealed: bool,
+    count: u16,
+    bytes: Vec<u8>,
+}
+
+/// The checksum as `docs/format.md` has it: over the bytes, mixed with volume and place.
+fn structure_checksum(volume: &[u8; 16], place: u64, bytes: &[u8]) -> [u8; 4] {
+    let mut seed = [0u8; 24];
+    seed[..16].copy_from_slice(volume);
+    seed[16..].copy_from_slice(&place.to_le_bytes());
+    (crc32c(bytes) ^ crc32c(&seed)).to_le_bytes()
+}
+
+fn reseal(volume: &[u8; 16], place: u64, bytes: &mut [u8]) {
+    bytes[12..16].fill(0);
+    let sum = structure_checksum(volume, place, bytes);
+    bytes[12..16].copy_from_slice(&sum);
+}
+
+fn reseal_descriptor(volume: &[u8; 16], place: u64, b: &mut [u8]) {
+    b[13] = b[13] % 4;
+    let sum = structure_checksum(volume, place, &b[..28]);
+    b[28..32].copy_from_slice(&sum);
+}
+
+fuzz_target!(|input: Input| {
+    let Input { structure, volume, place, resealed, count, mut bytes } = input;
+    let at = TierBlock(place);
+    if !resealed {
+        let _ = Superblock::decode(&bytes);
+        let _ = Checkpoint::decode(&volume, at, &bytes);
+        let _ = Descriptor::decode(&volume, u64::from(place), &bytes);
+        let _ = Batch::decode(&volume, at, &bytes);
+        let _ = Summary::decode(&volume, at, &bytes);
+        return;
+    }
+    match structure {
+        Structure::Superblock => {
+            bytes.resize(TIER_BLOCK_BYTES, 0);
+            bytes[..8].copy_from_slice(b"FOREBAY\0");
+            let volume: [u8; 16] = bytes[16..32].try_into().expect("sixteen bytes");
+            reseal(&volume, 0, &mut bytes);
+            if let Ok(found) = Superblock::decode(&bytes) {
+                assert_eq!(Superblock::decode(&found.encode()), Ok(found));
+            }
+        }
+        Structure::Checkpoint => {
+            bytes.resize(TIER_BLOCK_BYTES, 0);
+            bytes[..8].copy_from_slice(b"FBCKPT\0\0");
+            let at = TierBlock(1 + place % 2);
+            reseal(&volume, u64::from(at.0), &mut bytes);
+            if let Ok(found) = Checkpoint::decode(&volume, at, &bytes) {
+                assert_eq!(found.place(), at);
+                assert_eq!(Checkpoint::decode(&volume, at, &found.encode(&volume)), Ok(found));
+            }
+        }
+        Structure::Descriptor => {
+            bytes.resize(DESCRIPTOR_BYTES, 0);
+            reseal_descriptor(&volume, u64::from(place), &mut bytes);
+            if let Ok(Some(found)) = Descriptor::decode(&volume, u64::from(place), &bytes) {
+                let again = found.encode(&volume, u64::from(place));
+                assert_eq!(Descriptor::decode(&volume, u64::from(place), &again), Ok(Some(found)));
+            }
+        }
+        Structure::Batch => {
+            bytes.resize(TIER_BLOCK_BYTES, 0);
+            bytes[..8].copy_from_slice(b"FBBATCH\0");
+            bytes[8..10].copy_from_slice(&(count % 200).to_le_bytes());
+            for record in bytes[BATCH_HEAD_BYTES..].chunks_exact_mut(DESCRIPTOR_BYTES) {
+                reseal_descriptor(&volume, u64::from(place), record);
+            }
+            reseal(&volume, u64::from(place), &mut bytes);
+            if let Ok(found) = Batch::decode(&volume, at, &bytes) {
+                assert_eq!(Batch::decode(&volume, at, &found.encode(&volume, at)), Ok(found));
+            }
+        }
+        Structure::Summary => {
+            let blocks = 1 + place % 3;
+            bytes.resize(blocks as usize * TIER_BLOCK_BYTES, 0);
+            bytes[..8].copy_from_slice(b"FBSUMM\0\0");
+            bytes[8..12].copy_from_slice(&u32::from(count % 512).to_le_bytes());
+            for entry in bytes[SUMMARY_HEAD_BYTES..].chunks_exact_mut(SUMMARY_ENTRY_BYTES) {
+                reseal_descriptor(&volume, u64::from(place), &mut entry[..DESCRIPTOR_BYTES]);
+            }
+            reseal(&volume, u64::from(place), &mut bytes);
+            if let Ok(found) = Summary::decode(&volume, at, &bytes) {
+                assert_eq!(Summary::decode(&volume, at, &found.encode(&volume, at, blocks)), Ok(found));
+            }
+        }
+    }
+});

@@ -1,0 +1,109 @@
+//! A connection survives any requests, however they are cut, and loses no frame of the volume.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use forebay_core::types::Instant;
+use forebay_front::memory::MemoryVolume;
+use forebay_front::nbd::connection::{Connection, Scratch};
+use forebay_front::nbd::handshake::{ExportInfo, Negotiated};
+use forebay_front::nbd::proto::{Command, Context, ContextSet, RequestHead};
+use libfuzzer_sys::fuzz_target;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+const SIZE: u64 = 256 << 10;
+
+#[derive(Arbitrary, Debug)]
+struct Item {
+    command: u8,
+    flags: u8,
+    offset: u32,
+    length: u16,
+    /// Whole blocks, as many in a row.
+    run: u8,
+    fill: u8,
+    raw: Vec<u8>,
+    /// Cuts the payload short: everything behind it is out of step.
+    short: bool,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    structured: bool,
+    contexts: bool,
+    read_only: bool,
+    holds_answers: bool,
+    items: Vec<Item>,
+    cuts: Vec<u16>,
+}
+
+fuzz_target!(|input: Input| {
+    let mut bytes = Vec::new();
+    for item in input.items.iter().take(64) {
+        bytes.extend_from_slice(&item.raw);
+        for index in 0..u64::from(item.run % 24) {
+            let offset = (u64::from(item.offset) + index) % (SIZE / 4096) * 4096;
+            let head = RequestHead { flags: 0, command: Command::Write, cookie: index, offset, length: 4096 };
+            bytes.extend_from_slice(&head.encode());
+            bytes.extend_from_slice(&[item.fill; 4096]);
+        }
+        let command = Command::of(u16::from(item.command % 9));
+        let head = RequestHead {
+            flags: u16::from(item.flags),
+            command,
+            cookie: 1 << 40,
+            offset: u64::from(item.offset) % (SIZE + 9000),
+            length: u32::from(item.length),
+        };
+        bytes.extend_from_slice(&head.encode());
+        if command == Command::Write {
+            let payload = usize::from(item.length) / if item.short { 2 } else { 1 };
+            bytes.resize(bytes.len() + payload, item.fill);
+        }
+    }
+    let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+    client.set_nonblocking(true).expect("non-blocking");
+    server.set_nonblocking(true).expect("non-blocking");
+    let mut contexts = ContextSet::default();
+    if input.contexts && input.structured {
+        Context::ALL.into_iter().for_each(|context| contexts.insert(context));
+    }
+    let export =
+        ExportInfo { name: "vm1".into(), size_bytes: SIZE, description: String::new(), read_only: input.read_only };
+    let negotiated = Negotiated { export, structured: input.structured, contexts, leftover: Vec::new() };
+    let mut volume = MemoryVolume::new(SIZE, 100).expect("a small volume");
+    volume.check_payloads();
+    let frames = volume.frames_free();
+    let mut scratch = Scratch::default();
+    let mut connection = Connection::new(server.into(), 1, negotiated, Instant(0));
+    let mut answers = Vec::new();
+    let mut rest = &bytes[..];
+    let mut sink = vec![0; 1 << 16];
+    let mut still = 0;
+    for cut in input.cuts.iter().copied().chain(std::iter::repeat(u16::MAX)) {
+        if still > 3 || connection.closed().is_some() {
+            break;
+        }
+        let part = &rest[..rest.len().min(usize::from(cut) + 1)];
+        let sent = client.write(part).unwrap_or(0);
+        rest = &rest[sent..];
+        still = if sent > 0 { 0 } else { still + 1 };
+        connection.receive(&mut volume, &mut scratch, Instant(0));
+        volume.take_answers(&mut answers);
+        if !input.holds_answers {
+            for (id, result) in answers.drain(..) {
+                connection.reply(&mut volume, id, result);
+            }
+        }
+        connection.flush_replies(&mut volume, &mut scratch, Instant(0));
+        while matches!(client.read(&mut sink), Ok(n) if n > 0) {}
+    }
+    drop(client);
+    connection.receive(&mut volume, &mut scratch, Instant(1));
+    connection.close(&mut volume);
+    volume.take_answers(&mut answers);
+    for (id, result) in answers.drain(..) {
+        connection.reply(&mut volume, id, result);
+    }
+    assert_eq!(volume.frames_free() + volume.frames_of_content(), frames, "a frame was lost");
+});

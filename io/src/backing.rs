@@ -1,0 +1,525 @@
+//! The slow store under a volume: a regular file on any file system, or a block device, perhaps behind wrappers.
+//!
+//! Invariants:
+//! - One access mode for each opening: O_DIRECT where it works, otherwise the page cache with every write synced.
+//! - Nothing is written before the whole-file lock is ours; block devices are claimed exclusively besides.
+//! - An image of another format, a mounted device, a swap area or the file under a loop device is refused untouched.
+//!
+//! ```text
+//! spec = { "slow:" parameters ":" | "faulty:" parameters ":" } path          parameters = key=value,...
+//! ```
+//!
+//! Wrappers act from left to right: an operation that a `faulty:` fails does not reach what stands to its right.
+
+pub mod faulty;
+pub mod foreign;
+pub mod slow;
+
+use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
+use crate::lock::{LockAttempt, try_lock};
+use crate::memory::AlignedBuffer;
+use crate::stats::DeviceStats;
+use faulty::{DeviceOperation, Fate, FaultPlan, FaultyParameters};
+use forebay_core::types::{Instant, SECTOR_BYTES, VOLUME_BYTES_MAX};
+use slow::{SlowModel, SlowParameters};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a backing is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackingOptions {
+    /// Make a missing file, sparse and of this size.
+    pub create: Option<u64>,
+    /// Take an image of another format for a raw one.
+    pub format_raw: bool,
+}
+
+/// Why a backing was not opened. Nothing was changed.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The spec cannot be read.
+    BadSpec {
+        /// The spec.
+        spec: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no such file.
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file begins like an image of another format.
+    ForeignFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format, as QEMU spells it.
+        format: &'static str,
+    },
+    /// The device or file is used by something else on this host.
+    InUse {
+        /// The device or file.
+        path: PathBuf,
+        /// By what.
+        by: String,
+    },
+    /// The file cannot hold a volume.
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A system call failed.
+    Failed {
+        /// What was attempted.
+        attempted: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::BadSpec { spec, reason } => write!(f, "cannot read the backing `{spec}`: {reason}"),
+            OpenError::Missing { path } => write!(
+                f,
+                "cannot open the backing {}: there is no such file; check the path, or let it be made by \
+                 `--create --size SIZE`",
+                path.display()
+            ),
+            OpenError::ForeignFormat { path, format } => write!(
+                f,
+                "refused to serve {} raw: it begins like a {format} image, whose metadata would be overwritten; export \
+                 its content over NBD by `{}`, or make a raw copy by `qemu-img convert -O raw`, or, if these bytes \
+                 really are the volume's own, say `--format raw`",
+                path.display(),
+                foreign::export_line(format, path)
+            ),
+            OpenError::InUse { path, by } => write!(
+                f,
+                "cannot use the backing {}: it is {by}; two writers would destroy each other's data, so end that use \
+                 first",
+                path.display()
+            ),
+            OpenError::Unusable { path, reason } => write!(f, "cannot use the backing {}: {reason}", path.display()),
+            OpenError::Failed { attempted, path, error } => {
+                write!(f, "cannot {attempted} the backing {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Failed { error, .. } => Some(error),
+            OpenError::BadSpec { .. }
+            | OpenError::Missing { .. }
+            | OpenError::ForeignFormat { .. }
+            | OpenError::InUse { .. }
+            | OpenError::Unusable { .. } => None,
+        }
+    }
+}
+
+/// A wrapper around the device.
+#[derive(Clone, Debug)]
+enum Layer {
+    Slow(SlowModel),
+    Faulty(FaultPlan),
+}
+
+/// Where a spec leads, besides its wrappers.
+#[derive(Clone, Debug)]
+pub struct BackingSpec {
+    layers: Vec<Layer>,
+    path: PathBuf,
+}
+
+impl BackingSpec {
+    /// Reads a spec; touches nothing.
+    pub fn parse(spec: &str) -> Result<BackingSpec, OpenError> {
+        let bad = |reason: String| OpenError::BadSpec { spec: spec.to_owned(), reason };
+        let mut layers = Vec::new();
+        let mut rest = spec;
+        loop {
+            let (name, after) = if let Some(after) = rest.strip_prefix("slow:") {
+                ("slow", after)
+            } else if let Some(after) = rest.strip_prefix("faulty:") {
+                ("faulty", after)
+            } else {
+                break;
+            };
+            let Some((parameters, inner)) = after.split_once(':') else {
+                return Err(bad(format!("after `{name}:` come its parameters, a colon, and what it wraps")));
+            };
+            layers.push(if name == "slow" {
+                Layer::Slow(SlowModel::new(SlowParameters::parse(parameters).map_err(bad)?))
+            } else {
+                Layer::Faulty(FaultPlan::new(FaultyParameters::parse(parameters).map_err(bad)?))
+            });
+            rest = inner;
+        }
+        if rest.is_empty() {
+            return Err(bad("the path is empty".into()));
+        }
+        if let Some((scheme, _)) = rest.split_once("://") {
+            return Err(bad(format!(
+                "backings are files and block devices; `{scheme}://` is none (a file of such a name is written `./{rest}`)"
+            )));
+        }
+        Ok(BackingSpec { layers, path: PathBuf::from(rest) })
+    }
+
+    /// The file or device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Pairs of `key=value,...`.
+fn pairs<'a>(of: &'a str, text: &'a str) -> Result<impl Iterator<Item = (&'a str, &'a str)>, String> {
+    let all: Vec<_> = text.split(',').filter(|word| !word.is_empty()).map(|word| word.split_once('=')).collect();
+    if all.iter().any(Option::is_none) {
+        return Err(format!("{of} parameters are written key=value,key=value"));
+    }
+    Ok(all.into_iter().flatten())
+}
+
+fn number(key: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("`{key}={value}`: a whole number is needed"))
+}
+
+/// When an operation may be answered, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// What happens to it.
+    pub fate: Fate,
+    /// Not answered before.
+    pub due: Instant,
+}
+
+/// An open backing.
+#[derive(Debug)]
+pub struct Backing {
+    spec: String,
+    file: Arc<DeviceFile>,
+    layers: Vec<Layer>,
+    locked: bool,
+    /// Counters; kept by [`crate::VolumeIo`].
+    pub stats: DeviceStats,
+}
+
+impl Backing {
+    /// Opens, and where allowed makes, what a spec names. Does not lock: see [`Backing::try_lock`].
+    pub fn open(spec: &str, options: BackingOptions) -> Result<Backing, OpenError> {
+        let BackingSpec { layers, path } = BackingSpec::parse(spec)?;
+        let failed = |attempted| {
+            let path = path.clone();
+            move |error| OpenError::Failed { attempted, path, error }
+        };
+        let kind = match kind_of(&path) {
+            Ok(kind) => kind,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let Some(size) = options.create else { return Err(OpenError::Missing { path }) };
+                create_sparse(&path, size)?;
+                FileKind::Regular
+            }
+            Err(error) => return Err(failed("look at")(error)),
+        };
+        if let Some(by) = user_of(&path, kind) {
+            return Err(OpenError::InUse { path, by });
+        }
+        let file = match DeviceFile::open(&path, true) {
+            Ok(file) => file.with_stable_writes(),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let by = "claimed by a mount, a device mapper or RAID device, or another process that opened it \
+                          exclusively (perhaps one that was killed and whose last requests are still under way)";
+                return Err(OpenError::InUse { path, by: by.into() });
+            }
+            Err(error) => return Err(failed("open")(error)),
+        };
+        let size = file.size().map_err(failed("read the size of"))?;
+        if size < SECTOR_BYTES {
+            let reason = format!("it has {size} bytes, and a volume has at least 512; make it larger by `truncate -s`");
+            return Err(OpenError::Unusable { path, reason });
+        }
+        if !options.format_raw {
+            let mut head = AlignedBuffer::new(foreign::HEAD_BYTES);
+            file.read_now(0, &mut head).map_err(failed("read"))?;
+            if let Some(format) = foreign::format_of(&head) {
+                return Err(OpenError::ForeignFormat { path, format });
+            }
+        }
+        Ok(Backing {
+            spec: spec.to_owned(),
+            file: Arc::new(file),
+            layers,
+            locked: false,
+            stats: DeviceStats::default(),
+        })
+    }
+
+    /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
+    /// process can land any more, and QEMU refuses to open the file.
+    pub fn try_lock(&mut self) -> io::Result<LockAttempt> {
+        if self.locked {
+            return Ok(LockAttempt::Locked);
+        }
+        let attempt = try_lock(self.file.file())?;
+        self.locked = attempt == LockAttempt::Locked;
+        Ok(attempt)
+    }
+
+    /// Whether the lock is ours.
+    pub fn locked(&self) -> bool {
+        self.locked
+    }
+
+    /// As given to `open`.
+    pub fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Regular file or block device.
+    pub fn kind(&self) -> FileKind {
+        self.file.kind()
+    }
+
+    /// How the bytes reach it.
+    pub fn access(&self) -> &Access {
+        self.file.access()
+    }
+
+    /// Writes and zeros must be multiples of this.
+    pub fn align(&self) -> u32 {
+        self.file.align()
+    }
+
+    /// The open device, for operations.
+    pub fn file(&self) -> &Arc<DeviceFile> {
+        &self.file
+    }
+
+    /// Bytes that a volume can use: the size, rounded down to the alignment.
+    pub fn size(&self) -> io::Result<u64> {
+        let size = self.file.size()?;
+        Ok(size - size % u64::from(self.align()))
+    }
+
+    /// What a marker records of it.
+    pub fn identity(&self) -> io::Result<Identity> {
+        identity(&self.file)
+    }
+
+    /// Makes a file at least so large; a device must be so large already. Blocks for the time of the system call.
+    pub fn grow(&self, size: u64) -> io::Result<()> {
+        if size > VOLUME_BYTES_MAX || !size.is_multiple_of(u64::from(self.align())) {
+            let reason = format!("a size is a multiple of {} bytes and at most 64 TiB; {size} is not", self.align());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let has = self.file.size()?;
+        if size <= has {
+            return Ok(());
+        }
+        match self.kind() {
+            FileKind::Regular => {
+                self.file.file().set_len(size)?;
+                self.file.file().sync_all()
+            }
+            FileKind::Block => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the device {} has {has} bytes; enlarge it to {size} first", self.path().display()),
+            )),
+        }
+    }
+
+    /// Leads an operation through the wrappers: what happens to it, and when it may be answered.
+    pub fn admit(&mut self, now: Instant, operation: DeviceOperation) -> Admission {
+        let mut due = Instant(0);
+        for layer in &mut self.layers {
+            match layer {
+                Layer::Slow(model) => {
+                    due = due.max(match operation {
+                        DeviceOperation::Read { bytes } | DeviceOperation::Write { bytes } => {
+                            model.operation(now, bytes)
+                        }
+                        DeviceOperation::Zero { .. } => model.operation(now, 0),
+                        DeviceOperation::Sync => model.sync(now),
+                    });
+                }
+                Layer::Faulty(plan) => match plan.fate(operation) {
+                    Fate::Honest => {}
+                    // What is done but told too soon is told at once, whatever it costs the models behind.
+                    fate => return Admission { fate, due },
+                },
+            }
+        }
+        Admission { fate: Fate::Honest, due }
+    }
+}
+
+fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
+    if !(SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) || !size.is_multiple_of(SECTOR_BYTES) {
+        let reason = format!("it cannot be made with {size} bytes: a size is a multiple of 512 and at most 64 TiB");
+        return Err(OpenError::Unusable { path: path.to_owned(), reason });
+    }
+    let failed = |error| OpenError::Failed { attempted: "create", path: path.to_owned(), error };
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(path));
+    made.map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        failed(error)
+    })
+}
+
+/// A use by this host's kernel that would write behind our back; none where /proc and /sys show nothing.
+fn user_of(path: &Path, kind: FileKind) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    for line in read("/proc/swaps").lines().skip(1) {
+        let area = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
+        if let Ok(area) = std::fs::metadata(area) {
+            let same = match kind {
+                FileKind::Block => area.rdev() == metadata.rdev(),
+                FileKind::Regular => (area.dev(), area.ino()) == (metadata.dev(), metadata.ino()),
+            };
+            if same {
+                return Some("in use as swap".into());
+            }
+        }
+    }
+    match kind {
+        FileKind::Block => {
+            let device = metadata.rdev();
+            let number = format!("{}:{}", libc::major(device), libc::minor(device));
+            for line in read("/proc/self/mountinfo").lines() {
+                let mut words = line.split(' ');
+                if words.nth(2) == Some(&number) {
+                    return Some(format!("mounted at {}", words.nth(1).unwrap_or("?")));
+                }
+            }
+            let holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders")).ok()?;
+            let names: Vec<_> =
+                holders.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            (!names.is_empty()).then(|| format!("part of {}", names.join(", ")))
+        }
+        FileKind::Regular => {
+            let path = path.canonicalize().ok()?;
+            std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
+                let name = entry.file_name();
+                let under = read(&format!("/sys/block/{}/loop/backing_file", name.to_string_lossy()));
+                (!under.is_empty() && Path::new(under.trim_end_matches('\n')) == path)
+                    .then(|| format!("under the loop device /dev/{}", name.to_string_lossy()))
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(folder: &tempfile::TempDir, bytes: usize) -> String {
+        let path = folder.path().join("disk.img");
+        std::fs::write(&path, vec![0u8; bytes]).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn wrappers_nest_and_the_path_may_contain_colons() {
+        let spec = BackingSpec::parse("slow:iops=700,latency=8ms:faulty:drop_sync=1:slow:rate=1M:/a:b/c").unwrap();
+        assert_eq!(spec.path(), Path::new("/a:b/c"));
+        assert!(matches!(spec.layers[..], [Layer::Slow(_), Layer::Faulty(_), Layer::Slow(_)]));
+        assert_eq!(BackingSpec::parse("./slow:x").unwrap().path(), Path::new("./slow:x"));
+        for wrong in ["", "slow:", "slow:iops=1", "slow:iops=1:", "faulty:what=1:/x", "nbd://host/x"] {
+            assert!(matches!(BackingSpec::parse(wrong), Err(OpenError::BadSpec { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_made_only_on_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new.img");
+        let spec = path.to_str().unwrap();
+        let error = Backing::open(spec, BackingOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("--create"), "{error}");
+        assert!(!path.exists());
+        assert!(Backing::open(spec, BackingOptions { create: Some(1000), ..Default::default() }).is_err());
+        assert!(!path.exists());
+        let made = Backing::open(spec, BackingOptions { create: Some(1 << 20), ..Default::default() }).unwrap();
+        assert_eq!(made.size().unwrap(), 1 << 20);
+        made.grow(2 << 20).unwrap();
+        made.grow(1 << 20).unwrap();
+        assert_eq!(made.size().unwrap(), 2 << 20);
+        assert!(made.grow(1000).is_err());
+    }
+
+    #[test]
+    fn images_of_other_formats_are_refused_untouched_unless_called_raw() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = image(&folder, 8192);
+        std::fs::write(&spec, [b"QFI\xfb".as_slice(), &[1; 8188]].concat()).unwrap();
+        let before = std::fs::read(&spec).unwrap();
+        let error = Backing::open(&spec, BackingOptions::default()).unwrap_err();
+        assert!(matches!(error, OpenError::ForeignFormat { format: "qcow2", .. }));
+        assert!(error.to_string().contains("qemu-nbd --persistent"), "{error}");
+        assert!(error.to_string().contains(&format!("--format=qcow2 {spec}")), "{error}");
+        Backing::open(&spec, BackingOptions { format_raw: true, ..Default::default() }).unwrap();
+        assert_eq!(std::fs::read(&spec).unwrap(), before);
+    }
+
+    #[test]
+    fn a_second_opener_is_refused_and_told_who_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = image(&folder, 8192);
+        let mut first = Backing::open(&spec, BackingOptions::default()).unwrap();
+        let mut second = Backing::open(&spec, BackingOptions::default()).unwrap();
+        assert_eq!(first.try_lock().unwrap(), LockAttempt::Locked);
+        assert_eq!(first.try_lock().unwrap(), LockAttempt::Locked);
+        match second.try_lock().unwrap() {
+            LockAttempt::HeldBy(holder) => {
+                assert!(holder.to_string().starts_with(&format!("process {} ", std::process::id())), "{holder}");
+            }
+            LockAttempt::Locked => panic!("two owners"),
+        }
+        drop(first);
+        assert_eq!(second.try_lock().unwrap(), LockAttempt::Locked);
+    }
+
+    #[test]
+    fn a_fault_to_the_left_spares_the_model_to_the_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = image(&folder, 8192);
+        let open = |spec: String| Backing::open(&spec, BackingOptions::default()).unwrap();
+        let write = DeviceOperation::Write { bytes: 4096 };
+        let now = Instant(1_000_000_000);
+        let mut outer = open(format!("faulty:write_error=1:slow:latency=8ms:{path}"));
+        assert_eq!(outer.admit(now, write), Admission { fate: Fate::Fails(libc::EIO), due: Instant(0) });
+        let mut inner = open(format!("slow:latency=8ms:faulty:write_error=1:{path}"));
+        let expected = Admission { fate: Fate::Fails(libc::EIO), due: Instant(1_008_000_000) };
+        assert_eq!(inner.admit(now, write), expected);
+    }
+
+    #[test]
+    fn an_empty_file_and_a_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = image(&folder, 0);
+        assert!(matches!(Backing::open(&spec, BackingOptions::default()), Err(OpenError::Unusable { .. })));
+        let folder = folder.path().to_str().unwrap();
+        assert!(matches!(Backing::open(folder, BackingOptions::default()), Err(OpenError::Failed { .. })));
+    }
+}

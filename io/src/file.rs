@@ -1,0 +1,386 @@
+//! One open file or block device, and what its kind allows.
+//!
+//! Invariant: a `DeviceFile` is one file description. Everything that is done to the device (I/O and lock) goes
+//! through it, so the lock outlives the last request.
+
+use crate::memory::AlignedBuffer;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// How the bytes reach the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// O_DIRECT with offsets and lengths at multiples of this.
+    Direct {
+        /// 512 or 4096.
+        align: u32,
+    },
+    /// Through the page cache, because O_DIRECT does not work.
+    Buffered {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Regular file or block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+}
+
+/// An open device that operations share.
+#[derive(Debug)]
+pub struct DeviceFile {
+    file: File,
+    path: PathBuf,
+    kind: FileKind,
+    access: Access,
+    /// Every write is complete only when it is synced (RWF_DSYNC): a backing without O_DIRECT.
+    stable_writes: bool,
+}
+
+impl DeviceFile {
+    /// Opens for reading and writing; by O_DIRECT where that works, otherwise through the page cache.
+    /// `exclusive` claims a block device (O_EXCL), so that it can be neither mounted nor opened so by others.
+    pub fn open(path: &Path, exclusive: bool) -> io::Result<DeviceFile> {
+        let kind = kind_of(path)?;
+        let claim = if kind == FileKind::Block && exclusive { libc::O_EXCL } else { 0 };
+        let attempt = |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags | claim).open(path);
+        let (file, access) = match attempt(libc::O_DIRECT) {
+            Ok(file) => match probe_alignment(&file, kind) {
+                Ok(align) => (file, Access::Direct { align }),
+                Err(reason) => {
+                    drop(file);
+                    (attempt(0)?, Access::Buffered { reason })
+                }
+            },
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (attempt(0)?, Access::Buffered { reason: "the file system does not know O_DIRECT".into() })
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(DeviceFile { file, path: path.to_owned(), kind, access, stable_writes: false })
+    }
+
+    /// From a file that is open already, used through the page cache.
+    pub fn buffered(file: File, path: &Path, reason: &str) -> io::Result<DeviceFile> {
+        let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
+        let access = Access::Buffered { reason: reason.into() };
+        Ok(DeviceFile { file, path: path.to_owned(), kind, access, stable_writes: false })
+    }
+
+    /// Makes a buffered device sync each write before it counts as complete. O_DIRECT needs none of it: there,
+    /// complete means that the device has it.
+    pub fn with_stable_writes(mut self) -> DeviceFile {
+        self.stable_writes = matches!(self.access, Access::Buffered { .. });
+        self
+    }
+
+    /// Whether each write is synced by itself.
+    pub fn stable_writes(&self) -> bool {
+        self.stable_writes
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Regular file or block device.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// How the bytes reach it.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Offsets, lengths and memory of operations must be multiples of this.
+    pub fn align(&self) -> u32 {
+        match self.access {
+            Access::Direct { align } => align,
+            Access::Buffered { .. } => 512,
+        }
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its descriptor.
+    pub fn raw(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Size in bytes now.
+    pub fn size(&self) -> io::Result<u64> {
+        size_of(&self.file, self.kind)
+    }
+
+    /// Reads at once, for opening; the buffer's length must be a multiple of the alignment. Bytes past the end
+    /// are zeros.
+    pub fn read_now(&self, offset: u64, buffer: &mut AlignedBuffer) -> io::Result<()> {
+        buffer.fill(0);
+        let mut done = 0;
+        while done < buffer.len() {
+            // SAFETY: the pointer and the length are what is left of the buffer, which is borrowed exclusively.
+            let result = unsafe {
+                let left = buffer.len() - done;
+                libc::pread64(self.raw(), buffer.as_mut_ptr().add(done).cast(), left, (offset + done as u64) as i64)
+            };
+            if result < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            done += result as usize;
+            // A length that is no multiple of a sector is only ever returned at the end of the file.
+            if result == 0 || !done.is_multiple_of(512) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes at once, for opening and creating; offset and length must be multiples of the alignment.
+    pub fn write_now(&self, offset: u64, buffer: &AlignedBuffer) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            // SAFETY: the pointer and the length are what is left of the buffer, which is borrowed.
+            let result = unsafe {
+                let left = buffer.len() - done;
+                libc::pwrite64(self.raw(), buffer.as_ptr().add(done).cast(), left, (offset + done as u64) as i64)
+            };
+            match result {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                1.. => done += result as usize,
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Regular file or block device; anything else cannot hold a volume.
+pub fn kind_of(path: &Path) -> io::Result<FileKind> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_file() {
+        Ok(FileKind::Regular)
+    } else if kind.is_block_device() {
+        Ok(FileKind::Block)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is neither a regular file nor a block device", path.display()),
+        ))
+    }
+}
+
+/// Size of a file or block device.
+pub fn size_of(file: &File, kind: FileKind) -> io::Result<u64> {
+    match kind {
+        FileKind::Regular => Ok(file.metadata()?.len()),
+        FileKind::Block => {
+            let mut bytes = 0u64;
+            // SAFETY: BLKGETSIZE64 writes one u64 to the address given.
+            let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut bytes) };
+            if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
+        }
+    }
+}
+
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+const BLKSSZGET: libc::c_ulong = 0x1268;
+
+/// The smallest alignment that O_DIRECT takes here: the kernel's word where it gives one, and a trial in any case.
+fn probe_alignment(file: &File, kind: FileKind) -> Result<u32, String> {
+    let size = size_of(file, kind).map_err(|error| format!("its size cannot be read: {error}"))?;
+    let claimed = match kind {
+        FileKind::Block => {
+            let mut bytes: libc::c_int = 0;
+            // SAFETY: BLKSSZGET writes one int to the address given.
+            let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET, &mut bytes) };
+            if result < 0 { None } else { Some(bytes as u32) }
+        }
+        FileKind::Regular => match direct_io_alignment(file) {
+            Some((_, 0)) => return Err("the file system refuses O_DIRECT for this file".into()),
+            Some((memory, offset)) => Some(memory.max(offset)),
+            None => None,
+        },
+    };
+    for align in [512u32, 4096] {
+        if claimed.is_some_and(|claimed| claimed > align) || !size.is_multiple_of(u64::from(align)) {
+            continue;
+        }
+        let mut buffer = AlignedBuffer::new(align as usize * 2);
+        // Memory that is aligned to `align` and no better, as a stretch of a frame may be.
+        // SAFETY: the second half of the buffer has `align` bytes.
+        let result = unsafe {
+            libc::pread64(file.as_raw_fd(), buffer.as_mut_ptr().add(align as usize).cast(), align as usize, 0)
+        };
+        if result >= 0 {
+            return Ok(align);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(format!("a trial read by O_DIRECT failed: {error}"));
+        }
+    }
+    Err(match claimed {
+        Some(claimed) if !size.is_multiple_of(u64::from(claimed.max(512))) => {
+            format!("its size of {size} bytes is not a multiple of the {claimed} bytes that O_DIRECT needs here")
+        }
+        Some(claimed) if claimed > 4096 => format!("O_DIRECT needs an alignment of {claimed} bytes here"),
+        Some(_) | None if !size.is_multiple_of(512) => {
+            format!("its size of {size} bytes is not a multiple of 512, which O_DIRECT needs")
+        }
+        Some(_) | None => "O_DIRECT takes neither 512 nor 4096 bytes here".into(),
+    })
+}
+
+/// Memory and offset alignment by statx; none where the kernel or file system does not say.
+fn direct_io_alignment(file: &File) -> Option<(u32, u32)> {
+    let found = statx(file, libc::STATX_DIOALIGN)?;
+    (found.stx_mask & libc::STATX_DIOALIGN != 0).then_some((found.stx_dio_mem_align, found.stx_dio_offset_align))
+}
+
+fn statx(file: &File, mask: u32) -> Option<libc::statx> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor itself; `found` takes one statx.
+    let result = unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, found.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid statx, and the kernel has filled it on success.
+    (result == 0).then(|| unsafe { found.assume_init() })
+}
+
+/// What tells one file from another that took its place. Compared with what a marker recorded. Of a block device only
+/// number and size say anything: the node in /dev is made anew with each start of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Device number of the file system, or of the block device itself.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// Birth time in nanoseconds since 1970, where the file system keeps one.
+    pub birth_ns: Option<i128>,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last modification in nanoseconds since 1970.
+    pub mtime_ns: i128,
+}
+
+/// Reads the identity of an open file.
+pub fn identity(file: &DeviceFile) -> io::Result<Identity> {
+    let metadata = file.file().metadata()?;
+    if file.kind() == FileKind::Block {
+        return Ok(Identity { device: metadata.rdev(), inode: 0, birth_ns: None, size: file.size()?, mtime_ns: 0 });
+    }
+    let birth_ns = statx(file.file(), libc::STATX_BTIME)
+        .filter(|found| found.stx_mask & libc::STATX_BTIME != 0)
+        .map(|found| i128::from(found.stx_btime.tv_sec) * 1_000_000_000 + i128::from(found.stx_btime.tv_nsec));
+    Ok(Identity {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        birth_ns,
+        size: file.size()?,
+        mtime_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+    })
+}
+
+/// Reserves the whole length, so that a lack of space shows now and not at an acknowledged write.
+pub fn reserve(file: &File, length: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: no memory is involved.
+        let result = unsafe { libc::fallocate64(file.as_raw_fd(), 0, 0, length as i64) };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Makes the name of a new file durable.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_between_sectors_is_served_through_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("odd");
+        std::fs::write(&path, vec![1u8; 1000]).unwrap();
+        let file = DeviceFile::open(&path, false).unwrap().with_stable_writes();
+        assert!(matches!(file.access(), Access::Buffered { reason } if reason.contains("1000")), "{:?}", file.access());
+        assert!(file.stable_writes());
+        let mut buffer = AlignedBuffer::new(4096);
+        file.read_now(0, &mut buffer).unwrap();
+        assert!(buffer[..1000].iter().all(|&b| b == 1));
+        assert!(buffer[1000..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn the_alignment_that_was_found_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("even");
+        std::fs::write(&path, vec![3u8; 65536]).unwrap();
+        let file = DeviceFile::open(&path, false).unwrap();
+        match file.access() {
+            Access::Direct { align } => {
+                let mut buffer = AlignedBuffer::new(*align as usize);
+                buffer.fill(5);
+                file.write_now(u64::from(*align), &buffer).unwrap();
+                assert_eq!(std::fs::read(&path).unwrap()[*align as usize], 5);
+            }
+            Access::Buffered { reason } => {
+                // A legal finding, but it must be true: O_DIRECT is refused here.
+                assert!(!reason.is_empty());
+                let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+                let works = direct.is_ok_and(|file| probe_alignment(&file, FileKind::Regular).is_ok());
+                assert!(!works, "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn identity_tells_a_copy_from_the_original() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        std::fs::write(&a, [0u8; 4096]).unwrap();
+        std::fs::copy(&a, &b).unwrap();
+        let first = identity(&DeviceFile::open(&a, false).unwrap()).unwrap();
+        assert_eq!(first, identity(&DeviceFile::open(&a, false).unwrap()).unwrap());
+        assert_ne!(first, identity(&DeviceFile::open(&b, false).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_folder_is_not_a_device() {
+        let error = kind_of(Path::new("/")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

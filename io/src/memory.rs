@@ -1,0 +1,312 @@
+//! Memory that the kernel reads and writes on our behalf: mappings, aligned buffers, and the iovecs into them.
+//!
+//! Invariant: an iovec made here points into memory that its [`Buffers`] keep alive. What lies in that memory is
+//! governed by core's rule that a frame named in an operation is touched by nobody until the operation is done.
+
+use crate::arena::Arena;
+use forebay_core::types::FrameId;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of everything that goes to a device by O_DIRECT: enough for 4096-byte logical blocks.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// A stretch of mapped memory, unmapped with its last owner.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping is plain memory without thread affinity; who may touch which frame when is core's rule, and
+// the type itself only hands out raw pointers.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private anonymous memory, left out of core dumps, in huge pages where the kernel likes. `prefault` touches
+    /// every page now, so that no page fault comes while serving.
+    pub fn anonymous(length: usize, prefault: bool) -> io::Result<Mapping> {
+        let mapping = Mapping::map(
+            length,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            &format!("cannot map {length} bytes of memory; give the volume a smaller cache or the host more memory"),
+        )?;
+        mapping.advise(libc::MADV_HUGEPAGE);
+        mapping.advise(libc::MADV_DONTDUMP);
+        if prefault {
+            mapping.prefault()?;
+        }
+        Ok(mapping)
+    }
+
+    /// A whole file, shared: what is stored here is in the file at once, also when this process is killed. The
+    /// mapping holds the file description, and so its lock, until it is unmapped.
+    pub fn shared(file: &File, length: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::map(length, libc::MAP_SHARED, file.as_raw_fd(), "cannot map the tier's file")?;
+        // Takes effect where the mount says huge=advise.
+        mapping.advise(libc::MADV_HUGEPAGE);
+        mapping.advise(libc::MADV_DONTDUMP);
+        Ok(mapping)
+    }
+
+    /// Keeps every page out of swap, if the process may.
+    pub fn lock_in_memory(&self) -> io::Result<()> {
+        // SAFETY: the range is exactly our own mapping; locking does not change its content.
+        if unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } == 0 {
+            return Ok(());
+        }
+        let (error, mib) = (io::Error::last_os_error(), self.length.div_ceil(1 << 20));
+        Err(io::Error::new(
+            error.kind(),
+            format!(
+                "cannot lock {mib} MiB into memory: {error}; it may be swapped out, which costs speed, not data. Allow \
+                 it by `LimitMEMLOCK=infinity` (systemd) or `--ulimit memlock=-1` (container)"
+            ),
+        ))
+    }
+
+    fn map(length: usize, flags: i32, descriptor: i32, attempted: &str) -> io::Result<Mapping> {
+        assert!(length > 0, "an empty mapping has no use");
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, descriptor, 0)
+        };
+        if start == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            return Err(io::Error::new(error.kind(), format!("{attempted}: {error}")));
+        }
+        let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
+        Ok(Mapping { start, length })
+    }
+
+    /// Advice is a wish: a kernel without the feature refuses it and everything works as before.
+    fn advise(&self, advice: i32) {
+        // SAFETY: the range is exactly our own mapping, and none of the advices used here changes its content.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
+    }
+
+    /// Brings every page in now, for writing.
+    pub fn prefault(&self) -> io::Result<()> {
+        // SAFETY: the range is exactly our own mapping; populating does not change its content.
+        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, libc::MADV_POPULATE_WRITE) };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // Kernels before 5.14: write each page's first byte back.
+        for at in (0..self.length).step_by(4096) {
+            // SAFETY: `at` lies within the mapping; nobody else has its address yet, or holds it under the same rule.
+            unsafe {
+                let byte = self.start.as_ptr().add(at);
+                byte.write_volatile(byte.read_volatile());
+            }
+        }
+        Ok(())
+    }
+
+    /// First byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never true: an empty mapping cannot be made.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is our own mapping, and its last owner is going; operations in flight own it too.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Heap memory aligned for O_DIRECT. Its capacity is whole 4 KiB blocks; `len` is what is in use.
+#[derive(Debug)]
+pub struct AlignedBuffer {
+    start: NonNull<u8>,
+    capacity: usize,
+    length: usize,
+}
+
+// SAFETY: the buffer is uniquely owned plain memory.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: shared references only read.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// Zeroed bytes.
+    pub fn new(length: usize) -> AlignedBuffer {
+        let capacity = length.next_multiple_of(BUFFER_ALIGN).max(BUFFER_ALIGN);
+        let layout = Layout::from_size_align(capacity, BUFFER_ALIGN).expect("lengths here are far below isize::MAX");
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+        AlignedBuffer { start, capacity, length }
+    }
+
+    /// Bytes that may be used without a new allocation.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the length within the capacity; the content stays as it is.
+    pub fn set_len(&mut self, length: usize) {
+        assert!(length <= self.capacity, "an aligned buffer does not grow");
+        self.length = length;
+    }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl std::ops::Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length` bytes were allocated, zeroed at first, and are uniquely owned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for Deref, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        let layout = Layout::from_size_align(self.capacity, BUFFER_ALIGN).expect("was valid when allocated");
+        // SAFETY: allocated in `new` with this very layout.
+        unsafe { dealloc(self.start.as_ptr(), layout) };
+    }
+}
+
+/// The memory of one operation: iovecs, and ownership of all that they point to.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    pub(crate) iovecs: Vec<libc::iovec>,
+    pub(crate) owned: Option<AlignedBuffer>,
+    mappings: Option<Arc<Mapping>>,
+    length: u64,
+}
+
+// SAFETY: the iovecs point into memory that this value owns alone (`owned`) or keeps alive (`mappings`), both of which
+// are Send themselves.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// No memory, for operations that carry none.
+    pub fn none() -> Buffers {
+        Buffers::default()
+    }
+
+    /// One owned buffer, handed back by the completion.
+    pub fn owned(mut buffer: AlignedBuffer) -> Buffers {
+        let iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let length = buffer.len() as u64;
+        Buffers { iovecs: vec![iovec], owned: Some(buffer), mappings: None, length }
+    }
+
+    /// Appends a stretch of a frame. Neighbours in memory become one iovec. All frames are of one arena.
+    pub fn push_frame(&mut self, arena: &Arena, frame: FrameId, from: usize, length: usize) {
+        match &self.mappings {
+            Some(mapping) => {
+                assert!(Arc::ptr_eq(mapping, arena.mapping()), "the frames of an operation are of one arena")
+            }
+            None => self.mappings = Some(arena.mapping().clone()),
+        }
+        let piece = arena.iovec(frame, from, length);
+        self.length += length as u64;
+        // The owned buffer comes first and is another allocation, never to be merged with.
+        let last_is_owned = self.owned.is_some() && self.iovecs.len() == 1;
+        if let Some(last) = self.iovecs.last_mut()
+            && !last_is_owned
+            && last.iov_base as usize + last.iov_len == piece.iov_base as usize
+        {
+            last.iov_len += length;
+            return;
+        }
+        self.iovecs.push(piece);
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// True when there is no memory.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// True when every piece begins and ends at a multiple of `align` in memory.
+    pub fn is_aligned(&self, align: usize) -> bool {
+        self.iovecs.iter().all(|v| (v.iov_base as usize).is_multiple_of(align) && v.iov_len.is_multiple_of(align))
+    }
+
+    /// One owned buffer with the same bytes, for a device that is stricter about memory than our pieces are.
+    pub fn gathered(&self) -> Buffers {
+        let mut copy = AlignedBuffer::new(self.length as usize);
+        let mut at = 0;
+        for piece in &self.iovecs {
+            // SAFETY: the iovec points to `iov_len` bytes that `self` keeps alive, and core lets nobody change them.
+            let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) };
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        }
+        Buffers::owned(copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_frames_become_one_iovec() {
+        let mut arena = Arena::anonymous(4, false).unwrap();
+        for i in 0..4 {
+            arena.bytes_mut(FrameId(i)).fill(i as u8 + 1);
+        }
+        let mut buffers = Buffers::none();
+        for (frame, from, length) in [(0, 0, 4096), (1, 0, 4096), (3, 512, 512), (3, 1024, 512), (2, 0, 512)] {
+            buffers.push_frame(&arena, FrameId(frame), from, length);
+        }
+        assert_eq!(buffers.iovecs.len(), 3);
+        assert_eq!(buffers.len(), 2 * 4096 + 3 * 512);
+        assert!(buffers.is_aligned(512));
+        assert!(!buffers.is_aligned(4096));
+        let gathered = buffers.gathered();
+        let copy = gathered.owned.as_ref().unwrap();
+        assert!(copy[..4096].iter().all(|&b| b == 1));
+        assert!(copy[8192..9216].iter().all(|&b| b == 4));
+        assert!(copy[9216..].iter().all(|&b| b == 3));
+    }
+
+    #[test]
+    fn aligned_buffers_are_aligned_and_zeroed() {
+        let buffer = AlignedBuffer::new(5000);
+        assert!((buffer.as_ptr() as usize).is_multiple_of(BUFFER_ALIGN));
+        assert_eq!((buffer.len(), buffer.capacity()), (5000, 8192));
+        assert!(buffer.iter().all(|&b| b == 0));
+    }
+}

@@ -1,0 +1,316 @@
+//! The one place where a shard thread waits: for disks, sockets and other threads.
+//!
+//! Two modes behind one type. `Uring` gives disk operations to an io_uring of this thread; `Threads` gives them to
+//! worker threads, for containers that forbid io_uring. Sockets are read and written by their owner, never here:
+//! both modes only tell readiness, by the same level-triggered epoll (in `Uring` the ring polls that epoll).
+//!
+//! Invariants:
+//! - Each submitted operation completes exactly once; the reactor owns it until then.
+//! - Nothing in here wakes up by itself: no timer, no polling beyond the short spin before a wait.
+//! - A reactor belongs to the thread that made it (the ring refuses any other).
+
+mod epoll;
+mod spin;
+mod threads;
+mod uring;
+
+use crate::memory::AlignedBuffer;
+use crate::operation::Operation;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use epoll::Epoll;
+use spin::Spin;
+use threads::Threads;
+use uring::Uring;
+
+/// Socket tokens from here on are the reactor's own.
+const TOKEN_RESERVED: u64 = u64::MAX - 15;
+const TOKEN_WAKER: u64 = u64::MAX;
+const TOKEN_WORKERS: u64 = u64::MAX - 1;
+
+/// What the operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModeChoice {
+    /// io_uring where it works, otherwise threads.
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// What is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// io_uring.
+    Uring,
+    /// epoll and worker threads.
+    Threads,
+}
+
+/// Readiness that the owner of a socket wants to hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each name says what it is
+pub struct Interest {
+    pub read: bool,
+    pub write: bool,
+}
+
+impl Interest {
+    /// Only readability.
+    pub const READ: Interest = Interest { read: true, write: false };
+    /// Only writability.
+    pub const WRITE: Interest = Interest { read: false, write: true };
+    /// Both.
+    pub const BOTH: Interest = Interest { read: true, write: true };
+    /// Neither: a hang-up is still told.
+    pub const NONE: Interest = Interest { read: false, write: false };
+}
+
+/// Something that [`Reactor::wait`] found.
+#[derive(Debug)]
+pub enum Completion {
+    /// An operation has ended.
+    Done {
+        /// As given to `submit`.
+        token: u64,
+        /// How.
+        result: io::Result<()>,
+        /// The operation's owned buffer, if it had one.
+        buffer: Option<AlignedBuffer>,
+    },
+    /// A watched descriptor is ready. Told again at each wait until it no longer is.
+    Ready {
+        /// As given to `watch`.
+        token: u64,
+        /// Bytes, a connection, or the end of the stream can be read.
+        readable: bool,
+        /// Bytes can be written.
+        writable: bool,
+        /// The other side has hung up, or the descriptor has an error.
+        hangup: bool,
+    },
+    /// A [`Waker`] was used.
+    Woken,
+}
+
+/// Ends another thread's [`Reactor::wait`]. Any number of wakes before that wait count as one.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    shared: Arc<WakerShared>,
+}
+
+#[derive(Debug)]
+struct WakerShared {
+    event: OwnedFd,
+    pending: AtomicBool,
+}
+
+impl Waker {
+    fn new() -> io::Result<Waker> {
+        Ok(Waker { shared: Arc::new(WakerShared { event: new_eventfd()?, pending: AtomicBool::new(false) }) })
+    }
+
+    /// Wakes the reactor. What was written to shared memory before is seen by the thread after `Woken`.
+    pub fn wake(&self) {
+        if !self.shared.pending.swap(true, Ordering::AcqRel) {
+            signal(self.shared.event.as_raw_fd());
+        }
+    }
+
+    /// Drains first and clears after: a wake between the two is covered by the `Woken` that follows.
+    fn acknowledge(&self) {
+        drain(self.shared.event.as_raw_fd());
+        self.shared.pending.swap(false, Ordering::AcqRel);
+    }
+}
+
+fn new_eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; a descriptor or an error comes back.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn signal(event: RawFd) {
+    let one = 1u64;
+    // SAFETY: eight bytes are read from `one`. The only failure, a full counter, means that a signal is pending.
+    unsafe { libc::write(event, (&raw const one).cast(), 8) };
+}
+
+fn drain(event: RawFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are written to `count`. The only failure, an empty counter, means that nothing is pending.
+    unsafe { libc::read(event, (&raw mut count).cast(), 8) };
+}
+
+enum Engine {
+    Uring(Box<Uring>),
+    Threads(Threads),
+}
+
+/// See the module's text.
+pub struct Reactor {
+    engine: Engine,
+    epoll: Epoll,
+    waker: Waker,
+    spin: Spin,
+    why: String,
+    in_flight: usize,
+    /// A ring of SINGLE_ISSUER refuses other threads.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Reactor {
+    /// A reactor for the calling thread.
+    pub fn new(choice: ModeChoice) -> io::Result<Reactor> {
+        let epoll = Epoll::new()?;
+        let waker = Waker::new()?;
+        epoll.add(waker.shared.event.as_raw_fd(), TOKEN_WAKER, Interest::READ)?;
+        let (engine, why) = match choice {
+            ModeChoice::Threads => (Engine::Threads(Threads::new(&epoll)?), "threads were asked for".to_owned()),
+            ModeChoice::Uring => match Uring::new(&epoll) {
+                Ok((ring, why)) => (Engine::Uring(Box::new(ring)), why),
+                Err(error) => {
+                    return Err(io::Error::new(
+                        error.kind(),
+                        format!(
+                            "io_uring was asked for and does not work here: {error}; allow it (container seccomp \
+                             profile, sysctl kernel.io_uring_disabled) or let the mode be chosen automatically"
+                        ),
+                    ));
+                }
+            },
+            ModeChoice::Auto => match Uring::new(&epoll) {
+                Ok((ring, why)) => (Engine::Uring(Box::new(ring)), why),
+                Err(error) => (Engine::Threads(Threads::new(&epoll)?), format!("io_uring does not work here: {error}")),
+            },
+        };
+        Ok(Reactor { engine, epoll, waker, spin: Spin::new(), why, in_flight: 0, not_send: PhantomData })
+    }
+
+    /// The mode in use.
+    pub fn mode(&self) -> Mode {
+        match self.engine {
+            Engine::Uring(_) => Mode::Uring,
+            Engine::Threads(_) => Mode::Threads,
+        }
+    }
+
+    /// Why that one, for status.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// For other threads.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Operations submitted and not completed.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Begins to tell a descriptor's readiness. The owner calls `unwatch` before closing it.
+    pub fn watch(&mut self, fd: RawFd, token: u64, interest: Interest) -> io::Result<()> {
+        assert!(token < TOKEN_RESERVED, "the last sixteen tokens are the reactor's own");
+        self.epoll.add(fd, token, interest)
+    }
+
+    /// Changes what is told.
+    pub fn rewatch(&mut self, fd: RawFd, token: u64, interest: Interest) -> io::Result<()> {
+        assert!(token < TOKEN_RESERVED, "the last sixteen tokens are the reactor's own");
+        self.epoll.change(fd, token, interest)
+    }
+
+    /// Ends it.
+    pub fn unwatch(&mut self, fd: RawFd) -> io::Result<()> {
+        self.epoll.remove(fd)
+    }
+
+    /// Takes an operation. It is begun at the latest by the next `wait`, so that many go to the kernel together.
+    pub fn submit(&mut self, token: u64, operation: Operation) {
+        self.in_flight += 1;
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.submit(token, operation),
+            Engine::Threads(threads) => threads.submit(token, operation),
+        }
+    }
+
+    /// Waits until something has happened or the time is over, and appends what was found. No timeout: for ever.
+    pub fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()> {
+        let before = out.len();
+        self.collect(out)?;
+        if out.len() > before || timeout == Some(Duration::ZERO) {
+            return self.begin_submitted();
+        }
+        let start = std::time::Instant::now();
+        if let Some(limit) = self.spin.limit(start, timeout) {
+            self.begin_submitted()?;
+            loop {
+                std::hint::spin_loop();
+                self.collect(out)?;
+                if out.len() > before {
+                    self.spin.hit();
+                    return self.begin_submitted();
+                }
+                if start.elapsed() >= limit {
+                    self.spin.missed();
+                    break;
+                }
+            }
+        }
+        let blocked = std::time::Instant::now();
+        let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.block(&self.epoll, left)?,
+            Engine::Threads(_) => self.epoll.block(left)?,
+        }
+        self.spin.blocked_for(blocked.elapsed());
+        self.collect(out)?;
+        self.begin_submitted()
+    }
+
+    /// Hands what was gathered to the kernel. Not part of `collect`, because a block does it with the same call.
+    fn begin_submitted(&mut self) -> io::Result<()> {
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.begin_submitted(),
+            Engine::Threads(_) => Ok(()),
+        }
+    }
+
+    /// Takes what is there, without waiting.
+    fn collect(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
+        let before = out.len();
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.collect(out)?,
+            Engine::Threads(_) => {}
+        }
+        self.in_flight -= out.len() - before;
+        let (mut woken, mut workers) = (false, false);
+        self.epoll.poll(|token, readable, writable, hangup| match token {
+            TOKEN_WAKER => woken = true,
+            TOKEN_WORKERS => workers = true,
+            token => out.push(Completion::Ready { token, readable, writable, hangup }),
+        })?;
+        if woken {
+            self.waker.acknowledge();
+            out.push(Completion::Woken);
+        }
+        if workers && let Engine::Threads(threads) = &mut self.engine {
+            let before = out.len();
+            threads.collect(out);
+            self.in_flight -= out.len() - before;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,663 @@
+//! The fast medium of a volume: a shared mapping of a file in tmpfs, or a file or device on flash.
+//!
+//! Invariants:
+//! - The whole length is reserved when a tier is made, so that no acknowledged write meets a full file system.
+//! - The whole-file lock is awaited before the tier is looked at, on the file description that carries its I/O (or is
+//!   mapped): nothing of an earlier process can change it any more.
+//! - A tier that cannot be used is left as it was.
+
+use crate::file::{Access, DeviceFile, FileKind, kind_of, reserve, size_of, sync_folder_of};
+use crate::lock::{HolderDescription, LockAttempt, await_lock};
+use crate::memory::{AlignedBuffer, Mapping};
+use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
+use forebay_core::types::TierBlock;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// Bytes written at a time while a new flash tier is filled with zeros.
+const PREWRITE_BYTES: usize = 1 << 20;
+/// Head buffers kept for the next tier writes.
+const HEADS_KEPT_MAX: usize = 64;
+
+/// Why a tier cannot be used.
+#[derive(Debug)]
+pub enum TierError {
+    /// The file system has no room for the whole tier.
+    NoRoom {
+        /// The tier.
+        path: PathBuf,
+        /// Bytes asked for.
+        length: u64,
+        /// Bytes that the file system could give.
+        available: u64,
+        /// It lies in a tmpfs, whose size is a mount option.
+        tmpfs: bool,
+    },
+    /// Another process, or requests of a killed one, hold the tier.
+    HeldBy {
+        /// The tier.
+        path: PathBuf,
+        /// Who.
+        holder: HolderDescription,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The tier is of the wrong size or kind.
+    Unusable {
+        /// The tier.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A system call failed.
+    Failed {
+        /// What was attempted.
+        attempted: &'static str,
+        /// The tier.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for TierError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        match self {
+            TierError::NoRoom { path, length, available, tmpfs } => {
+                write!(
+                    f,
+                    "cannot reserve {} MiB for the tier {}: the file system has room for {} MiB; ",
+                    mib(*length),
+                    path.display(),
+                    available >> 20
+                )?;
+                if *tmpfs {
+                    let mount = mount_point_of(path).unwrap_or_else(|| "MOUNT".into());
+                    write!(
+                        f,
+                        "enlarge it: `mount -o remount,size={}M {mount}` (in a container: `--shm-size`), or choose a \
+                         smaller tier by `--tier-size`",
+                        mib(*length) + mib(used_bytes(path))
+                    )
+                } else {
+                    write!(f, "free some space, or choose a smaller tier by `--tier-size`")
+                }
+            }
+            TierError::HeldBy { path, holder, waited } => write!(
+                f,
+                "cannot use the tier {}: it is still locked by {holder} after {:.1} s; stop that process, or wait for \
+                 its last requests to end",
+                path.display(),
+                waited.as_secs_f64()
+            ),
+            TierError::Unusable { path, reason } => write!(f, "cannot use the tier {}: {reason}", path.display()),
+            TierError::Failed { attempted, path, error } => {
+                write!(f, "cannot {attempted} the tier {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for TierError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TierError::Failed { error, .. } => Some(error),
+            TierError::NoRoom { .. } | TierError::HeldBy { .. } | TierError::Unusable { .. } => None,
+        }
+    }
+}
+
+fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TierError {
+    let path = path.to_owned();
+    move |error| TierError::Failed { attempted, path, error }
+}
+
+fn lock(file: &File, path: &Path, timeout: Duration) -> Result<(), TierError> {
+    match await_lock(file, timeout).map_err(failed("lock", path))? {
+        LockAttempt::Locked => Ok(()),
+        LockAttempt::HeldBy(holder) => Err(TierError::HeldBy { path: path.to_owned(), holder, waited: timeout }),
+    }
+}
+
+fn check_length(path: &Path, length: u64) -> Result<(), TierError> {
+    let blocks = length / TIER_BLOCK_BYTES as u64;
+    if length == 0 || !length.is_multiple_of(TIER_BLOCK_BYTES as u64) || blocks > u64::from(u32::MAX) {
+        let reason = format!("{length} bytes is not a whole number of 4 KiB blocks between 1 and 2^32");
+        return Err(TierError::Unusable { path: path.to_owned(), reason });
+    }
+    Ok(())
+}
+
+fn file_system(path: &Path) -> Option<libc::statvfs> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).ok()?;
+    // SAFETY: all zeros is a valid statvfs.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated path and a place for one statvfs.
+    let result = unsafe { libc::statvfs(folder.as_ptr(), &mut found) };
+    (result == 0).then_some(found)
+}
+
+fn available_bytes(path: &Path) -> u64 {
+    file_system(path).map_or(0, |found| found.f_bavail * found.f_frsize)
+}
+
+fn used_bytes(path: &Path) -> u64 {
+    file_system(path).map_or(0, |found| (found.f_blocks - found.f_bfree) * found.f_frsize)
+}
+
+fn mount_point_of(path: &Path) -> Option<String> {
+    let folder = path.parent()?.canonicalize().ok()?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| folder.starts_with(point)).max_by_key(|point| point.len()).map(str::to_owned)
+}
+
+/// The tightest memory limit of this process's control group and those above it; none where there is no limit.
+fn memory_limit(membership: &Path, root: &Path) -> Option<u64> {
+    let membership = std::fs::read_to_string(membership).ok()?;
+    let group = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limit_of = |folder: &Path| -> Option<u64> {
+        std::fs::read_to_string(root.join(folder).join("memory.max")).ok()?.trim().parse().ok()
+    };
+    Path::new(group).ancestors().filter_map(limit_of).min()
+}
+
+fn is_tmpfs(file: &File) -> bool {
+    // SAFETY: all zeros is a valid statfs.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor and a place for one statfs.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
+    result == 0 && found.f_type == libc::TMPFS_MAGIC
+}
+
+/// Makes a file of this length, locked and reserved. On failure nothing is left behind.
+fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<File, TierError> {
+    check_length(path, length)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed("create", path))?;
+    let filled = lock(&file, path, timeout).and_then(|()| {
+        reserve(&file, length).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom {
+                path: path.to_owned(),
+                length,
+                available: available_bytes(path),
+                tmpfs: is_tmpfs(&file),
+            },
+            Some(_) | None => failed("reserve the space of", path)(error),
+        })
+    });
+    match filled {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            drop(file);
+            let _ = std::fs::remove_file(path);
+            Err(error)
+        }
+    }
+}
+
+fn existing_length(path: &Path, file: &File, kind: FileKind) -> Result<u64, TierError> {
+    let length = size_of(file, kind).map_err(failed("read the size of", path))?;
+    let length = length - length % TIER_BLOCK_BYTES as u64;
+    let length = length.min(u64::from(u32::MAX) * TIER_BLOCK_BYTES as u64);
+    if length == 0 {
+        let reason = "it is shorter than one block, so no tier was ever completed here".into();
+        return Err(TierError::Unusable { path: path.to_owned(), reason });
+    }
+    Ok(length)
+}
+
+/// A tier in memory that outlives the process: a file in tmpfs, mapped whole and shared.
+///
+/// A store into the mapping is in the file at once. Death of the process stops a thread between two instructions, and
+/// what was executed before is seen by whoever maps the file after (the switch away from the dead thread is a full
+/// barrier); so the order of stores in the program is the order that a later process finds, as long as the compiler
+/// keeps it: that is what the release fence in [`MemoryTier::describe`] is for. Nothing here survives the host.
+#[derive(Debug)]
+pub struct MemoryTier {
+    path: PathBuf,
+    mapping: Arc<Mapping>,
+    table_first: u32,
+    table_blocks: u32,
+    /// Carries the lock; the mapping holds the same description.
+    _file: File,
+}
+
+impl MemoryTier {
+    /// A new tier. The path must not exist.
+    pub fn create(path: &Path, length: u64, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
+        // Memory of tmpfs is charged to the control group; beyond its limit the kernel does not refuse, it kills.
+        if let Some(limit) = memory_limit(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
+            && length >= limit
+        {
+            let (wants, limit) = (length.div_ceil(1 << 20), limit >> 20);
+            let reason = format!(
+                "it needs {wants} MiB and the memory limit of this control group is {limit} MiB; raise it (systemd: \
+                 `MemoryMax={}M` in the unit, container: `--memory={}m`) or choose a smaller tier by `--tier-size`",
+                wants + 256,
+                wants + 256
+            );
+            return Err(TierError::Unusable { path: path.to_owned(), reason });
+        }
+        let file = create_file(path, length, lock_timeout)?;
+        let mapped = MemoryTier::map(path, file, length).and_then(|tier| {
+            tier.mapping.prefault().map_err(failed("bring in the memory of", path))?;
+            Ok(tier)
+        });
+        if mapped.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        mapped
+    }
+
+    /// An existing tier, as soon as nobody else has it.
+    pub fn open(path: &Path, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed("open", path))?;
+        lock(&file, path, lock_timeout)?;
+        let length = existing_length(path, &file, FileKind::Regular)?;
+        // A sparse file would be a SIGBUS at the first store without room. One that is complete is not reserved again:
+        // that walks every page.
+        let metadata = file.metadata().map_err(failed("look at", path))?;
+        if metadata.blocks() * 512 < length {
+            reserve(&file, length).map_err(failed("reserve the space of", path))?;
+        }
+        MemoryTier::map(path, file, length)
+    }
+
+    fn map(path: &Path, file: File, length: u64) -> Result<MemoryTier, TierError> {
+        let mapping = Mapping::shared(&file, length as usize).map_err(failed("map", path))?;
+        let mapping = Arc::new(mapping);
+        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, _file: file })
+    }
+
+    /// Says where the descriptor table lies; needed before [`MemoryTier::describe`].
+    pub fn set_table(&mut self, first: u32, blocks: u32) {
+        assert!(
+            (first as usize + blocks as usize) * TIER_BLOCK_BYTES <= self.mapping.len(),
+            "the table is in the tier"
+        );
+        self.table_first = first;
+        self.table_blocks = blocks;
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Blocks of the tier.
+    pub fn blocks(&self) -> u32 {
+        (self.mapping.len() / TIER_BLOCK_BYTES) as u32
+    }
+
+    /// The whole file in memory; an arena of its payload is made from this.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Block 0, for `Superblock::decode`.
+    pub fn superblock_bytes(&self) -> Vec<u8> {
+        self.scan(TierBlock(0), 1)
+    }
+
+    fn range(&self, at: TierBlock, blocks: usize) -> *mut u8 {
+        let first = at.0 as usize * TIER_BLOCK_BYTES;
+        assert!(first + blocks * TIER_BLOCK_BYTES <= self.mapping.len(), "blocks {at}+{blocks} lie within the tier");
+        // SAFETY: asserted above.
+        unsafe { self.mapping.as_ptr().add(first) }
+    }
+
+    /// Stores a descriptor. Everything stored before (payload, earlier descriptors) is there when this one is.
+    pub fn describe(&mut self, index: u32, bytes: &[u8; DESCRIPTOR_BYTES]) {
+        assert!(index < self.table_blocks * DESCRIPTORS_PER_BLOCK, "descriptor {index} lies within the table");
+        let table = self.range(TierBlock(self.table_first), self.table_blocks as usize);
+        fence(Ordering::Release);
+        for (i, word) in bytes.chunks_exact(8).enumerate() {
+            let word = u64::from_ne_bytes(word.try_into().expect("chunks of eight"));
+            // SAFETY: within the table (asserted), aligned to 8 because the mapping is aligned to pages and a
+            // descriptor to 32; only this thread stores to the table.
+            let place = unsafe { AtomicU64::from_ptr(table.add(index as usize * DESCRIPTOR_BYTES + i * 8).cast()) };
+            place.store(word, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+    }
+
+    /// Stores metadata and payload into neighbouring blocks. A frame that is that very block stays.
+    pub fn write<'a>(&mut self, at: TierBlock, head: &[u8], frames: impl ExactSizeIterator<Item = &'a [u8]>) {
+        assert!(head.len().is_multiple_of(TIER_BLOCK_BYTES), "metadata is whole blocks");
+        let head_blocks = head.len() / TIER_BLOCK_BYTES;
+        let mut place = self.range(at, head_blocks + frames.len());
+        // SAFETY: the range was checked; metadata of the caller does not overlap the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), place, head.len()) };
+        // SAFETY: still within the range, or one past its end.
+        place = unsafe { place.add(head.len()) };
+        for frame in frames {
+            assert_eq!(frame.len(), TIER_BLOCK_BYTES);
+            if !std::ptr::eq(frame.as_ptr(), place) {
+                // SAFETY: within the range; frames and blocks are aligned alike, so two that are not the same do not
+                // overlap.
+                unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), place, TIER_BLOCK_BYTES) };
+            }
+            // SAFETY: still within the range, or one past its end.
+            place = unsafe { place.add(TIER_BLOCK_BYTES) };
+        }
+        fence(Ordering::Release);
+    }
+
+    /// Copies metadata blocks out.
+    pub fn scan(&self, at: TierBlock, blocks: u32) -> Vec<u8> {
+        let length = blocks as usize * TIER_BLOCK_BYTES;
+        let mut bytes = vec![0u8; length];
+        // SAFETY: the range was checked, and the vector is not in the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(self.range(at, blocks as usize), bytes.as_mut_ptr(), length) };
+        bytes
+    }
+
+    /// Copies one block to a frame's address.
+    pub(crate) fn read(&self, at: TierBlock, frame: *mut u8) {
+        // SAFETY: the block was checked; the frame has 4 KiB, and `copy` allows it to be the block itself.
+        unsafe { std::ptr::copy(self.range(at, 1), frame, TIER_BLOCK_BYTES) };
+    }
+}
+
+/// A tier on stable media: a file or block device, by O_DIRECT where that works.
+#[derive(Debug)]
+pub struct FlashTier {
+    file: Arc<DeviceFile>,
+    blocks: u32,
+    heads: Vec<AlignedBuffer>,
+}
+
+impl FlashTier {
+    /// A new tier of this length in a new file, or on an empty block device that is at least so long. A file is filled with
+    /// zeros once unless `prewrite` is off: that halves the cost of a sync from then on, because no write changes
+    /// metadata any more. `progress` hears the bytes that are filled.
+    pub fn create(
+        path: &Path,
+        length: u64,
+        prewrite: bool,
+        lock_timeout: Duration,
+        mut progress: impl FnMut(u64),
+    ) -> Result<FlashTier, TierError> {
+        check_length(path, length)?;
+        if matches!(kind_of(path), Ok(FileKind::Block)) {
+            let mut tier = FlashTier::open(path, lock_timeout)?;
+            if u64::from(tier.blocks) * (TIER_BLOCK_BYTES as u64) < length {
+                let has = u64::from(tier.blocks) * TIER_BLOCK_BYTES as u64;
+                let reason =
+                    format!("the device has {has} bytes and not the {length} asked for; choose a smaller tier");
+                return Err(TierError::Unusable { path: path.to_owned(), reason });
+            }
+            // File systems, partition tables, RAID and LVM labels, and tiers: all leave traces within the first MiB.
+            let mut head = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
+            tier.file.read_now(0, &mut head).map_err(failed("read", path))?;
+            if head.iter().any(|&byte| byte != 0) {
+                let reason = format!(
+                    "the device is not empty; if nothing on it is needed any more, say so by `dd if=/dev/zero of={} \
+                     bs=1M count=1 conv=fsync`",
+                    path.display()
+                );
+                return Err(TierError::Unusable { path: path.to_owned(), reason });
+            }
+            tier.blocks = (length / TIER_BLOCK_BYTES as u64) as u32;
+            return Ok(tier);
+        }
+        let made = create_file(path, length, lock_timeout)?;
+        let finish = || {
+            // The lock moves to the description that will carry the I/O; nobody knows of the new file meanwhile, and
+            // whoever finds it by chance makes us wait, not fail.
+            drop(made);
+            let tier = FlashTier::open(path, lock_timeout)?;
+            if prewrite {
+                let zeros = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
+                let mut done = 0;
+                while done < length {
+                    let piece = (length - done).min(zeros.len() as u64);
+                    let write = if piece == zeros.len() as u64 {
+                        tier.file.write_now(done, &zeros)
+                    } else {
+                        tier.file.write_now(done, &AlignedBuffer::new(piece as usize))
+                    };
+                    write.map_err(failed("fill", path))?;
+                    done += piece;
+                    progress(done);
+                }
+            }
+            tier.file.file().sync_all().map_err(failed("sync", path))?;
+            sync_folder_of(path).map_err(failed("sync the folder of", path))?;
+            Ok(tier)
+        };
+        let tier = finish();
+        if tier.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        tier
+    }
+
+    /// An existing tier, as soon as nobody else has it.
+    pub fn open(path: &Path, lock_timeout: Duration) -> Result<FlashTier, TierError> {
+        let start = std::time::Instant::now();
+        let file = loop {
+            match DeviceFile::open(path, true) {
+                // The claim of a block device ends, like a lock, with the last request of a killed process.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    if start.elapsed() >= lock_timeout {
+                        let reason = "the device is claimed by a mount, swap, a device mapper or RAID device, or another \
+                                      process; end that use, or choose another device";
+                        return Err(TierError::Unusable { path: path.to_owned(), reason: reason.into() });
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                opened => break opened.map_err(failed("open", path))?,
+            }
+        };
+        lock(file.file(), path, lock_timeout.saturating_sub(start.elapsed()))?;
+        let length = existing_length(path, file.file(), file.kind())?;
+        let blocks = (length / TIER_BLOCK_BYTES as u64) as u32;
+        Ok(FlashTier { file: Arc::new(file), blocks, heads: Vec::new() })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Blocks of the tier.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// How the bytes reach the medium, and why not directly.
+    pub fn access(&self) -> &Access {
+        self.file.access()
+    }
+
+    /// The device.
+    pub fn file(&self) -> &Arc<DeviceFile> {
+        &self.file
+    }
+
+    /// Block 0, for `Superblock::decode`.
+    pub fn superblock_bytes(&self) -> io::Result<Vec<u8>> {
+        let mut buffer = AlignedBuffer::new(TIER_BLOCK_BYTES);
+        self.file.read_now(0, &mut buffer)?;
+        Ok(buffer.to_vec())
+    }
+
+    /// Where a run of blocks begins; it must lie within the tier.
+    pub(crate) fn offset(&self, at: TierBlock, blocks: u64) -> u64 {
+        assert!(u64::from(at.0) + blocks <= u64::from(self.blocks), "blocks {at}+{blocks} lie within the tier");
+        u64::from(at.0) * TIER_BLOCK_BYTES as u64
+    }
+
+    /// An aligned buffer of this length with any content.
+    pub(crate) fn take_buffer(&mut self, length: usize) -> AlignedBuffer {
+        match self.heads.iter().rposition(|buffer| buffer.capacity() >= length) {
+            Some(found) => {
+                let mut buffer = self.heads.swap_remove(found);
+                buffer.set_len(length);
+                buffer
+            }
+            None => AlignedBuffer::new(length),
+        }
+    }
+
+    /// Keeps a small buffer for the next time.
+    pub(crate) fn give_buffer(&mut self, buffer: AlignedBuffer) {
+        if self.heads.len() < HEADS_KEPT_MAX && buffer.capacity() <= 4 * TIER_BLOCK_BYTES {
+            self.heads.push(buffer);
+        }
+    }
+}
+
+/// Either kind.
+#[derive(Debug)]
+pub enum Tier {
+    /// In memory.
+    Memory(MemoryTier),
+    /// On flash.
+    Flash(FlashTier),
+}
+
+impl Tier {
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        match self {
+            Tier::Memory(tier) => tier.path(),
+            Tier::Flash(tier) => tier.path(),
+        }
+    }
+
+    /// Block 0, for `Superblock::decode`.
+    pub fn superblock_bytes(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Tier::Memory(tier) => Ok(tier.superblock_bytes()),
+            Tier::Flash(tier) => tier.superblock_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_memory_tier_is_found_again_as_it_was_left() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        let mut tier = MemoryTier::create(&path, 64 * 4096, SECOND).unwrap();
+        tier.set_table(3, 2);
+        tier.write(TierBlock(0), &[7; 4096], [[8u8; 4096].as_slice()].into_iter());
+        tier.describe(129, &[9; 32]);
+        drop(tier);
+        let tier = MemoryTier::open(&path, SECOND).unwrap();
+        assert_eq!(tier.superblock_bytes(), [7; 4096]);
+        assert_eq!(tier.scan(TierBlock(1), 1), [8; 4096]);
+        let table = tier.scan(TierBlock(3), 2);
+        assert_eq!(table[129 * 32..130 * 32], [9; 32]);
+        assert!(table[..129 * 32].iter().chain(&table[130 * 32..]).all(|&b| b == 0));
+    }
+
+    #[test]
+    fn a_memory_tier_with_holes_is_reserved_again() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        File::create(&path).unwrap().set_len(64 * 4096).unwrap();
+        let tier = MemoryTier::open(&path, SECOND).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().blocks() * 512, 64 * 4096);
+        assert_eq!(tier.blocks(), 64);
+    }
+
+    #[test]
+    fn a_second_opener_waits_and_is_told_who_has_it() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        let tier = MemoryTier::create(&path, 64 * 4096, SECOND).unwrap();
+        let error = MemoryTier::open(&path, Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, TierError::HeldBy { .. }));
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        let arena = crate::arena::Arena::within(tier.mapping().clone(), 4096, 4);
+        drop(tier);
+        // The arena still maps the file, so it could still be written to.
+        assert!(MemoryTier::open(&path, Duration::from_millis(50)).is_err());
+        drop(arena);
+        MemoryTier::open(&path, SECOND).unwrap();
+    }
+
+    #[test]
+    fn a_flash_tier_is_prewritten_and_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let length = (PREWRITE_BYTES + 3 * 4096) as u64;
+        let mut heard = Vec::new();
+        let tier = FlashTier::create(&path, length, true, SECOND, |done| heard.push(done)).unwrap();
+        assert_eq!(heard, [PREWRITE_BYTES as u64, length]);
+        assert_eq!(u64::from(tier.blocks()), length / 4096);
+        assert!(std::fs::read(&path).unwrap().iter().all(|&b| b == 0));
+        assert!(matches!(FlashTier::open(&path, Duration::ZERO).unwrap_err(), TierError::HeldBy { .. }));
+        drop(tier);
+        assert_eq!(FlashTier::open(&path, SECOND).unwrap().superblock_bytes().unwrap(), [0; 4096]);
+    }
+
+    #[test]
+    fn a_tier_larger_than_its_tmpfs_is_refused_with_the_cure() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        let room = file_system(&path).unwrap();
+        // One block more than the whole mount: tmpfs refuses that before it takes any memory.
+        let length = (room.f_blocks + 1) * room.f_frsize;
+        let error = match create_file(&path, length, SECOND) {
+            Err(error) => error,
+            Ok(_) => panic!("reserved more than the mount has"),
+        };
+        assert!(matches!(error, TierError::NoRoom { tmpfs: true, .. }), "{error}");
+        assert!(error.to_string().contains("mount -o remount,size="), "{error}");
+        assert!(error.to_string().contains("M /dev/shm`"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_tightest_limit_of_the_control_groups_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("membership"), "1:name=x:/y\n0::/a/b\n").unwrap();
+        let limit = || memory_limit(&root.join("membership"), root);
+        assert_eq!(limit(), None);
+        std::fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(root.join("a/memory.max"), "1048576\n").unwrap();
+        std::fs::write(root.join("memory.max"), "4194304\n").unwrap();
+        assert_eq!(limit(), Some(1 << 20));
+    }
+
+    #[test]
+    fn lengths_that_are_no_blocks_are_refused_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        for length in [0, 4095, 4097] {
+            assert!(FlashTier::create(&path, length, false, SECOND, |_| {}).is_err());
+            assert!(MemoryTier::create(&path, length, SECOND).is_err());
+            assert!(!path.exists());
+        }
+        std::fs::write(&path, b"short").unwrap();
+        assert!(FlashTier::open(&path, SECOND).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"short");
+    }
+}

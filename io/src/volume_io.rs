@@ -1,0 +1,509 @@
+//! Does the effects of one volume on its arena, tier and backing, and tells their ends as events.
+//!
+//! Invariants:
+//! - Each effect with an `OpId` ends in exactly one event (never, for a backing that hangs); errors are told as they are.
+//! - Payload with a check leaves for the backing only after the frame was verified, and comes from the tier only so.
+//! - Nothing is written to the backing before its lock is held.
+//!
+//! Left to the shard: `Reply`, `Answer` and `FramesFree`, the reactor, and feeding the events to core in between.
+
+use crate::arena::Arena;
+use crate::backing::Backing;
+use crate::backing::faulty::{DeviceOperation, Fate};
+use crate::clock::now as clock_now;
+use crate::memory::{AlignedBuffer, Buffers};
+use crate::operation::{Operation, OperationKind};
+use crate::reactor::Reactor;
+use crate::stats::{DeviceStats, OperationStats};
+use crate::tier::Tier;
+use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part, Source};
+use forebay_core::format::{Superblock, TIER_BLOCK_BYTES, payload_checksum};
+use forebay_core::types::*;
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+
+/// The volume that a reactor token belongs to.
+pub fn volume_of(token: u64) -> u32 {
+    (token >> 32) as u32
+}
+
+/// What `execute` leaves to the caller.
+#[derive(Debug)]
+pub enum Executed {
+    /// Nothing: it took effect, or its event comes with a completion or timer.
+    Nothing,
+    /// It is done; hand this to core before the next effect is polled, or together with others: the order is free.
+    Done(Event),
+    /// The shard's own: a reply, an answer, or that frames are free.
+    Yours(Effect),
+}
+
+/// Which counters an operation goes to, and what is left to do at its end.
+#[derive(Debug)]
+enum Kind {
+    TierWrite,
+    TierSync,
+    TierRead { frame: FrameId, check: Check },
+    TierScan,
+    BackingRead { first: Option<FrameId> },
+    BackingWrite,
+    BackingZero,
+    BackingSync,
+}
+
+#[derive(Debug)]
+struct Pending {
+    op: OpId,
+    kind: Kind,
+    asked: Instant,
+    due: Instant,
+    bytes: u64,
+    pieces: u64,
+    /// Lie of a `faulty:` backing: the bits of a read are changed.
+    corrupt: bool,
+    /// Lie of a `faulty:` backing: core has been told, the real operation still runs.
+    told: bool,
+    /// How it ended, while a model's delay is still to pass.
+    outcome: Option<Outcome>,
+}
+
+/// One volume's devices.
+#[derive(Debug)]
+pub struct VolumeIo {
+    index: u32,
+    volume: [u8; 16],
+    arena: Arena,
+    tier: Tier,
+    backing: Backing,
+    pending: Slab<Pending>,
+    /// Ended operations whose event waits for a model's time.
+    delayed: BinaryHeap<Reverse<(Instant, usize)>>,
+    tier_stats: DeviceStats,
+}
+
+impl VolumeIo {
+    /// `index` names the volume in reactor tokens. The superblock gives identity and layout. The arena of a memory
+    /// tier is its payload area (see [`VolumeIo::arena_of`]); that of a flash tier is the volume's staging and cache.
+    pub fn new(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier, backing: Backing) -> VolumeIo {
+        if let Tier::Memory(tier) = &mut tier {
+            tier.set_table(superblock.layout.table_first, superblock.layout.table_blocks);
+        }
+        VolumeIo {
+            index,
+            volume: superblock.volume,
+            arena,
+            tier,
+            backing,
+            pending: Slab::new(),
+            delayed: BinaryHeap::new(),
+            tier_stats: DeviceStats::default(),
+        }
+    }
+
+    /// The arena that fits a tier: its own payload area in memory, or so many frames of this process for flash.
+    pub fn arena_of(tier: &Tier, superblock: &Superblock, flash_frames: u32) -> io::Result<Arena> {
+        match tier {
+            Tier::Memory(memory) => {
+                let layout = &superblock.layout;
+                if u64::from(layout.payload_first) + u64::from(layout.payload_blocks) > u64::from(memory.blocks()) {
+                    let reason = format!(
+                        "the tier {} has {} blocks and its superblock says {}: it was cut off; its content is lost \
+                         in part, `salvage` takes what is left",
+                        memory.path().display(),
+                        memory.blocks(),
+                        layout.tier_blocks
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+                }
+                let first = layout.payload_first as usize * TIER_BLOCK_BYTES;
+                Ok(Arena::within(memory.mapping().clone(), first, layout.payload_blocks))
+            }
+            Tier::Flash(_) => Arena::anonymous(flash_frames, true),
+        }
+    }
+
+    /// The frames, for front ends.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The frames, to be written by front ends.
+    pub fn arena_mut(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    /// The tier.
+    pub fn tier(&self) -> &Tier {
+        &self.tier
+    }
+
+    /// The backing.
+    pub fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// The backing, to be locked.
+    pub fn backing_mut(&mut self) -> &mut Backing {
+        &mut self.backing
+    }
+
+    /// Counters of the tier. A memory tier is done at once and counts no latency.
+    pub fn tier_stats(&self) -> &DeviceStats {
+        &self.tier_stats
+    }
+
+    /// Effects whose event has not been told.
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Does an effect.
+    pub fn execute(&mut self, reactor: &mut Reactor, effect: Effect) -> Executed {
+        match effect {
+            Effect::Reply { .. } | Effect::FramesFree | Effect::Answer { .. } => Executed::Yours(effect),
+
+            Effect::Describe { index, bytes } => {
+                match &mut self.tier {
+                    Tier::Memory(tier) => tier.describe(index, &bytes),
+                    Tier::Flash(_) => unreachable!("core describes on memory tiers only"),
+                }
+                Executed::Nothing
+            }
+            Effect::TierWrite { op, at, head, frames } => self.tier_write(reactor, op, at, &head, &frames),
+            Effect::TierSync { op } => match &self.tier {
+                Tier::Memory(_) => {
+                    self.tier_stats.syncs.record(0, 1, 0, false);
+                    done(op, Outcome::Ok)
+                }
+                Tier::Flash(tier) => {
+                    let file = tier.file().clone();
+                    let token = self.pend(op, Kind::TierSync, 0, 1);
+                    reactor.submit(token, Operation::new(file, OperationKind::Sync, Buffers::none()));
+                    Executed::Nothing
+                }
+            },
+            Effect::TierRead { op, at, frame, check } => match &self.tier {
+                Tier::Memory(tier) => {
+                    tier.read(at, self.arena.frame(frame));
+                    let outcome = self.verified(frame, &check);
+                    self.tier_stats.reads.record(BLOCK_BYTES, 1, 0, outcome != Outcome::Ok);
+                    done(op, outcome)
+                }
+                Tier::Flash(tier) => {
+                    let (file, offset) = (tier.file().clone(), tier.offset(at, 1));
+                    let mut buffers = Buffers::none();
+                    buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
+                    let token = self.pend(op, Kind::TierRead { frame, check }, BLOCK_BYTES, 1);
+                    reactor.submit(token, Operation::new(file, OperationKind::Read { offset }, buffers));
+                    Executed::Nothing
+                }
+            },
+            Effect::TierScan { op, at, blocks } => self.tier_scan(reactor, op, at, blocks),
+            // A hint that is best not taken: memory was reserved so that no store meets a full file system, a flash
+            // file was prewritten so that no sync has to write metadata, and a discard that overtook the next write
+            // to the same place would destroy it.
+            Effect::TierDiscard { .. } => Executed::Nothing,
+
+            Effect::BackingRead { op, at, frames } => {
+                let bytes = frames.len() as u64 * BLOCK_BYTES;
+                let mut buffers = Buffers::none();
+                for &frame in &frames {
+                    buffers.push_frame(&self.arena, frame, 0, BLOCK_BYTES as usize);
+                }
+                let kind = Kind::BackingRead { first: frames.first().copied() };
+                let (operation, pieces) = (DeviceOperation::Read { bytes }, frames.len() as u64);
+                self.backing_operation(
+                    reactor,
+                    op,
+                    kind,
+                    operation,
+                    pieces,
+                    OperationKind::Read { offset: at.byte() },
+                    buffers,
+                )
+            }
+            Effect::BackingWrite { op, offset, parts } => {
+                if !self.parts_verified(&parts) {
+                    self.backing.stats.writes.record(0, parts.len() as u64, 0, true);
+                    return done(op, Outcome::Failed(IoError::Checksum));
+                }
+                let mut buffers = Buffers::none();
+                for part in &parts {
+                    buffers.push_frame(&self.arena, part.frame, usize::from(part.from), usize::from(part.length));
+                }
+                if !buffers.is_aligned(self.backing.align() as usize) {
+                    buffers = buffers.gathered();
+                }
+                let (bytes, pieces) = (buffers.len(), parts.len() as u64);
+                let operation = DeviceOperation::Write { bytes };
+                let what = OperationKind::Write { offset };
+                self.backing_operation(reactor, op, Kind::BackingWrite, operation, pieces, what, buffers)
+            }
+            Effect::BackingZero { op, offset, length, hole } => {
+                let operation = DeviceOperation::Zero { bytes: length };
+                let what = OperationKind::Zero { offset, length, hole };
+                self.backing_operation(reactor, op, Kind::BackingZero, operation, 1, what, Buffers::none())
+            }
+            Effect::BackingSync { op } => {
+                let (operation, what) = (DeviceOperation::Sync, OperationKind::Sync);
+                self.backing_operation(reactor, op, Kind::BackingSync, operation, 1, what, Buffers::none())
+            }
+
+            Effect::Merge { op, target, base, from, to, block, term } => {
+                let (from, to) = (usize::from(from), usize::from(to));
+                self.fill(base, target, 0, from);
+                self.fill(base, target, to, BLOCK_BYTES as usize - to);
+                let bytes = self.arena.bytes(target);
+                done(op, Outcome::Merged(payload_checksum(&self.volume, block, SectorMask::FULL, term, bytes)))
+            }
+            Effect::Copy { source, target, start, length } => {
+                self.fill(source, target, usize::from(start), usize::from(length));
+                Executed::Nothing
+            }
+        }
+    }
+
+    fn fill(&mut self, source: Source, target: FrameId, start: usize, length: usize) {
+        match source {
+            Source::Frame(source, _) => self.arena.copy(source, target, start, length),
+            Source::Zero => self.arena.bytes_mut(target)[start..start + length].fill(0),
+        }
+    }
+
+    /// Keeps what is needed at the end of an operation; the reactor's token for it.
+    fn pend(&mut self, op: OpId, kind: Kind, bytes: u64, pieces: u64) -> u64 {
+        let asked = clock_now();
+        let due = asked;
+        let pending = Pending { op, kind, asked, due, bytes, pieces, corrupt: false, told: false, outcome: None };
+        let key = u32::try_from(self.pending.insert(pending)).expect("fewer than 2^32 operations are in flight");
+        u64::from(self.index) << 32 | u64::from(key)
+    }
+
+    fn tier_write(
+        &mut self,
+        reactor: &mut Reactor,
+        op: OpId,
+        at: TierBlock,
+        head: &[u8],
+        frames: &[FrameId],
+    ) -> Executed {
+        assert!(head.len().is_multiple_of(TIER_BLOCK_BYTES), "metadata is whole blocks");
+        let bytes = head.len() as u64 + frames.len() as u64 * BLOCK_BYTES;
+        if bytes == 0 {
+            return done(op, Outcome::Ok);
+        }
+        let pieces = frames.len() as u64 + u64::from(!head.is_empty());
+        match &mut self.tier {
+            Tier::Memory(tier) => {
+                let arena = &self.arena;
+                tier.write(at, head, frames.iter().map(|&frame| arena.bytes(frame)));
+                self.tier_stats.writes.record(bytes, pieces, 0, false);
+                done(op, Outcome::Ok)
+            }
+            Tier::Flash(tier) => {
+                let offset = tier.offset(at, bytes / BLOCK_BYTES);
+                let file = tier.file().clone();
+                let mut buffers = Buffers::none();
+                if !head.is_empty() {
+                    let mut buffer = tier.take_buffer(head.len());
+                    buffer.copy_from_slice(head);
+                    buffers = Buffers::owned(buffer);
+                }
+                for &frame in frames {
+                    buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
+                }
+                let token = self.pend(op, Kind::TierWrite, bytes, pieces);
+                reactor.submit(token, Operation::new(file, OperationKind::Write { offset }, buffers));
+                Executed::Nothing
+            }
+        }
+    }
+
+    fn tier_scan(&mut self, reactor: &mut Reactor, op: OpId, at: TierBlock, blocks: u32) -> Executed {
+        let bytes = u64::from(blocks) * BLOCK_BYTES;
+        match &mut self.tier {
+            Tier::Memory(tier) => {
+                let found = tier.scan(at, blocks);
+                self.tier_stats.reads.record(bytes, 1, 0, false);
+                done(op, Outcome::Bytes(found))
+            }
+            Tier::Flash(tier) => {
+                let (file, offset) = (tier.file().clone(), tier.offset(at, u64::from(blocks)));
+                let buffers = Buffers::owned(tier.take_buffer(bytes as usize));
+                let token = self.pend(op, Kind::TierScan, bytes, 1);
+                reactor.submit(token, Operation::new(file, OperationKind::Read { offset }, buffers));
+                Executed::Nothing
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // four callers a few lines above; a struct would only be taken apart again
+    fn backing_operation(
+        &mut self,
+        reactor: &mut Reactor,
+        op: OpId,
+        kind: Kind,
+        operation: DeviceOperation,
+        pieces: u64,
+        what: OperationKind,
+        buffers: Buffers,
+    ) -> Executed {
+        match operation {
+            DeviceOperation::Write { bytes } | DeviceOperation::Zero { bytes } => {
+                assert!(self.backing.locked(), "the backing is written to only under its lock");
+                assert!(bytes > 0, "an empty write or zero");
+            }
+            DeviceOperation::Read { .. } | DeviceOperation::Sync => {}
+        }
+        let bytes = match operation {
+            DeviceOperation::Read { bytes } | DeviceOperation::Write { bytes } | DeviceOperation::Zero { bytes } => {
+                bytes
+            }
+            DeviceOperation::Sync => 0,
+        };
+        let token = self.pend(op, kind, bytes, pieces);
+        let key = token as u32 as usize;
+        let asked = self.pending[key].asked;
+        let admission = self.backing.admit(asked, operation);
+        self.pending[key].due = admission.due;
+        let operation = Operation::new(self.backing.file().clone(), what, buffers);
+        match admission.fate {
+            Fate::Honest => reactor.submit(token, operation),
+            Fate::Corrupted => {
+                self.pending[key].corrupt = true;
+                reactor.submit(token, operation);
+            }
+            Fate::Fails(errno) => return self.ended(key, Err(io::Error::from_raw_os_error(errno)), None),
+            Fate::Hangs => {}
+            Fate::Dropped => return self.ended(key, Ok(()), None),
+            Fate::AnsweredEarly => {
+                self.pending[key].told = true;
+                reactor.submit(token, operation);
+                return done(op, Outcome::Ok);
+            }
+        }
+        Executed::Nothing
+    }
+
+    /// Takes a completion of the reactor whose token is of this volume.
+    pub fn complete(&mut self, token: u64, result: io::Result<()>, buffer: Option<AlignedBuffer>) -> Option<Event> {
+        assert_eq!(volume_of(token), self.index, "a completion of another volume");
+        match self.ended(token as u32 as usize, result, buffer) {
+            Executed::Done(event) => Some(event),
+            Executed::Nothing | Executed::Yours(_) => None,
+        }
+    }
+
+    /// The device is done with an operation; a model's time may still have to pass.
+    fn ended(&mut self, key: usize, result: io::Result<()>, buffer: Option<AlignedBuffer>) -> Executed {
+        let outcome = match result {
+            Err(error) => Outcome::Failed(classify(&error)),
+            Ok(()) => self.outcome(key, buffer.as_deref()),
+        };
+        if let (Tier::Flash(tier), Some(buffer)) = (&mut self.tier, buffer) {
+            tier.give_buffer(buffer);
+        }
+        let pending = &mut self.pending[key];
+        let now = clock_now();
+        if pending.due > now && !pending.told {
+            pending.outcome = Some(outcome);
+            self.delayed.push(Reverse((pending.due, key)));
+            return Executed::Nothing;
+        }
+        self.tell(key, outcome, now)
+    }
+
+    fn outcome(&mut self, key: usize, buffer: Option<&[u8]>) -> Outcome {
+        let pending = &self.pending[key];
+        match &pending.kind {
+            Kind::TierWrite | Kind::TierSync | Kind::BackingWrite | Kind::BackingZero | Kind::BackingSync => {
+                Outcome::Ok
+            }
+            Kind::TierRead { frame, check } => self.verified(*frame, check),
+            Kind::TierScan => Outcome::Bytes(buffer.expect("a scan owns its buffer").to_vec()),
+            Kind::BackingRead { first } => {
+                if let (true, Some(first)) = (pending.corrupt, *first) {
+                    self.arena.bytes_mut(first)[0] ^= 1;
+                }
+                Outcome::Ok
+            }
+        }
+    }
+
+    fn tell(&mut self, key: usize, outcome: Outcome, now: Instant) -> Executed {
+        let pending = self.pending.remove(key);
+        let failed = matches!(outcome, Outcome::Failed(_));
+        let latency = (now - pending.asked).0;
+        self.stats_of(&pending.kind).record(pending.bytes, pending.pieces, latency, failed);
+        if pending.told { Executed::Nothing } else { done(pending.op, outcome) }
+    }
+
+    fn stats_of(&mut self, kind: &Kind) -> &mut OperationStats {
+        match kind {
+            Kind::TierWrite => &mut self.tier_stats.writes,
+            Kind::TierSync => &mut self.tier_stats.syncs,
+            Kind::TierRead { .. } | Kind::TierScan => &mut self.tier_stats.reads,
+            Kind::BackingRead { .. } => &mut self.backing.stats.reads,
+            Kind::BackingWrite => &mut self.backing.stats.writes,
+            Kind::BackingZero => &mut self.backing.stats.zeros,
+            Kind::BackingSync => &mut self.backing.stats.syncs,
+        }
+    }
+
+    /// When [`VolumeIo::poll_timers`] must be called at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.delayed.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// Tells what a model has held back until now.
+    pub fn poll_timers(&mut self, now: Instant, out: &mut Vec<Event>) {
+        while let Some(&Reverse((due, key))) = self.delayed.peek() {
+            if due > now {
+                break;
+            }
+            self.delayed.pop();
+            let outcome = self.pending[key].outcome.take().expect("held back with its outcome");
+            if let Executed::Done(event) = self.tell(key, outcome, now) {
+                out.push(event);
+            }
+        }
+    }
+
+    fn verified(&self, frame: FrameId, check: &Check) -> Outcome {
+        let bytes = self.arena.bytes(frame);
+        if payload_checksum(&self.volume, check.block, check.mask, check.term, bytes) == check.checksum {
+            Outcome::Ok
+        } else {
+            Outcome::Failed(IoError::Checksum)
+        }
+    }
+
+    /// Every frame that has a check is what it must be. A frame with several runs is read once.
+    fn parts_verified(&self, parts: &[Part]) -> bool {
+        let mut last = None;
+        parts.iter().all(|part| {
+            let Some(check) = &part.check else { return true };
+            if last == Some((part.frame, *check)) {
+                return true;
+            }
+            last = Some((part.frame, *check));
+            self.verified(part.frame, check) == Outcome::Ok
+        })
+    }
+}
+
+fn done(op: OpId, outcome: Outcome) -> Executed {
+    Executed::Done(Event::Done { op, outcome })
+}
+
+/// The few kinds that core distinguishes.
+pub fn classify(error: &io::Error) -> IoError {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => IoError::NoSpace,
+        Some(libc::ENODEV | libc::ESTALE | libc::ENXIO) => IoError::Gone,
+        Some(libc::EOPNOTSUPP) => IoError::Unsupported,
+        Some(_) | None => IoError::Failed,
+    }
+}

@@ -1,0 +1,107 @@
+#!/bin/sh
+# Installs what building, testing and the demo need and this machine lacks; says what it does; changes nothing else.
+#
+#   scripts/setup.sh            install what is missing
+#   scripts/setup.sh --check    only say what is missing (exit 1 if anything is)
+#
+# Debian and Ubuntu (apt). Elsewhere it lists what is missing and leaves the installing to you.
+set -eu
+
+check_only=no
+case "${1:-}" in
+    "") ;;
+    --check) check_only=yes ;;
+    *) echo "usage: scripts/setup.sh [--check]" >&2; exit 2 ;;
+esac
+
+# One line each: how to see that it is there | Debian package | what it is for.
+# sbin folders are looked into as well: they are not in every user's PATH.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
+needs='
+command -v cc                          | gcc              | linking Rust programs
+command -v pkg-config                  | pkg-config       | building some Rust packages
+command -v git                         | git              | tidy checks
+command -v curl                        | curl             | fetching rustup, talking to the API
+command -v fio                         | fio              | load: demo, bench, tests
+fio --enghelp=nbd                      | fio              | load over NBD
+command -v qemu-img                    | qemu-utils       | a real NBD client
+command -v qemu-system-x86_64          | qemu-system-x86  | guest for the power-cut tests
+command -v nbdkit                      | nbdkit           | slow and failing servers to compare with
+command -v nbdinfo                     | libnbd-bin       | real NBD clients: nbdinfo, nbdcopy
+command -v nbdfuse                     | libnbd-bin       | file systems over a volume
+/usr/bin/python3 -c "import nbd"       | python3-libnbd   | hostile NBD requests
+command -v fusermount3                 | fuse3            | mounting nbdfuse
+command -v mkfs.ext4                   | e2fsprogs        | file-system tests
+command -v mkfs.xfs                    | xfsprogs         | file-system tests
+command -v mkfs.btrfs                  | btrfs-progs      | file-system tests
+command -v losetup                     | mount            | file-system tests
+command -v sqlite3                     | sqlite3          | database tests
+command -v jq                          | jq               | reading --json output
+busybox --help                         | busybox-static   | guest for the power-cut tests
+command -v cpio                        | cpio             | guest for the power-cut tests
+command -v modprobe                    | kmod             | guest for the power-cut tests
+command -v xz                          | xz-utils         | guest for the power-cut tests
+'
+
+missing=""
+while IFS='|' read -r test package purpose; do
+    [ -n "$test" ] || continue
+    package=$(echo "$package" | tr -d ' ')
+    if ! sh -c "$test" >/dev/null 2>&1; then
+        case " $missing " in
+            *" $package "*) ;;
+            *) missing="$missing $package"; echo "missing: $package ($(echo "$purpose" | sed 's/^ *//'))" ;;
+        esac
+    fi
+done <<LIST
+$needs
+LIST
+
+rust=yes
+if ! command -v cargo >/dev/null 2>&1; then
+    rust=no
+    echo "missing: Rust (building)"
+fi
+
+if [ "$check_only" = yes ]; then
+    if [ -z "$missing" ] && [ "$rust" = yes ]; then echo "setup: nothing is missing"; exit 0; fi
+    exit 1
+fi
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "setup: this script installs by apt-get, which is not here. Please install what is listed above" >&2
+        echo "       (Debian's package names) with this system's own means, then run it again." >&2
+        exit 1
+    fi
+    as_root=""
+    if [ "$(id -u)" != 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "setup: not root and no sudo. As root, run: apt-get install --no-install-recommends$missing" >&2
+            exit 1
+        fi
+        as_root=sudo
+    fi
+    echo "setup: apt-get install --no-install-recommends$missing"
+    # Stale package lists are the usual reason for a failed install; refreshing them is tried once, then.
+    # shellcheck disable=SC2086 # the names are words
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1; then
+        $as_root apt-get update -q
+        # shellcheck disable=SC2086
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+    fi
+fi
+
+if [ "$rust" = no ]; then
+    echo "setup: installing Rust by rustup from https://sh.rustup.rs into \$HOME (no root needed)"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none
+fi
+# The version that rust-toolchain.toml names; a no-op where it is there.
+if command -v rustup >/dev/null 2>&1; then
+    (cd "$(dirname "$0")/.." && rustup show active-toolchain >/dev/null 2>&1) || (cd "$(dirname "$0")/.." && rustup toolchain install)
+fi
+
+if [ -n "$missing" ] || [ "$rust" = no ]; then
+    exec "$0" --check
+fi
+echo "setup: nothing is missing"

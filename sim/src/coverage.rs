@@ -1,0 +1,88 @@
+//! "Sometimes" assertions: states that the fixed seeds must reach, so that a simulator which has stopped visiting
+//! a corner is noticed and not believed.
+
+/// States of interest.
+pub const SOMETIMES: [&str; 45] = [
+    "process killed",
+    "power lost",
+    "all logs lost",
+    "crash during destage",
+    "crash while recovering",
+    "torn tier write at a crash",
+    "torn backing write at a crash",
+    "late backing write landed in the next life",
+    "backing write failed",
+    "backing read failed",
+    "backing sync failed",
+    "backing range rewritten after a failed sync",
+    "backing full",
+    "backing gone",
+    "backing stalled",
+    "tier stalled",
+    "torn tail found in recovery",
+    "tier write failed",
+    "tier sync failed",
+    "tier read failed",
+    "tier damaged",
+    "damage detected by checksum",
+    "damage refused at start",
+    "client throttled",
+    "client had to wait for frames",
+    "clean frame evicted",
+    "flash segment compacted",
+    "fill dropped",
+    "record superseded",
+    "write over a destage in flight",
+    "unaligned edge merged",
+    "zeros destaged",
+    "zero request unsupported by the backing",
+    "read from flash",
+    "read from the backing",
+    "read of zeros",
+    "write acknowledged by the backing",
+    "FUA acknowledged",
+    "flush acknowledged",
+    "hold released with its backup valid",
+    "drain answered",
+    "volume grown",
+    "stopped with drain",
+    "stopped without drain",
+    "client hung up with a write open",
+];
+
+/// Counters of [`SOMETIMES`].
+#[derive(Clone, Debug)]
+pub struct Coverage {
+    counts: [u64; SOMETIMES.len()],
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Coverage { counts: [0; SOMETIMES.len()] }
+    }
+}
+
+impl Coverage {
+    /// So many more of one of [`SOMETIMES`].
+    pub fn add(&mut self, name: &'static str, count: u64) {
+        let i = SOMETIMES.iter().position(|&s| s == name).expect("a name of SOMETIMES");
+        self.counts[i] += count;
+    }
+
+    /// One more.
+    pub fn see(&mut self, name: &'static str) {
+        self.add(name, 1);
+    }
+
+    /// Adds another run's.
+    pub fn merge(&mut self, other: &Coverage) {
+        for (a, b) in self.counts.iter_mut().zip(other.counts) {
+            *a += b;
+        }
+    }
+
+    /// Name and count of each.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        SOMETIMES.iter().copied().zip(self.counts)
+    }
+}

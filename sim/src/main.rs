@@ -1,0 +1,115 @@
+//! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
+
+use forebay_sim::coverage::Coverage;
+use forebay_sim::run::{exhaustive, run_seed};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "\
+Simulates a volume under faults and checks what it promises.
+
+usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (default: 1000 from 0)
+       forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
+       forebay-sim --exhaustive                           every crash point of the small workloads
+Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
+
+struct Arguments {
+    seeds: Option<u64>,
+    from: u64,
+    minutes: Option<u64>,
+    replay: Option<u64>,
+    trace: bool,
+    exhaustive: bool,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments { seeds: None, from: 0, minutes: None, replay: None, trace: false, exhaustive: false };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<u64, String> {
+            let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+            value.parse().map_err(|_| format!("{word} needs a number, not {value:?}"))
+        };
+        match word.as_str() {
+            "--seeds" => parsed.seeds = Some(number()?),
+            "--from" => parsed.from = number()?,
+            "--minutes" => parsed.minutes = Some(number()?),
+            "--replay" => parsed.replay = Some(number()?),
+            "--trace" => parsed.trace = true,
+            "--exhaustive" => parsed.exhaustive = true,
+            _ => return Err(format!("{word:?} is not known")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn print_coverage(coverage: &Coverage) {
+    println!("states reached:");
+    for (name, count) in coverage.all() {
+        println!("  {count:>10}  {name}");
+    }
+}
+
+/// A build whose panics abort reaches no report: the hook says beforehand what repeats the run.
+fn announce_when_aborting(seed: u64) {
+    if cfg!(panic = "abort") {
+        std::panic::set_hook(Box::new(move |info| {
+            eprintln!("seed {seed} FAILED: {info}\nrepeat: {}", repeat(seed));
+        }));
+    }
+}
+
+fn repeat(seed: u64) -> String {
+    format!("cargo run -p forebay-sim -- --replay {seed} --trace")
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(reason) => {
+            eprintln!("{reason}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let start = Instant::now();
+    let mut coverage = Coverage::default();
+    if arguments.exhaustive {
+        return match exhaustive(|report| coverage.merge(&report.coverage)) {
+            Ok(runs) => {
+                print_coverage(&coverage);
+                println!("{runs} crash points, nothing found, {:.1} s", start.elapsed().as_secs_f64());
+                ExitCode::SUCCESS
+            }
+            Err(failure) => {
+                eprintln!("{} FAILED: {}", failure.run, failure.message);
+                eprintln!("repeat: cargo run -p forebay-sim -- --exhaustive");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let seeds: Box<dyn Iterator<Item = u64>> = match (arguments.replay, arguments.seeds, arguments.minutes) {
+        (Some(seed), _, _) => Box::new(std::iter::once(seed)),
+        (None, Some(count), _) => Box::new(arguments.from..arguments.from.saturating_add(count)),
+        (None, None, Some(_)) => Box::new(arguments.from..),
+        (None, None, None) => Box::new(arguments.from..arguments.from + 1000),
+    };
+    let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
+    let mut runs = 0u64;
+    for seed in seeds {
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            break;
+        }
+        announce_when_aborting(seed);
+        match run_seed(seed, None, arguments.trace) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => {
+                eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed));
+                return ExitCode::FAILURE;
+            }
+        }
+        runs += 1;
+    }
+    print_coverage(&coverage);
+    println!("{runs} seeds, nothing found, {:.1} s", start.elapsed().as_secs_f64());
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,265 @@
+//! What a seed decides before a run begins: the shape of the volume, the load and which faults may happen.
+//!
+//! Each seed draws its own mixture ("swarm testing"): most faults are off in most runs, so that rare combinations
+//! are reached that an average mixture would bury.
+
+use crate::media::Landing;
+use crate::random::Random;
+use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout};
+use forebay_core::status::Policy;
+use forebay_core::types::*;
+
+/// Chances of faults, in cases of a million.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)] // each name says which fault
+pub struct Faults {
+    pub backing_write_error: u32,
+    pub backing_read_error: u32,
+    pub backing_sync_error: u32,
+    pub backing_full: u32,
+    pub backing_gone: u32,
+    pub backing_stall: u32,
+    /// Backing refuses zero and hole requests.
+    pub backing_zero_unsupported: bool,
+    pub tier_write_error: u32,
+    pub tier_read_error: u32,
+    pub tier_sync_error: u32,
+    pub tier_full: u32,
+    pub tier_stall: u32,
+    /// For each completed flash write: it is damaged later, never landed, or landed elsewhere.
+    pub flash_rot: u32,
+    pub flash_lost: u32,
+    pub flash_misdirected: u32,
+    /// For each effect and event.
+    pub process_killed: u32,
+    pub power_lost: u32,
+    pub logs_lost: u32,
+}
+
+/// One thing a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // as forebay_core's requests
+pub enum Step {
+    Read { offset: u64, length: u32 },
+    Write { offset: u64, length: u32, fua: bool },
+    Zero { offset: u64, length: u64, hole: bool, fua: bool },
+    Flush,
+    Prefetch { offset: u64, length: u32 },
+}
+
+/// How the world ends a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Crash {
+    /// SIGKILL: memory and devices keep what they have taken; writes in flight may still land.
+    ProcessKilled,
+    /// The host loses its power.
+    PowerLost,
+    /// SIGKILL, and the tier is destroyed.
+    LogsLost,
+}
+
+/// A crash at a fixed place, for exhaustive runs.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashPlan {
+    /// After so many effects and events.
+    pub point: u64,
+    /// How.
+    pub crash: Crash,
+    /// What becomes of what was in flight or unsynced.
+    pub landing: Landing,
+}
+
+/// Lies of the world. With any of them a correct volume must be reported as wrong: that proves that the oracle sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// The backing says that a sync is done, and keeps nothing.
+    BackingSyncDropped,
+    /// The tier does.
+    TierSyncDropped,
+    /// Clients hear of a write's end when they have asked for it.
+    AcknowledgedEarly,
+    /// The backing says that a write is done, and does it later, in any order.
+    BackingReordered,
+    /// The backing answers some reads with what it held before.
+    BackingStaleRead,
+    /// The tier forgets one completed write of many.
+    TierWriteLost,
+}
+
+/// Everything that shapes a run.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // names as in forebay_core::VolumeConfig, or plain
+pub struct Setup {
+    pub layout: TierLayout,
+    pub size_bytes: u64,
+    /// Room in the backing for resizes.
+    pub size_bytes_max: u64,
+    pub policy: Policy,
+    pub frames: u32,
+    pub backing_align: u32,
+    pub backing_depth_max: u32,
+    pub backing_write_bytes_max: u32,
+    pub destage_round_bytes_max: u64,
+    pub destage_delay: Duration,
+
+    pub clients: usize,
+    /// Requests that one client has open at a time.
+    pub depth_max: usize,
+    /// Requests of all clients together.
+    pub requests: u32,
+    /// Requests in order instead of random ones, all by one client.
+    pub script: Option<Vec<Step>>,
+    pub request_bytes_max: u32,
+    /// Blocks that most requests hit.
+    pub hot_blocks: u64,
+    /// Weights of read, write, zero, flush, prefetch.
+    pub weights: [u32; 5],
+    /// In a million.
+    pub fua: u32,
+    pub unaligned: u32,
+    pub cold: u32,
+    pub hang_up: u32,
+    pub control: u32,
+    pub think_micros_max: u64,
+    pub tier_micros_max: u64,
+    pub backing_micros_max: u64,
+    /// Events handed in between two calls of `settle`.
+    pub batch_max: u64,
+    pub faults: Faults,
+    pub crash_plan: Option<CrashPlan>,
+    /// In a million of points: the backing is checked against the promise for the loss of all logs.
+    pub check: u32,
+}
+
+/// Draws a rate that is often zero and otherwise spread over magnitudes.
+fn rate(random: &mut Random, on_in: u64, max: u32) -> u32 {
+    if random.below(on_in) != 0 {
+        return 0;
+    }
+    let magnitude = random.below(3) as u32;
+    (max / 10u32.pow(magnitude)).max(1)
+}
+
+impl Setup {
+    /// No faults, no chance: what exhaustive runs and scenarios start from.
+    pub fn quiet(kind: TierKind, blocks: u64) -> Setup {
+        let layout = match kind {
+            TierKind::Memory => TierLayout::memory(TIER_BLOCKS_MIN),
+            TierKind::Flash => TierLayout::flash(TIER_BLOCKS_MIN),
+        }
+        .expect("the smallest tier");
+        Setup {
+            layout,
+            size_bytes: blocks * BLOCK_BYTES,
+            size_bytes_max: (blocks + 4) * BLOCK_BYTES,
+            policy: Policy::Back,
+            frames: match kind {
+                TierKind::Memory => layout.payload_blocks,
+                TierKind::Flash => 96,
+            },
+            backing_align: 512,
+            backing_depth_max: 4,
+            backing_write_bytes_max: 64 << 10,
+            destage_round_bytes_max: 256 << 10,
+            destage_delay: Duration(0),
+            clients: 1,
+            depth_max: 1,
+            requests: 0,
+            script: None,
+            request_bytes_max: 16 << 10,
+            hot_blocks: 4,
+            weights: [1, 1, 0, 0, 0],
+            fua: 0,
+            unaligned: 0,
+            cold: 0,
+            hang_up: 0,
+            control: 0,
+            think_micros_max: 50,
+            tier_micros_max: 100,
+            backing_micros_max: 5_000,
+            batch_max: 1,
+            faults: Faults::default(),
+            crash_plan: None,
+            check: 1_000_000,
+        }
+    }
+
+    /// What the seed says.
+    pub fn draw(random: &mut Random) -> Setup {
+        let kind = random.pick(&[TierKind::Memory, TierKind::Flash]);
+        let blocks = match random.below(8) {
+            0 => random.range(500, 700),
+            1 => random.range(1, 6),
+            _ => random.range(8, 64),
+        };
+        let tier_blocks = TIER_BLOCKS_MIN + random.pick(&[0, 0, 0, 24, 100]);
+        let mut setup = Setup::quiet(kind, blocks);
+        setup.layout = match kind {
+            TierKind::Memory => TierLayout::memory(tier_blocks),
+            TierKind::Flash => TierLayout::flash(tier_blocks),
+        }
+        .expect("large enough");
+        setup.frames = match kind {
+            TierKind::Memory => setup.layout.payload_blocks,
+            TierKind::Flash => random.pick(&[64, 96, 160]),
+        };
+        if random.below(4) == 0 {
+            // A last block that is not whole.
+            setup.size_bytes -= 512 * random.range(1, 7);
+        }
+        setup.policy = if random.below(5) == 0 { Policy::Through } else { Policy::Back };
+        setup.backing_align = random.pick(&[512, 512, 4096]);
+        setup.backing_depth_max = random.pick(&[1, 2, 4, 16]);
+        setup.backing_write_bytes_max = random.pick(&[4096, 16 << 10, 128 << 10]);
+        setup.destage_round_bytes_max = random.pick(&[16 << 10, 64 << 10, 1 << 20]);
+        setup.destage_delay = random.pick(&[Duration(0), Duration::from_millis(1), Duration::from_millis(200)]);
+        setup.clients = random.range(1, 3) as usize;
+        setup.depth_max = random.pick(&[1, 2, 4, 8]);
+        setup.requests = random.pick(&[20, 100, 200, 400, 800]);
+        setup.request_bytes_max = random.pick(&[4096, 16 << 10, 64 << 10]);
+        setup.hot_blocks = random.pick(&[1, 2, 6, 20]);
+        setup.weights = [
+            random.range(1, 10) as u32,
+            random.range(4, 20) as u32,
+            random.below(4) as u32,
+            random.pick(&[0, 1, 3, 8]),
+            random.below(3) as u32,
+        ];
+        setup.fua = random.pick(&[0, 0, 20_000, 200_000]);
+        setup.unaligned = random.pick(&[0, 0, 50_000, 300_000]);
+        setup.cold = random.pick(&[50_000, 200_000, 600_000]);
+        setup.hang_up = rate(random, 3, 50_000);
+        setup.control = rate(random, 2, 100_000);
+        setup.think_micros_max = random.pick(&[1, 50, 2_000, 50_000]);
+        setup.tier_micros_max = random.pick(&[1, 100, 2_000]);
+        setup.backing_micros_max = random.pick(&[50, 5_000, 50_000, 400_000]);
+        setup.batch_max = random.pick(&[1, 4, 16]);
+        setup.check = random.pick(&[5_000, 20_000, 100_000]);
+        setup.faults = Faults {
+            backing_write_error: rate(random, 4, 200_000),
+            backing_read_error: rate(random, 4, 200_000),
+            backing_sync_error: rate(random, 4, 300_000),
+            backing_full: rate(random, 8, 100_000),
+            backing_gone: rate(random, 8, 10_000),
+            backing_stall: rate(random, 4, 50_000),
+            backing_zero_unsupported: random.below(6) == 0,
+            tier_write_error: rate(random, 10, 50_000),
+            tier_read_error: rate(random, 8, 100_000),
+            tier_sync_error: rate(random, 10, 100_000),
+            tier_full: rate(random, 12, 20_000),
+            tier_stall: rate(random, 6, 50_000),
+            flash_rot: 0,
+            flash_lost: 0,
+            flash_misdirected: 0,
+            process_killed: rate(random, 2, 20_000),
+            power_lost: rate(random, 2, 20_000),
+            logs_lost: rate(random, 6, 5_000),
+        };
+        if kind == TierKind::Flash && random.below(8) == 0 {
+            setup.faults.flash_rot = rate(random, 2, 50_000);
+            setup.faults.flash_lost = rate(random, 2, 50_000);
+            setup.faults.flash_misdirected = rate(random, 2, 50_000);
+        }
+        setup
+    }
+}

@@ -1,0 +1,56 @@
+//! Bugs planted in the real volume: each must be caught within a bounded number of seeds. A mutant that survives
+//! means that a rule of the design is not tested by anything.
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+#[ignore = "planted bugs are not compiled in: cargo test -p forebay-sim --features mutants"]
+fn every_planted_bug_is_caught() {}
+
+#[cfg(feature = "mutants")]
+mod planted {
+    use forebay_core::volume::Rules;
+    use forebay_sim::run::run_mutant;
+
+    /// A mutant that survives so many seeds is a hole in the checks.
+    const SEEDS_MAX: u64 = 3_000;
+
+    fn is_caught(name: &str, plant: impl Fn(&mut Rules)) {
+        let mut rules = Rules::default();
+        plant(&mut rules);
+        for seed in 0..SEEDS_MAX {
+            if let Err(failure) = run_mutant(seed, rules) {
+                let first = failure.message.lines().nth(1).unwrap_or_default();
+                println!("{name}: caught by seed {seed}: {first}");
+                return;
+            }
+        }
+        panic!("{name} survived {SEEDS_MAX} seeds");
+    }
+
+    macro_rules! mutants {
+        ($($rule:ident)*) => { $(
+            #[test]
+            fn $rule() {
+                is_caught(stringify!($rule), |rules| rules.$rule = true);
+            }
+        )* };
+    }
+
+    mutants! {
+        acknowledge_before_held
+        flush_without_sync
+        ignore_groups
+        next_group_before_checkpoint
+        release_without_backing_sync
+        retry_failed_sync
+        fill_over_newer_write
+        overtake_same_block
+        supersede_across_groups
+        reuse_segment_early
+        accept_torn_tail
+        destage_before_lock
+        forget_zeros
+        skip_edge_lock
+        skip_check
+    }
+}

@@ -1,0 +1,276 @@
+//! Situations with names: one fault or load each, many seeds, with the state that must have been met.
+
+use forebay_core::format::TierKind;
+use forebay_core::status::Policy;
+use forebay_core::types::Duration;
+use forebay_sim::coverage::Coverage;
+use forebay_sim::media::Landing;
+use forebay_sim::run::{exhaustive, run_setup};
+use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
+
+const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
+
+/// Runs seeds of a set-up on both tiers; gives what they met.
+fn holds_on(kinds: &[TierKind], name: &str, seeds: u64, shape: impl Fn(&mut Setup)) -> Coverage {
+    let mut coverage = Coverage::default();
+    for &kind in kinds {
+        for seed in 0..seeds {
+            let mut setup = Setup::quiet(kind, 24);
+            setup.requests = 100;
+            setup.clients = 2;
+            setup.depth_max = 4;
+            setup.weights = [4, 10, 1, 3, 1];
+            setup.batch_max = 4;
+            setup.check = 100_000;
+            shape(&mut setup);
+            match run_setup(name, setup, seed, false) {
+                Ok(report) => coverage.merge(&report.coverage),
+                Err(failure) => panic!("{}: {}", failure.run, failure.message),
+            }
+        }
+    }
+    coverage
+}
+
+fn met(coverage: &Coverage, names: &[&str]) {
+    for &name in names {
+        let count = coverage.all().find(|(n, _)| *n == name).map(|(_, count)| count);
+        assert!(count.expect("a name of SOMETIMES") > 0, "never met: {name}");
+    }
+}
+
+#[test]
+fn every_crash_point_of_small_workloads_keeps_the_promises() {
+    let mut coverage = Coverage::default();
+    let runs =
+        exhaustive(|report| coverage.merge(&report.coverage)).unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+    assert!(runs > 5_000, "only {runs} crash points");
+    met(
+        &coverage,
+        &["crash during destage", "crash while recovering", "process killed", "power lost", "all logs lost"],
+    );
+}
+
+#[test]
+fn without_faults_everything_is_read_back() {
+    let coverage = holds_on(&BOTH, "no faults", 40, |_| {});
+    met(&coverage, &["flush acknowledged", "record superseded", "write over a destage in flight", "zeros destaged"]);
+}
+
+#[test]
+fn an_acknowledged_write_survives_the_death_of_the_process() {
+    let coverage = holds_on(&BOTH, "killed", 60, |s| s.faults.process_killed = 5_000);
+    met(&coverage, &["process killed", "crash during destage", "late backing write landed in the next life"]);
+}
+
+#[test]
+fn a_flushed_write_survives_a_power_cut_on_flash() {
+    let coverage = holds_on(&[TierKind::Flash], "power cut", 80, |s| s.faults.power_lost = 5_000);
+    met(&coverage, &["power lost", "torn tier write at a crash", "torn backing write at a crash"]);
+}
+
+#[test]
+fn the_backing_alone_is_a_crash_image_when_all_logs_are_lost() {
+    let coverage = holds_on(&BOTH, "all logs lost", 60, |s| {
+        s.faults.logs_lost = 3_000;
+        s.faults.power_lost = 1_000;
+    });
+    met(&coverage, &["all logs lost", "crash during destage"]);
+}
+
+#[test]
+fn a_crash_during_recovery_changes_nothing() {
+    let coverage = holds_on(&BOTH, "crash during recovery", 60, |s| {
+        s.faults.process_killed = 40_000;
+        s.faults.power_lost = 10_000;
+        s.requests = 60;
+    });
+    met(&coverage, &["crash while recovering"]);
+}
+
+#[test]
+fn a_failed_backing_sync_is_followed_by_rewriting() {
+    let coverage = holds_on(&BOTH, "sync error", 60, |s| {
+        s.faults.backing_sync_error = 300_000;
+        s.faults.power_lost = 1_000;
+    });
+    met(&coverage, &["backing sync failed", "backing range rewritten after a failed sync"]);
+}
+
+#[test]
+fn failing_backing_writes_keep_the_data_dirty_until_they_succeed() {
+    let coverage = holds_on(&BOTH, "write error", 40, |s| {
+        s.faults.backing_write_error = 300_000;
+        s.faults.backing_full = 100_000;
+    });
+    met(&coverage, &["backing write failed", "backing full"]);
+}
+
+#[test]
+fn a_backing_that_is_gone_for_minutes_loses_nothing() {
+    let coverage = holds_on(&BOTH, "gone", 40, |s| {
+        s.faults.backing_gone = 20_000;
+        s.faults.process_killed = 500;
+    });
+    met(&coverage, &["backing gone"]);
+}
+
+#[test]
+fn a_backing_that_stalls_throttles_clients_and_nothing_else() {
+    let coverage = holds_on(&BOTH, "stall", 40, |s| {
+        s.faults.backing_stall = 100_000;
+        s.requests = 400;
+        s.weights = [1, 12, 0, 8, 0];
+        s.request_bytes_max = 64 << 10;
+        s.think_micros_max = 10;
+    });
+    met(&coverage, &["backing stalled", "client throttled"]);
+}
+
+#[test]
+fn a_backing_without_zero_requests_gets_zeros_as_data() {
+    let coverage = holds_on(&BOTH, "no zero requests", 40, |s| {
+        s.faults.backing_zero_unsupported = true;
+        s.weights = [2, 6, 6, 2, 0];
+        s.faults.process_killed = 1_000;
+    });
+    met(&coverage, &["zero request unsupported by the backing"]);
+}
+
+#[test]
+fn unaligned_writes_merge_atomically_whatever_happens_around_them() {
+    let coverage = holds_on(&BOTH, "unaligned", 60, |s| {
+        s.unaligned = 700_000;
+        s.hot_blocks = 2;
+        s.faults.process_killed = 2_000;
+        s.faults.backing_read_error = 20_000;
+    });
+    met(&coverage, &["unaligned edge merged"]);
+}
+
+#[test]
+fn a_4k_backing_is_never_given_less() {
+    holds_on(&BOTH, "4 KiB backing", 60, |s| {
+        s.backing_align = 4096;
+        s.size_bytes -= 512 * 3;
+        s.request_bytes_max = 4096;
+        s.faults.process_killed = 2_000;
+        s.faults.power_lost = 1_000;
+    });
+}
+
+#[test]
+fn write_through_is_acknowledged_by_the_backing() {
+    let coverage = holds_on(&BOTH, "write-through", 60, |s| {
+        s.policy = Policy::Through;
+        s.faults.process_killed = 2_000;
+        s.faults.backing_sync_error = 20_000;
+    });
+    met(&coverage, &["write acknowledged by the backing", "flush acknowledged"]);
+}
+
+#[test]
+fn operators_may_do_anything_at_any_time() {
+    let coverage = holds_on(&BOTH, "operator", 120, |s| {
+        s.control = 500_000;
+        s.think_micros_max = 20_000;
+        s.faults.process_killed = 500;
+    });
+    met(
+        &coverage,
+        &[
+            "hold released with its backup valid",
+            "drain answered",
+            "volume grown",
+            "stopped with drain",
+            "stopped without drain",
+            "write acknowledged by the backing",
+        ],
+    );
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_nothing_half_done() {
+    let coverage = holds_on(&BOTH, "hang-up", 60, |s| {
+        s.hang_up = 100_000;
+        s.backing_micros_max = 200_000;
+        s.faults.process_killed = 500;
+    });
+    met(&coverage, &["client hung up with a write open"]);
+}
+
+#[test]
+fn a_read_fill_never_hides_a_newer_write() {
+    let coverage = holds_on(&BOTH, "fills", 80, |s| {
+        s.weights = [10, 6, 1, 2, 6];
+        s.hot_blocks = 3;
+        s.backing_micros_max = 100_000;
+        s.faults.process_killed = 1_000;
+    });
+    met(&coverage, &["fill dropped", "read from the backing"]);
+}
+
+#[test]
+fn a_volume_larger_than_its_cache_evicts_and_reads_again() {
+    let coverage = holds_on(&BOTH, "eviction", 20, |s| {
+        s.size_bytes = 700 * 4096;
+        s.size_bytes_max = s.size_bytes;
+        s.cold = 900_000;
+        s.request_bytes_max = 64 << 10;
+        s.requests = 300;
+        s.check = 5_000;
+    });
+    met(&coverage, &["clean frame evicted"]);
+}
+
+#[test]
+fn a_log_much_older_than_its_tier_is_compacted() {
+    let coverage = holds_on(&[TierKind::Flash], "compaction", 30, |s| {
+        s.requests = 600;
+        s.weights = [1, 12, 0, 1, 0];
+        s.backing_micros_max = 400_000;
+        s.faults.process_killed = 200;
+    });
+    met(&coverage, &["flash segment compacted"]);
+}
+
+#[test]
+fn damaged_flash_is_reported_and_never_returned_as_data() {
+    let coverage = holds_on(&[TierKind::Flash], "damage", 120, |s| {
+        s.frames = 64;
+        s.faults.flash_rot = 20_000;
+        s.faults.flash_lost = 5_000;
+        s.faults.flash_misdirected = 5_000;
+        s.faults.process_killed = 1_000;
+        s.backing_micros_max = 200_000;
+    });
+    met(&coverage, &["tier damaged", "damage detected by checksum", "damage refused at start"]);
+}
+
+#[test]
+fn a_failing_tier_costs_speed_and_no_flushed_data() {
+    let coverage = holds_on(&[TierKind::Flash], "tier errors", 80, |s| {
+        s.faults.tier_write_error = 10_000;
+        s.faults.tier_sync_error = 30_000;
+        s.faults.power_lost = 500;
+    });
+    met(&coverage, &["tier write failed", "tier sync failed"]);
+}
+
+#[test]
+fn a_killed_process_with_destage_in_flight_ends_with_the_newest_bytes() {
+    // The late write of the first life holds old bytes of the block that the second life rewrites.
+    let write = Step::Write { offset: 0, length: 4096, fua: false };
+    for kind in BOTH {
+        for point in 1..80 {
+            let mut setup = Setup::quiet(kind, 4);
+            setup.script = Some(vec![write, Step::Flush, write, Step::Flush, write]);
+            setup.backing_micros_max = 4_000_000;
+            setup.destage_delay = Duration(0);
+            setup.crash_plan = Some(CrashPlan { point, crash: Crash::ProcessKilled, landing: Landing::Everything });
+            if let Err(failure) = run_setup("late write", setup, point, false) {
+                panic!("{}: {}", failure.run, failure.message);
+            }
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! forebay-xtask

@@ -1,0 +1,189 @@
+//! The project's own checks: `cargo xtask verify` reads and never writes, `cargo xtask fix` writes what a machine can.
+//!
+//! Every step prints what it took. A step that cannot run here says what is missing and counts as skipped, never as
+//! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
+//! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
+
+mod licences;
+mod steps;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use steps::{Outcome, Steps, cargo};
+
+const USAGE: &str = "\
+usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, change nothing (default: 2 minutes of fresh seeds)
+       cargo xtask fix                                     format, apply clippy's suggestions, lower the length list
+       cargo xtask tidy | licences                         one of the quick steps by itself
+steps: fmt tidy licences advisories clippy doc core test fuzz sim";
+
+/// Steps of `verify`, cheap ones first.
+const STEPS: [&str; 10] = ["fmt", "tidy", "licences", "advisories", "clippy", "doc", "core", "test", "fuzz", "sim"];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = root();
+    match words.as_slice() {
+        ["verify", options @ ..] => match Options::parse(options) {
+            Ok(options) => verify(&root, &options),
+            Err(reason) => usage(&reason),
+        },
+        ["fix"] => fix(&root),
+        ["tidy"] => single(&root, "tidy"),
+        ["licences"] => single(&root, "licences"),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [] => usage("no command"),
+        other => usage(&format!("unknown: {}", other.join(" "))),
+    }
+}
+
+fn usage(reason: &str) -> ExitCode {
+    eprintln!("xtask: {reason}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The workspace's folder: the parent of this package's.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+#[derive(Debug, PartialEq)]
+struct Options {
+    minutes: u64,
+    only: Vec<String>,
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Options, String> {
+        let mut options = Options { minutes: 2, only: Vec::new() };
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
+            match *word {
+                "--minutes" => {
+                    options.minutes =
+                        value.parse().map_err(|_| format!("--minutes {value}: not a whole number of minutes"))?;
+                }
+                "--only" if STEPS.contains(value) => options.only.push((*value).to_string()),
+                "--only" => return Err(format!("--only {value}: no such step")),
+                _ => return Err(format!("unknown option {word}")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, step: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == step)
+    }
+}
+
+fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
+    let mut steps = Steps::new();
+    for name in STEPS {
+        if options.wants(name) {
+            steps.run(name, || match name {
+                "fmt" => cargo(root, &["fmt", "--all", "--check"], &[]),
+                "tidy" => tidy::check(root),
+                "licences" => licences::check(root),
+                "advisories" => advisories(root),
+                "clippy" => cargo(
+                    root,
+                    &["clippy", "--locked", "--workspace", "--all-targets", "-j2", "--", "-D", "warnings"],
+                    &[],
+                ),
+                "doc" => {
+                    let flags = [("RUSTDOCFLAGS", "-D warnings")];
+                    cargo(
+                        root,
+                        &["doc", "--locked", "--workspace", "--no-deps", "--document-private-items", "-j2"],
+                        &flags,
+                    )
+                }
+                // A call into std does not build in a crate that says no_std; tidy checks that it says so.
+                "core" => cargo(root, &["build", "--locked", "--package", "forebay-core", "-j2"], &[]),
+                "test" => {
+                    let test = ["test", "--locked", "--workspace", "--exclude", "forebay-tests", "-j2", "--quiet"];
+                    cargo(root, &test, &[])
+                }
+                "fuzz" => fuzz(root),
+                "sim" => sim(root, options.minutes),
+                _ => unreachable!("STEPS and this match name the same steps"),
+            });
+        }
+    }
+    steps.report()
+}
+
+/// Needs cargo-deny and its advisory database, which comes from the network.
+fn advisories(root: &std::path::Path) -> Outcome {
+    if !steps::has(&["cargo", "deny", "--version"]) {
+        return Outcome::Skipped("cargo-deny is not installed: cargo install --locked cargo-deny".to_string());
+    }
+    if !steps::succeeds(root, &["cargo", "deny", "fetch", "db"]) {
+        return Outcome::Skipped("the advisory database cannot be fetched from here: needs the network".to_string());
+    }
+    cargo(root, &["deny", "--all-features", "check", "advisories", "--disable-fetch"], &[])
+}
+
+/// Builds every fuzz target; a decoder that no longer fits its target must not go unnoticed.
+fn fuzz(root: &std::path::Path) -> Outcome {
+    if !root.join("fuzz/Cargo.toml").exists() {
+        return Outcome::Skipped("there is no fuzz/Cargo.toml in this tree".to_string());
+    }
+    if !steps::has(&["cargo", "+nightly", "--version"]) {
+        return Outcome::Skipped("fuzz targets need a nightly toolchain: rustup toolchain install nightly".to_string());
+    }
+    if steps::has(&["cargo", "+nightly", "fuzz", "--version"]) {
+        return cargo(root, &["+nightly", "fuzz", "build"], &[("CARGO_BUILD_JOBS", "2")]);
+    }
+    println!("cargo-fuzz is not installed (cargo install --locked cargo-fuzz): the targets are checked, not linked");
+    cargo(root, &["+nightly", "check", "--manifest-path", "fuzz/Cargo.toml", "-j2"], &[])
+}
+
+/// Fresh seeds; the fixed ones (`sim/seeds.txt`) and the scenarios run with the tests of the package.
+fn sim(root: &std::path::Path, minutes: u64) -> Outcome {
+    if minutes == 0 {
+        return Outcome::Skipped("--minutes 0: no fresh seeds".to_string());
+    }
+    let minutes = minutes.to_string();
+    cargo(root, &["run", "--locked", "--quiet", "--package", "forebay-sim", "-j2", "--", "--minutes", &minutes], &[])
+}
+
+fn single(root: &std::path::Path, name: &str) -> ExitCode {
+    let mut steps = Steps::new();
+    steps.run(name, || if name == "tidy" { tidy::check(root) } else { licences::check(root) });
+    steps.report()
+}
+
+fn fix(root: &std::path::Path) -> ExitCode {
+    let mut steps = Steps::new();
+    steps.run("clippy", || {
+        let fix = ["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets", "-j2"];
+        cargo(root, &fix, &[])
+    });
+    steps.run("fmt", || cargo(root, &["fmt", "--all"], &[]));
+    steps.run("lengths", || tidy::lower_lengths(root));
+    steps.report()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_refused() {
+        assert_eq!(Options::parse(&[]), Ok(Options { minutes: 2, only: vec![] }));
+        let parsed = Options::parse(&["--minutes", "5", "--only", "tidy", "--only", "fmt"]).unwrap();
+        assert_eq!(parsed.minutes, 5);
+        assert!(parsed.wants("tidy") && parsed.wants("fmt") && !parsed.wants("test"));
+        for bad in [&["--minutes"][..], &["--minutes", "-1"], &["--minutes", "x"], &["--only", "all"], &["--fast", "1"]]
+        {
+            assert!(Options::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! What no compiler checks: direction of dependencies, files that nothing includes, lengths, leftovers, links.
+//!
+//! Only files that git would keep are looked at (tracked, or new and not ignored). Limits are ratchets: what is over
+//! one today stands in `xtask/lengths.txt` with its length and may shrink, not grow.
+
+use crate::steps::{Outcome, output};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Which of our packages may use which: `core <- io <- front <- node`, and `core <- sim`. A new edge is a design
+/// change; begin in ARCHITECTURE.md.
+const EDGES: [(&str, &[&str]); 8] = [
+    ("core", &[]),
+    ("io", &["core"]),
+    ("front", &["core", "io"]),
+    ("node", &["core", "io", "front"]),
+    ("sim", &["core"]),
+    // Black box: it knows the binary's behaviour, and the format for damaging tiers on purpose.
+    ("tests", &["core"]),
+    ("fuzz", &["core", "front", "io"]),
+    ("xtask", &[]),
+];
+
+/// A Rust file longer than this stands in the list of lengths.
+const RUST_LINES_MAX: usize = 1000;
+/// Pages that must stay readable in one sitting.
+const PAGE_LINES_MAX: [(&str, usize); 2] = [("README.md", 150), ("ARCHITECTURE.md", 500)];
+const LENGTHS: &str = "xtask/lengths.txt";
+
+/// What must not be left behind. Written in two halves, so that this file does not find itself.
+const LEFTOVERS: [&str; 5] = [
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("dbg", "!("),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+];
+
+struct Tree {
+    root: PathBuf,
+    files: BTreeSet<String>,
+}
+
+impl Tree {
+    fn read(root: &Path) -> Result<Tree, String> {
+        let list = output(root, &["git", "ls-files", "--cached", "--others", "--exclude-standard"])?;
+        let files = list.lines().filter(|file| root.join(file).is_file()).map(str::to_string).collect();
+        Ok(Tree { root: root.to_path_buf(), files })
+    }
+
+    fn text(&self, file: &str) -> String {
+        std::fs::read(self.root.join(file))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn ending(&self, suffix: &'static str) -> impl Iterator<Item = &str> {
+        self.files.iter().map(String::as_str).filter(move |file| file.ends_with(suffix))
+    }
+}
+
+/// All checks.
+pub fn check(root: &Path) -> Outcome {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(reason) => return Outcome::Failed(vec![reason]),
+    };
+    let mut wrong = Vec::new();
+    manifests(&tree, &mut wrong);
+    core_attributes(&tree, &mut wrong);
+    dead_files(&tree, &mut wrong);
+    lengths(&tree, &mut wrong);
+    leftovers(&tree, &mut wrong);
+    links(&tree, &mut wrong);
+    losses(&tree, &mut wrong);
+    println!("{} files", tree.files.len());
+    if wrong.is_empty() { Outcome::Passed } else { Outcome::Failed(wrong) }
+}
+
+/// Edges between our packages, a reason above each outside dependency, and lints switched on.
+fn manifests(tree: &Tree, wrong: &mut Vec<String>) {
+    for file in tree.ending("Cargo.toml") {
+        let text = tree.text(file);
+        let package = file.strip_suffix("/Cargo.toml").unwrap_or("");
+        let allowed = EDGES.iter().find(|(name, _)| *name == package).map(|(_, allowed)| *allowed);
+        if !package.is_empty() && allowed.is_none() {
+            wrong.push(format!("{file}: package {package} is not in the list of edges in xtask/src/tidy.rs"));
+        }
+        for dependency in dependencies(&text) {
+            match dependency.ours {
+                Some(name) if package.is_empty() || allowed.is_some_and(|allowed| allowed.contains(&name)) => {}
+                Some(name) => {
+                    let line = dependency.line;
+                    wrong.push(format!("{file}:{line}: {package} may not depend on {name}"));
+                }
+                None if dependency.reason => {}
+                None => {
+                    let (line, name) = (dependency.line, dependency.name);
+                    wrong.push(format!("{file}:{line}: no comment above says why {name} is needed"));
+                }
+            }
+        }
+        if !package.is_empty() && package != "fuzz" && !text.contains("[lints]\nworkspace = true") {
+            wrong.push(format!("{file}: [lints] workspace = true is missing"));
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Dependency<'a> {
+    line: usize,
+    name: &'a str,
+    /// The folder of our own package that it names.
+    ours: Option<&'a str>,
+    /// A comment stands above it or above the run of lines that it is in, or above the workspace's line that it inherits.
+    reason: bool,
+}
+
+fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    let mut run_has_comment = false;
+    for (at, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('[') {
+            run_has_comment = false;
+        }
+        run_has_comment |= line.starts_with('#');
+        if let Some(section) = line.strip_prefix('[') {
+            inside = section.trim_end_matches(']').ends_with("dependencies");
+        } else if inside
+            && !line.starts_with('#')
+            && let Some((key, value)) = line.split_once('=')
+        {
+            let name = key.trim().split('.').next().unwrap_or("").trim_matches('"');
+            let ours = line
+                .match_indices("forebay-")
+                .map(|(at, prefix)| &line[at + prefix.len()..])
+                .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len())])
+                .next();
+            let inherited = key.trim().ends_with(".workspace") || value.contains("workspace = true");
+            found.push(Dependency { line: at + 1, name, ours, reason: run_has_comment || inherited });
+        }
+    }
+    found
+}
+
+/// Core is what can be simulated: it names no clock, file, thread or pointer.
+fn core_attributes(tree: &Tree, wrong: &mut Vec<String>) {
+    let text = tree.text("core/src/lib.rs");
+    for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+        if !text.lines().any(|line| line == attribute) {
+            wrong.push(format!("core/src/lib.rs: {attribute} is missing"));
+        }
+    }
+    let extern_std: Vec<&str> = text.lines().collect();
+    for (at, line) in extern_std.iter().enumerate() {
+        if line.trim() == "extern crate std;" && (at == 0 || extern_std[at - 1].trim() != "#[cfg(test)]") {
+            wrong.push(format!("core/src/lib.rs:{}: std is for core's tests only", at + 1));
+        }
+    }
+}
+
+/// Rust files that no crate root reaches by `mod`.
+fn dead_files(tree: &Tree, wrong: &mut Vec<String>) {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    for file in tree.ending(".rs") {
+        let parts: Vec<&str> = file.split('/').collect();
+        let root = matches!(
+            parts.as_slice(),
+            [_, "build.rs"]
+                | [_, "src", "lib.rs" | "main.rs"]
+                | [_, "src", "bin", _]
+                | [_, "src", "bin", _, "main.rs"]
+                | [_, "tests" | "benches" | "examples" | "fuzz_targets", _]
+                | [_, "tests" | "benches" | "examples", _, "main.rs"]
+        );
+        if root {
+            open.push(file.to_string());
+        }
+    }
+    while let Some(file) = open.pop() {
+        if !reached.insert(file.clone()) {
+            continue;
+        }
+        for module in modules(&file, &tree.text(&file)) {
+            open.extend(module.into_iter().filter(|candidate| tree.files.contains(candidate)));
+        }
+    }
+    for file in tree.ending(".rs").filter(|file| !reached.contains(*file)) {
+        wrong.push(format!("{file}: no `mod` leads to it"));
+    }
+}
+
+/// For each `mod name;` of a file, where it may lie.
+fn modules(file: &str, text: &str) -> Vec<Vec<String>> {
+    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let stem = name.trim_end_matches(".rs");
+    let parts: Vec<&str> = file.split('/').collect();
+    // A crate root and a `mod.rs` have their children beside them, any other file in a folder of its own name.
+    let beside = ["lib", "main", "mod", "build"].contains(&stem)
+        || matches!(parts.as_slice(), [_, "src", "bin", _] | [_, "tests" | "benches" | "examples" | "fuzz_targets", _]);
+    let children = if beside { folder.to_string() } else { format!("{folder}/{stem}") };
+    let mut found = Vec::new();
+    let mut path = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(value) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+            path = Some(normal(&format!("{folder}/{value}")));
+            continue;
+        }
+        let mut words = line;
+        if let Some(rest) = words.strip_prefix("pub") {
+            words = if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
+        }
+        if let Some(module) = words.trim_start().strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+            found.push(match path.take() {
+                Some(path) => vec![path],
+                None => vec![format!("{children}/{module}.rs"), format!("{children}/{module}/mod.rs")],
+            });
+        }
+    }
+    found
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn listed_lengths(tree: &Tree) -> BTreeMap<String, usize> {
+    let text = tree.text(LENGTHS);
+    let entries = text.lines().filter(|line| !line.starts_with('#'));
+    entries
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(file, n)| Some((file.to_string(), n.parse().ok()?)))
+        .collect()
+}
+
+fn lengths(tree: &Tree, wrong: &mut Vec<String>) {
+    let listed = listed_lengths(tree);
+    for file in tree.ending(".rs") {
+        let lines = tree.text(file).lines().count();
+        match listed.get(file) {
+            Some(&most) if lines > most => {
+                wrong.push(format!(
+                    "{file}: {lines} lines, {most} in {LENGTHS}: split it, or raise its line there and say why"
+                ));
+            }
+            None if lines > RUST_LINES_MAX => {
+                wrong.push(format!(
+                    "{file}: {lines} lines, more than {RUST_LINES_MAX}: split it, or list it in {LENGTHS}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    for (file, most) in PAGE_LINES_MAX {
+        let lines = tree.text(file).lines().count();
+        if lines >= most {
+            wrong.push(format!("{file}: {lines} lines, must stay below {most}"));
+        }
+    }
+    for file in listed.keys().filter(|file| !tree.files.contains(*file)) {
+        wrong.push(format!("{LENGTHS}: {file} does not exist"));
+    }
+}
+
+/// Writes shorter lengths into the list, never longer ones.
+pub fn lower_lengths(root: &Path) -> Outcome {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(reason) => return Outcome::Failed(vec![reason]),
+    };
+    let mut text = String::new();
+    for line in tree.text(LENGTHS).lines() {
+        let entry = line.rsplit_once(' ').and_then(|(file, n)| Some((file, n.parse::<usize>().ok()?)));
+        match entry {
+            Some((file, most)) if !line.starts_with('#') => {
+                let lines = tree.text(file).lines().count();
+                if lines > RUST_LINES_MAX {
+                    text.push_str(&format!("{file} {}\n", lines.min(most)));
+                }
+            }
+            _ => text.push_str(&format!("{line}\n")),
+        }
+    }
+    match std::fs::write(root.join(LENGTHS), text) {
+        Ok(()) => Outcome::Passed,
+        Err(error) => Outcome::Failed(vec![format!("{LENGTHS}: cannot be written: {error}")]),
+    }
+}
+
+fn leftovers(tree: &Tree, wrong: &mut Vec<String>) {
+    for file in &tree.files {
+        let source =
+            [".rs", ".sh", ".py", ".toml", ".md", ".html", ".js", ".service"].iter().any(|end| file.ends_with(end));
+        if !source && file != "Makefile" && !file.starts_with(".ci/") {
+            continue;
+        }
+        for (at, line) in tree.text(file).lines().enumerate() {
+            for leftover in LEFTOVERS.iter().filter(|leftover| line.contains(**leftover)) {
+                wrong.push(format!("{file}:{}: {leftover} is left over", at + 1));
+            }
+            if line.ends_with([' ', '\t']) {
+                wrong.push(format!("{file}:{}: white space at the end", at + 1));
+            }
+        }
+    }
+}
+
+/// Relative links of the pages lead to files that exist.
+fn links(tree: &Tree, wrong: &mut Vec<String>) {
+    for file in tree.ending(".md") {
+        let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (at, line) in tree.text(file).lines().enumerate() {
+            for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let path = target.split('#').next().unwrap_or("");
+                if path.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                    continue;
+                }
+                if !tree.root.join(normal(&format!("{folder}/{path}"))).exists() {
+                    wrong.push(format!("{file}:{}: link to {target}: no such file", at + 1));
+                }
+            }
+        }
+    }
+}
+
+/// Tests name cells of `docs/losses.md` that exist; cells that no test names are printed, so that the gap is seen.
+fn losses(tree: &Tree, wrong: &mut Vec<String>) {
+    let page = tree.text("docs/losses.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse::<u32>().ok()).max();
+    let Some(rows) = rows else {
+        wrong.push("docs/losses.md: no row of cells found".to_string());
+        return;
+    };
+    let mut cells: BTreeMap<String, usize> = BTreeMap::new();
+    for column in ["TM", "TF", "BM", "BF"] {
+        cells.extend((1..=rows).map(|row| (format!("L-{column}-{row}"), 0)));
+    }
+    for file in tree.ending(".rs").chain(tree.ending(".sh")).chain(tree.ending(".py")) {
+        if file.starts_with("xtask/") {
+            continue;
+        }
+        for (at, line) in tree.text(file).lines().enumerate() {
+            for cell in cell_names(line) {
+                match cells.get_mut(&cell) {
+                    Some(named) => *named += 1,
+                    None => wrong.push(format!("{file}:{}: {cell} is no cell of docs/losses.md", at + 1)),
+                }
+            }
+        }
+    }
+    let unnamed: Vec<&str> = cells.iter().filter(|(_, named)| **named == 0).map(|(cell, _)| cell.as_str()).collect();
+    println!("{} of {} cells of docs/losses.md are named by a test", cells.len() - unnamed.len(), cells.len());
+    if !unnamed.is_empty() {
+        println!("not named: {}", unnamed.join(" "));
+    }
+}
+
+/// Cells named in a line: `L-BF-3`.
+fn cell_names(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices("L-") {
+        let rest = &line[at + 2..];
+        let Some((column, row)) = rest.split_once('-') else { continue };
+        let digits: String = row.chars().take_while(char::is_ascii_digit).collect();
+        let own_word = !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+        if own_word && column.len() == 2 && column.chars().all(|c| c.is_ascii_uppercase()) && !digits.is_empty() {
+            found.push(format!("L-{column}-{digits}"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_read_with_their_reasons() {
+        let manifest = "[package]\nname = \"x\"\n[dependencies]\nforebay-core.workspace = true\n# why\nlibc = \"0.2\"\n\
+                        serde = \"1\"\n\nrustix = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\nslab.workspace = true\n\
+                        other = { package = \"forebay-io\", path = \"../io\" }\n[lints]\nworkspace = true\n";
+        let dependency = |line, name, ours, reason| Dependency { line, name, ours, reason };
+        assert_eq!(
+            dependencies(manifest),
+            [
+                dependency(4, "forebay-core", Some("core"), true),
+                dependency(6, "libc", None, true),
+                dependency(7, "serde", None, true),
+                dependency(9, "rustix", None, false),
+                dependency(11, "slab", None, true),
+                dependency(12, "other", Some("io"), false),
+            ]
+        );
+    }
+
+    #[test]
+    fn modules_are_found_where_the_compiler_looks() {
+        let text = "mod a;\npub mod b;\npub(crate) mod c;\n// mod d;\nmod e {}\n#[path = \"../x/f.rs\"]\nmod f;\n";
+        let child = |folder: &str, name: &str| vec![format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
+        let at = |folder| vec![child(folder, "a"), child(folder, "b"), child(folder, "c")];
+        let with = |folder, path: &str| [at(folder), vec![vec![path.to_string()]]].concat();
+        assert_eq!(modules("io/src/lib.rs", text), with("io/src", "io/x/f.rs"));
+        assert_eq!(modules("io/src/ring/mod.rs", text), with("io/src/ring", "io/src/x/f.rs"));
+        assert_eq!(modules("io/src/ring.rs", text), with("io/src/ring", "io/x/f.rs"));
+        assert_eq!(modules("tests/tests/kill.rs", text), with("tests/tests", "tests/x/f.rs"));
+        assert_eq!(modules("tests/src/bin/pattern.rs", text), with("tests/src/bin", "tests/src/x/f.rs"));
+    }
+
+    #[test]
+    fn cells_are_words_of_their_own() {
+        assert_eq!(cell_names("// proves L-BF-3 and L-TM-12."), ["L-BF-3", "L-TM-12"]);
+        assert_eq!(cell_names("XL-BF-3 SYMBOL-BF-3 L-B-3 L-BF- L-bf-3"), Vec::<String>::new());
+        assert_eq!(cell_names("L-ZZ-99"), ["L-ZZ-99"]);
+    }
+
+    #[test]
+    fn a_tree_with_faults_is_refused() {
+        let root = std::env::temp_dir().join(format!("forebay-tidy-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "core/Cargo.toml",
+            "[dependencies]\nforebay-io.workspace = true\nlibc = \"1\"\n[lints]\nworkspace = true\n",
+        );
+        write("core/src/lib.rs", "#![no_std]\nextern crate std;\nmod used;\n");
+        write("core/src/used.rs", "// proves L-BF-99\n");
+        write("core/src/unused.rs", concat!("fn f() { todo", "!() } \n"));
+        write("rogue/Cargo.toml", "[package]\n");
+        write("docs/losses.md", "| 1 | fault | a |\n[gone](nowhere.md)\n");
+        write("README.md", &"line\n".repeat(150));
+        write("io/src/lib.rs", &"line\n".repeat(RUST_LINES_MAX + 1));
+        let files = [
+            "core/Cargo.toml",
+            "core/src/lib.rs",
+            "core/src/used.rs",
+            "core/src/unused.rs",
+            "rogue/Cargo.toml",
+            "docs/losses.md",
+            "README.md",
+            "io/src/lib.rs",
+        ];
+        let tree = Tree { root: root.clone(), files: files.map(str::to_string).into() };
+        let mut wrong = Vec::new();
+        manifests(&tree, &mut wrong);
+        core_attributes(&tree, &mut wrong);
+        dead_files(&tree, &mut wrong);
+        lengths(&tree, &mut wrong);
+        leftovers(&tree, &mut wrong);
+        links(&tree, &mut wrong);
+        losses(&tree, &mut wrong);
+        std::fs::remove_dir_all(&root).unwrap();
+        for expected in [
+            "core/Cargo.toml:2: core may not depend on io",
+            "core/Cargo.toml:3: no comment above says why libc is needed",
+            "rogue/Cargo.toml: package rogue is not in the list of edges",
+            "rogue/Cargo.toml: [lints] workspace = true is missing",
+            "core/src/lib.rs: #![forbid(unsafe_code)] is missing",
+            "core/src/lib.rs:2: std is for core's tests only",
+            "core/src/unused.rs: no `mod` leads to it",
+            "README.md: 150 lines, must stay below 150",
+            "io/src/lib.rs: 1001 lines, more than 1000",
+            concat!("core/src/unused.rs:1: todo", "!( is left over"),
+            "core/src/unused.rs:1: white space at the end",
+            "docs/losses.md:2: link to nowhere.md: no such file",
+            "core/src/used.rs:1: L-BF-99 is no cell of docs/losses.md",
+        ] {
+            assert!(wrong.iter().any(|line| line.starts_with(expected)), "{expected}\nfound: {wrong:#?}");
+        }
+        assert_eq!(wrong.len(), 13, "and nothing else: {wrong:#?}");
+    }
+}
