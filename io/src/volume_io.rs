@@ -1,9 +1,11 @@
-//! Does the effects of one volume on its arena, tier and backing, and tells their ends as events.
+//! Does the effects of one volume on its arena, tier, backing and journal, and tells their ends as events.
 //!
 //! Invariants:
 //! - Each effect with an `OpId` ends in exactly one event (never, for a backing that hangs); errors are told as they are.
-//! - Payload with a check leaves for the backing only after the frame was verified, and comes from the tier only so.
-//! - Nothing is written to the backing before its lock is held.
+//! - Payload with a check leaves for the backing or the journal only after the frame was verified, and comes from the
+//!   tier only so.
+//! - Nothing is written to the backing or the journal before the backing's lock is held.
+//! - The journal lies on the backing's medium: its operations pass the same wrappers and count in the same statistics.
 //!
 //! Left to the shard: `Reply`, `Answer` and `FramesFree`, the reactor, and feeding the events to core in between.
 
@@ -11,6 +13,7 @@ use crate::arena::Arena;
 use crate::backing::Backing;
 use crate::backing::faulty::{DeviceOperation, Fate};
 use crate::clock::now as clock_now;
+use crate::journal::Journal;
 use crate::memory::{AlignedBuffer, Buffers};
 use crate::operation::{Operation, OperationKind};
 use crate::reactor::Reactor;
@@ -51,6 +54,8 @@ enum Kind {
     BackingWrite,
     BackingZero,
     BackingSync,
+    JournalWrite,
+    JournalSync,
 }
 
 #[derive(Debug)]
@@ -77,6 +82,7 @@ pub struct VolumeIo {
     arena: Arena,
     tier: Tier,
     backing: Backing,
+    journal: Option<Journal>,
     pending: Slab<Pending>,
     /// Ended operations whose event waits for a model's time.
     delayed: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -86,7 +92,15 @@ pub struct VolumeIo {
 impl VolumeIo {
     /// `index` names the volume in reactor tokens. The superblock gives identity and layout. The arena of a memory
     /// tier is its payload area (see [`VolumeIo::arena_of`]); that of a flash tier is the volume's staging and cache.
-    pub fn new(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier, backing: Backing) -> VolumeIo {
+    /// Core must have been told the journal's blocks, or 0 where there is none.
+    pub fn new(
+        index: u32,
+        superblock: &Superblock,
+        arena: Arena,
+        mut tier: Tier,
+        backing: Backing,
+        journal: Option<Journal>,
+    ) -> VolumeIo {
         if let Tier::Memory(tier) = &mut tier {
             tier.set_table(superblock.layout.table_first, superblock.layout.table_blocks);
         }
@@ -96,6 +110,7 @@ impl VolumeIo {
             arena,
             tier,
             backing,
+            journal,
             pending: Slab::new(),
             delayed: BinaryHeap::new(),
             tier_stats: DeviceStats::default(),
@@ -147,6 +162,11 @@ impl VolumeIo {
     /// The backing, to be locked.
     pub fn backing_mut(&mut self) -> &mut Backing {
         &mut self.backing
+    }
+
+    /// The journal beside the backing.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// Counters of the tier. A memory tier is done at once and counts no latency.
@@ -214,15 +234,8 @@ impl VolumeIo {
                 }
                 let kind = Kind::BackingRead { first: frames.first().copied() };
                 let (operation, pieces) = (DeviceOperation::Read { bytes }, frames.len() as u64);
-                self.backing_operation(
-                    reactor,
-                    op,
-                    kind,
-                    operation,
-                    pieces,
-                    OperationKind::Read { offset: at.byte() },
-                    buffers,
-                )
+                let what = self.on_backing(OperationKind::Read { offset: at.byte() }, buffers);
+                self.backing_operation(reactor, op, kind, operation, pieces, what)
             }
             Effect::BackingWrite { op, offset, parts } => {
                 if !self.parts_verified(&parts) {
@@ -238,17 +251,26 @@ impl VolumeIo {
                 }
                 let (bytes, pieces) = (buffers.len(), parts.len() as u64);
                 let operation = DeviceOperation::Write { bytes };
-                let what = OperationKind::Write { offset };
-                self.backing_operation(reactor, op, Kind::BackingWrite, operation, pieces, what, buffers)
+                let what = self.on_backing(OperationKind::Write { offset }, buffers);
+                self.backing_operation(reactor, op, Kind::BackingWrite, operation, pieces, what)
             }
             Effect::BackingZero { op, offset, length, hole } => {
                 let operation = DeviceOperation::Zero { bytes: length };
-                let what = OperationKind::Zero { offset, length, hole };
-                self.backing_operation(reactor, op, Kind::BackingZero, operation, 1, what, Buffers::none())
+                let what = self.on_backing(OperationKind::Zero { offset, length, hole }, Buffers::none());
+                self.backing_operation(reactor, op, Kind::BackingZero, operation, 1, what)
             }
             Effect::BackingSync { op } => {
-                let (operation, what) = (DeviceOperation::Sync, OperationKind::Sync);
-                self.backing_operation(reactor, op, Kind::BackingSync, operation, 1, what, Buffers::none())
+                let what = self.on_backing(OperationKind::Sync, Buffers::none());
+                self.backing_operation(reactor, op, Kind::BackingSync, DeviceOperation::Sync, 1, what)
+            }
+
+            Effect::JournalWrite { op, at, head, frames, checks } => {
+                self.journal_write(reactor, op, at, &head, &frames, &checks)
+            }
+            Effect::JournalSync { op } => {
+                let file = self.the_journal().file().clone();
+                let what = Operation::new(file, OperationKind::Sync, Buffers::none());
+                self.backing_operation(reactor, op, Kind::JournalSync, DeviceOperation::Sync, 1, what)
             }
 
             Effect::Merge { op, target, base, from, to, block, term } => {
@@ -339,7 +361,47 @@ impl VolumeIo {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // four callers a few lines above; a struct would only be taken apart again
+    fn the_journal(&self) -> &Journal {
+        self.journal.as_ref().expect("core journals only where it was given blocks of a journal")
+    }
+
+    fn journal_write(
+        &mut self,
+        reactor: &mut Reactor,
+        op: OpId,
+        at: u32,
+        head: &[u8],
+        frames: &[FrameId],
+        checks: &[Check],
+    ) -> Executed {
+        assert!(head.len().is_multiple_of(TIER_BLOCK_BYTES), "metadata is whole blocks");
+        assert_eq!(frames.len(), checks.len(), "each frame has its check");
+        let pieces = frames.len() as u64 + u64::from(!head.is_empty());
+        if !frames.iter().zip(checks).all(|(&frame, check)| self.verified(frame, check) == Outcome::Ok) {
+            self.backing.stats.writes.record(0, pieces, 0, true);
+            return done(op, Outcome::Failed(IoError::Checksum));
+        }
+        let mut buffers = Buffers::none();
+        if !head.is_empty() {
+            let mut buffer = AlignedBuffer::new(head.len());
+            buffer.copy_from_slice(head);
+            buffers = Buffers::owned(buffer);
+        }
+        for &frame in frames {
+            buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
+        }
+        let bytes = buffers.len();
+        let journal = self.the_journal();
+        let offset = journal.offset(at, bytes / BLOCK_BYTES);
+        let what = Operation::new(journal.file().clone(), OperationKind::Write { offset }, buffers);
+        self.backing_operation(reactor, op, Kind::JournalWrite, DeviceOperation::Write { bytes }, pieces, what)
+    }
+
+    fn on_backing(&self, kind: OperationKind, buffers: Buffers) -> Operation {
+        Operation::new(self.backing.file().clone(), kind, buffers)
+    }
+
+    /// An operation on the backing's medium, on the backing itself or the journal beside it.
     fn backing_operation(
         &mut self,
         reactor: &mut Reactor,
@@ -347,8 +409,7 @@ impl VolumeIo {
         kind: Kind,
         operation: DeviceOperation,
         pieces: u64,
-        what: OperationKind,
-        buffers: Buffers,
+        what: Operation,
     ) -> Executed {
         match operation {
             DeviceOperation::Write { bytes } | DeviceOperation::Zero { bytes } => {
@@ -368,19 +429,18 @@ impl VolumeIo {
         let asked = self.pending[key].asked;
         let admission = self.backing.admit(asked, operation);
         self.pending[key].due = admission.due;
-        let operation = Operation::new(self.backing.file().clone(), what, buffers);
         match admission.fate {
-            Fate::Honest => reactor.submit(token, operation),
+            Fate::Honest => reactor.submit(token, what),
             Fate::Corrupted => {
                 self.pending[key].corrupt = true;
-                reactor.submit(token, operation);
+                reactor.submit(token, what);
             }
             Fate::Fails(errno) => return self.ended(key, Err(io::Error::from_raw_os_error(errno)), None),
             Fate::Hangs => {}
             Fate::Dropped => return self.ended(key, Ok(()), None),
             Fate::AnsweredEarly => {
                 self.pending[key].told = true;
-                reactor.submit(token, operation);
+                reactor.submit(token, what);
                 return done(op, Outcome::Ok);
             }
         }
@@ -418,9 +478,13 @@ impl VolumeIo {
     fn outcome(&mut self, key: usize, buffer: Option<&[u8]>) -> Outcome {
         let pending = &self.pending[key];
         match &pending.kind {
-            Kind::TierWrite | Kind::TierSync | Kind::BackingWrite | Kind::BackingZero | Kind::BackingSync => {
-                Outcome::Ok
-            }
+            Kind::TierWrite
+            | Kind::TierSync
+            | Kind::BackingWrite
+            | Kind::BackingZero
+            | Kind::BackingSync
+            | Kind::JournalWrite
+            | Kind::JournalSync => Outcome::Ok,
             Kind::TierRead { frame, check } => self.verified(*frame, check),
             Kind::TierScan => Outcome::Bytes(buffer.expect("a scan owns its buffer").to_vec()),
             Kind::BackingRead { first } => {
@@ -446,9 +510,9 @@ impl VolumeIo {
             Kind::TierSync => &mut self.tier_stats.syncs,
             Kind::TierRead { .. } | Kind::TierScan => &mut self.tier_stats.reads,
             Kind::BackingRead { .. } => &mut self.backing.stats.reads,
-            Kind::BackingWrite => &mut self.backing.stats.writes,
+            Kind::BackingWrite | Kind::JournalWrite => &mut self.backing.stats.writes,
             Kind::BackingZero => &mut self.backing.stats.zeros,
-            Kind::BackingSync => &mut self.backing.stats.syncs,
+            Kind::BackingSync | Kind::JournalSync => &mut self.backing.stats.syncs,
         }
     }
 

@@ -67,7 +67,7 @@ impl Rig {
         let options = BackingOptions { create: Some(BACKING_BYTES), ..Default::default() };
         let mut backing = Backing::open(&spec, options).unwrap();
         assert_eq!(backing.try_lock().unwrap(), LockAttempt::Locked);
-        let io = VolumeIo::new(INDEX, &superblock, arena, tier, backing);
+        let io = VolumeIo::new(INDEX, &superblock, arena, tier, backing, None);
         Rig { folder, _memory: memory, reactor: Reactor::new(mode).unwrap_or_else(|e| panic!("{e}")), io, next: 1 }
     }
 
@@ -380,6 +380,6 @@ fn a_write_without_the_lock_is_a_bug() {
     let backing = Backing::open(spec.to_str().unwrap(), options).unwrap();
     let tier = Tier::Flash(tier);
     let arena = VolumeIo::arena_of(&tier, &superblock, 8).unwrap();
-    let mut io = VolumeIo::new(0, &superblock, arena, tier, backing);
+    let mut io = VolumeIo::new(0, &superblock, arena, tier, backing, None);
     io.execute(&mut reactor, Effect::BackingZero { op: OpId(1), offset: 0, length: 4096, hole: false });
 }

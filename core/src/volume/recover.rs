@@ -153,6 +153,7 @@ impl Volume {
                 if let Some(flash) = &mut self.flash {
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
+                self.journal.resume(self.term);
                 self.phase = Phase::Serving;
             }
         }
