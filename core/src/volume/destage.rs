@@ -207,6 +207,7 @@ impl Volume {
             && !self.destage.syncing
             && self.destage.unsynced_since.is_none()
             && !self.journal.is_busy()
+            && !self.must_journal()
     }
 
     /// How long a record must have been accepted before it goes out.

@@ -10,10 +10,20 @@
 //! may still need. Rules:
 //! 1. a batch begins when everything before it is durable in the backing and checkpointed;
 //! 2. nothing of a batch reaches the backing before the batch is synced in the journal;
-//! 3. an ordered group goes out only when no complete batch lies in the journal: a replay after it would take the
-//!    backing back. The journal is erased, and the erasure synced, before;
+//! 3. an ordered group goes out only when no batch can be found in the journal: a replay after it would take the
+//!    backing back. The journal is erased, and the erasure synced, before. A batch whose writing or sync has failed
+//!    counts: it may have landed. The erasure waits for the checkpoint that ends the batch, because a restart without
+//!    both would send the batch's groups again one by one; and it takes the newest complete batch last, because an
+//!    older one, found alone, would take the backing back;
 //! 4. a batch that is complete in the journal but not yet in the backing is followed only by a batch that begins with
-//!    the same records, never by an ordered group.
+//!    the same records, never by an ordered group;
+//! 5. nothing is written over the newest complete batch, however often the writing of the next one fails;
+//! 6. a batch has only records that the tier has synced: a replay must not bring back what a restart after a loss of
+//!    power has shown to be gone.
+//!
+//! What an earlier life left in the journal is brought into the backing by the executor, before [`Event::BackingReady`]:
+//! it applies the newest complete batch and syncs the backing; tells it to [`Volume::journal_replayed`]; waits until
+//! [`Volume::replay_is_recorded`]; only then erases the journal (older batch first), and sends the event.
 
 use super::destage::Pick;
 use super::frames::Owner;
@@ -47,10 +57,34 @@ enum Stage {
     ApplyingRanges,
     /// Everything else goes to the backing.
     Applying,
-    /// The journal is being erased for an ordered group.
-    Erasing { left: u32 },
+    /// The head of one area is being erased, for an ordered group.
+    Erasing { area: Area },
     /// Erased, not yet durable.
-    ErasingSync,
+    ErasingSync { area: Area },
+}
+
+/// One half of the journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Area {
+    First,
+    Second,
+}
+
+impl Area {
+    fn other(self) -> Area {
+        match self {
+            Area::First => Area::Second,
+            Area::Second => Area::First,
+        }
+    }
+}
+
+/// The newest batch that is complete in the journal.
+#[derive(Clone, Copy, Debug)]
+struct Complete {
+    area: Area,
+    /// It ends with this position.
+    through: Lsn,
 }
 
 /// See the module.
@@ -58,31 +92,50 @@ pub(super) struct Journal {
     /// Blocks of one area; 0: there is no journal.
     area_blocks: u32,
     sequence: u64,
-    /// Position through which the newest complete batch reaches, while a replay would find one.
-    holds: Option<Lsn>,
+    complete: Option<Complete>,
+    /// A batch was begun since the last erasure: a replay may find one.
+    written: bool,
     stage: Stage,
     /// Kept records in log order, with their pinned frames.
     batch: Vec<(u32, Lsn, Option<FrameId>)>,
     ranges: VecDeque<(u32, Lsn)>,
     failed: Option<IoError>,
+    /// What the executor has told of an earlier life's batch.
+    replayed: Option<Lsn>,
 }
 
 impl Journal {
     pub(super) fn new(blocks: u32) -> Journal {
+        let area_blocks = blocks / 2;
         Journal {
-            area_blocks: blocks / 2,
+            // No batch fits into less than a head and a payload.
+            area_blocks: if area_blocks >= 2 { area_blocks } else { 0 },
             sequence: 0,
-            holds: None,
+            complete: None,
+            written: false,
             stage: Stage::Idle,
             batch: Vec::new(),
             ranges: VecDeque::new(),
             failed: None,
+            replayed: None,
         }
     }
 
     /// A new term: its batches are newer than those of any earlier one.
     pub(super) fn resume(&mut self, term: Term) {
         self.sequence = u64::from(term.0) << 32;
+    }
+
+    fn first_block(&self, area: Area) -> u32 {
+        match area {
+            Area::First => 0,
+            Area::Second => self.area_blocks,
+        }
+    }
+
+    /// Where the next batch goes.
+    fn free_area(&self) -> Area {
+        self.complete.map_or(Area::First, |complete| complete.area.other())
     }
 
     /// A batch or an erasure is under way: nothing else may be chosen.
@@ -104,30 +157,40 @@ impl Journal {
 impl Volume {
     /// Is destage journaled now? Shown in the status.
     pub(super) fn is_journaled(&self) -> bool {
-        self.journal.is_busy() || self.journal.holds.is_some()
+        self.journal.is_busy() || self.journal.written
     }
 
     /// Should what is chosen next be a journaled batch?
     pub(super) fn wants_journal(&self) -> bool {
-        if self.journal.area_blocks == 0 || self.control.effective == Policy::Through {
-            return self.must_journal();
+        if self.must_journal() {
+            return true;
+        }
+        let synced = self.live.cursor().is_some_and(|id| self.is_synced(id));
+        if self.journal.area_blocks == 0 || self.control.effective == Policy::Through || !synced {
+            return false;
         }
         let groups = self.groups_waiting();
-        self.must_journal() || (groups >= 2 && self.live.payload_blocks() / groups < GROUP_BLOCKS_SMALL)
+        groups >= 2 && self.live.payload_blocks() / groups < GROUP_BLOCKS_SMALL
     }
 
     /// Rule 4.
-    fn must_journal(&self) -> bool {
-        self.journal.holds.is_some_and(|through| through > self.durable)
+    pub(super) fn must_journal(&self) -> bool {
+        !planted!(self, ordered_after_failed_batch)
+            && self.journal.complete.is_some_and(|complete| complete.through > self.durable)
+    }
+
+    /// Rule 6.
+    fn is_synced(&self, id: u32) -> bool {
+        self.live.get(id).descriptor.lsn <= self.synced || planted!(self, journal_unsynced_records)
     }
 
     /// Begins a batch. The caller has made sure of rule 1. False: nothing can be chosen now.
     pub(super) fn begin_batch(&mut self) -> bool {
         let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
-        let area = self.journal.area_blocks.saturating_sub(1) as usize;
+        let area = self.journal.area_blocks as usize;
         // A third of the frames at most: each payload stays pinned until it is in the journal.
         let most = (rate_blocks as usize).max(GROUP_BLOCKS_SMALL as usize).min(self.pool.total() as usize / 3);
-        let must = self.journal.holds.filter(|through| *through > self.durable);
+        let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
         let mut chosen: Vec<(u32, Lsn)> = Vec::new();
         let (mut payloads, mut ranges) = (0, 0);
         while let Some(id) = self.live.cursor() {
@@ -136,7 +199,10 @@ impl Volume {
             let again = must.is_some_and(|through| descriptor.lsn <= through);
             let head = JournalBatch::head_blocks(chosen.len() + 1) as usize;
             let fits = head + payloads < area && (again || (chosen.len() < most && ranges < RANGES_MAX));
-            if !fits || !(again || self.is_eligible(id)) {
+            if !fits || !(again || (self.is_eligible(id) && self.is_synced(id))) {
+                break;
+            }
+            if must.is_some() && !chosen.is_empty() && planted!(self, retry_takes_less) {
                 break;
             }
             payloads += usize::from(descriptor.has_payload());
@@ -251,7 +317,12 @@ impl Volume {
             return self.abandon_batch(error);
         }
         self.journal.sequence += 1;
-        let area = (self.journal.sequence % 2) as u32 * self.journal.area_blocks;
+        self.journal.written = true;
+        let area = match planted!(self, overwrite_complete_batch) {
+            true if self.journal.sequence % 2 == 1 => self.journal.area_blocks,
+            true => 0,
+            false => self.journal.first_block(self.journal.free_area()),
+        };
         let records: Vec<_> = self.journal.batch.iter().map(|&(id, ..)| self.live.get(id).descriptor).collect();
         let payloads: Vec<(FrameId, Check)> = self
             .journal
@@ -286,24 +357,30 @@ impl Volume {
 
     pub(super) fn on_journal_written(&mut self, failed: Option<IoError>) {
         self.journal.failed = self.journal.failed.or(failed);
-        match self.journal.stage {
-            Stage::Writing { left } if left > 1 => self.journal.stage = Stage::Writing { left: left - 1 },
-            Stage::Erasing { left } if left > 1 => self.journal.stage = Stage::Erasing { left: left - 1 },
-            Stage::Writing { .. } | Stage::Erasing { .. } => {
-                if let Some(error) = self.journal.failed.take() {
-                    return self.abandon_batch(error);
-                }
-                self.journal.stage = if matches!(self.journal.stage, Stage::Writing { .. }) {
-                    Stage::Syncing
-                } else {
-                    Stage::ErasingSync
-                };
-                let op = self.begin_op(Op::JournalSync);
-                self.counters.backing_syncs += 1;
-                self.effects.push_back(Effect::JournalSync { op });
+        let next = match self.journal.stage {
+            Stage::Writing { left } if left > 1 => {
+                self.journal.stage = Stage::Writing { left: left - 1 };
+                return;
             }
-            _ => panic!("a journal write ends while writing"),
+            Stage::Writing { .. } => Stage::Syncing,
+            Stage::Erasing { area } => Stage::ErasingSync { area },
+            Stage::Idle
+            | Stage::Loading { .. }
+            | Stage::Syncing
+            | Stage::ApplyingRanges
+            | Stage::Applying
+            | Stage::ErasingSync { .. } => panic!("a journal write ends while writing"),
+        };
+        if let Some(error) = self.journal.failed.take() {
+            return self.abandon_batch(error);
         }
+        self.journal.stage = next;
+        if next == Stage::Syncing && planted!(self, apply_before_journal_sync) {
+            return self.on_journal_synced(None);
+        }
+        let op = self.begin_op(Op::JournalSync);
+        self.counters.backing_syncs += 1;
+        self.effects.push_back(Effect::JournalSync { op });
     }
 
     pub(super) fn on_journal_synced(&mut self, failed: Option<IoError>) {
@@ -311,12 +388,16 @@ impl Volume {
             return self.abandon_batch(error);
         }
         match self.journal.stage {
-            Stage::ErasingSync => {
-                self.journal.holds = None;
+            // The other area is done: now the newest.
+            Stage::ErasingSync { area } if area == self.journal.free_area() => self.erase(area.other()),
+            Stage::ErasingSync { .. } => {
+                self.journal.complete = None;
+                self.journal.written = false;
                 self.journal.stage = Stage::Idle;
             }
             Stage::Syncing => {
-                self.journal.holds = Some(self.destage.collected);
+                let area = self.journal.free_area();
+                self.journal.complete = Some(Complete { area, through: self.destage.collected });
                 self.journal.stage = Stage::ApplyingRanges;
                 let mut data: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
                 for (id, lsn, frame) in core::mem::take(&mut self.journal.batch) {
@@ -331,7 +412,12 @@ impl Volume {
                 data.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
                 self.destage.hold_back(data.into_iter().map(|(_, id, lsn)| (id, lsn)).collect());
             }
-            _ => panic!("a journal sync ends while syncing"),
+            Stage::Idle
+            | Stage::Loading { .. }
+            | Stage::Writing { .. }
+            | Stage::ApplyingRanges
+            | Stage::Applying
+            | Stage::Erasing { .. } => panic!("a journal sync ends while syncing"),
         }
     }
 
@@ -376,15 +462,68 @@ impl Volume {
 
     /// Rule 3: makes sure that no replay can follow an ordered group. True: it can go out now.
     pub(super) fn journal_is_erased(&mut self) -> bool {
-        if self.journal.holds.is_none() {
+        if !self.journal.written || planted!(self, ordered_without_erasing) {
             return true;
         }
-        for area in [0, self.journal.area_blocks] {
-            let op = self.begin_op(Op::JournalWrite);
-            let head = vec![0; TIER_BLOCK_BYTES];
-            self.effects.push_back(Effect::JournalWrite { op, at: area, head, frames: Vec::new(), checks: Vec::new() });
+        let recorded = self.journal.complete.is_none_or(|complete| self.destaged >= complete.through)
+            || planted!(self, erase_before_checkpoint);
+        if recorded && !self.backing_failing() {
+            let newest_first = planted!(self, erase_newest_first);
+            let area = self.journal.free_area();
+            self.erase(if newest_first { area.other() } else { area });
         }
-        self.journal.stage = Stage::Erasing { left: 2 };
         false
+    }
+
+    fn erase(&mut self, area: Area) {
+        self.journal.stage = Stage::Erasing { area };
+        let op = self.begin_op(Op::JournalWrite);
+        let (at, head) = (self.journal.first_block(area), vec![0; TIER_BLOCK_BYTES]);
+        self.effects.push_back(Effect::JournalWrite { op, at, head, frames: Vec::new(), checks: Vec::new() });
+    }
+
+    // --- what an earlier life left ---
+
+    /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are
+    /// not sent again: one by one they would take the backing back. To be told once at most, before
+    /// [`Event::BackingReady`], while recovering or serving.
+    pub fn journal_replayed(&mut self, through: Lsn) {
+        assert!(!self.destage.ready, "a journal is replayed before anything else is written to the backing");
+        if planted!(self, forget_replay) {
+            return;
+        }
+        self.journal.replayed = Some(through);
+        if self.phase == Phase::Serving {
+            self.end_replayed();
+        }
+    }
+
+    /// What was told by [`Volume::journal_replayed`] is durable in the tier: the journal may be erased.
+    pub fn replay_is_recorded(&self) -> bool {
+        self.journal.replayed.is_none_or(|through| self.phase != Phase::Recovering && self.destaged >= through)
+    }
+
+    /// The log is known: records that a replay has brought into the backing end.
+    pub(super) fn end_replayed(&mut self) {
+        let Some(told) = self.journal.replayed else { return };
+        // Positions above the log's end are given out anew.
+        let through = told.min(self.recovered);
+        self.journal.replayed = Some(through);
+        while let Some(id) = self.live.cursor() {
+            let lsn = self.live.get(id).descriptor.lsn;
+            if lsn > through {
+                break;
+            }
+            self.live.set_state(id, State::Written);
+            self.live.advance_cursor();
+            self.destage.collected = lsn;
+        }
+        if through > self.durable {
+            self.destage.collected = self.destage.collected.max(through);
+            self.on_durable(through);
+            self.checkpoint_wanted = true;
+            self.checkpoint_after = self.accepted;
+            self.write_checkpoint();
+        }
     }
 }

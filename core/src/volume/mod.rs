@@ -120,6 +120,26 @@ pub struct Rules {
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub apply_before_journal_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub ordered_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub ordered_after_failed_batch: bool,
+    #[cfg(feature = "mutants")]
+    pub supersede_batched: bool,
+    #[cfg(feature = "mutants")]
+    pub retry_takes_less: bool,
+    #[cfg(feature = "mutants")]
+    pub overwrite_complete_batch: bool,
+    #[cfg(feature = "mutants")]
+    pub erase_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub erase_newest_first: bool,
+    #[cfg(feature = "mutants")]
+    pub journal_unsynced_records: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_replay: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -183,6 +203,8 @@ pub struct Volume {
     synced: Lsn,
     durable: Lsn,
     destaged: Lsn,
+    /// Where the log of the earlier life ends.
+    recovered: Lsn,
     tier_failed: bool,
     tier_syncing: bool,
 
@@ -248,6 +270,7 @@ impl Volume {
             synced: Lsn(0),
             durable: Lsn(0),
             destaged: Lsn(0),
+            recovered: Lsn(0),
             tier_failed: false,
             tier_syncing: false,
             checkpoint: Checkpoint::default(),

@@ -155,6 +155,7 @@ impl Volume {
                 }
                 self.journal.resume(self.term);
                 self.phase = Phase::Serving;
+                self.end_replayed();
             }
         }
     }
@@ -552,6 +553,7 @@ impl Volume {
         }
         self.dead = dead;
         self.accepted = last;
+        self.recovered = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         self.group = Group(self.group.0 + 1);
         if self.live.is_empty() {
