@@ -78,7 +78,9 @@ pub fn run_mutant(seed: u64, rules: Rules) -> Result<Report, Failure> {
 
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
-    attempt(format!("{name}, seed {seed}"), || World::new(setup, Random::new(seed), None, Rules::default(), trace).run())
+    attempt(format!("{name}, seed {seed}"), || {
+        World::new(setup, Random::new(seed), None, Rules::default(), trace).run()
+    })
 }
 
 /// Small workloads for [`exhaustive`], each with a name.

@@ -161,6 +161,14 @@ impl Volume {
         }
     }
 
+    /// The policy is write-back now: who waited for the backing waits for the log. From here on records are superseded
+    /// in the log and may never be written themselves.
+    pub(super) fn answer_written_when_held(&mut self) {
+        for (lsn, through) in core::mem::take(&mut self.acks.written) {
+            self.answer_at(through.id, lsn, Ground::Held);
+        }
+    }
+
     /// Everything that is not durable will be written again: what was counted as written no longer counts.
     pub(super) fn recount_written(&mut self) {
         for through in self.acks.written.values_mut() {

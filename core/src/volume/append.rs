@@ -273,6 +273,11 @@ impl Volume {
 
     /// Flash: erases the heads of segments that nothing needs any more.
     pub(super) fn erase_drained(&mut self) {
+        if planted!(self, reuse_segment_early)
+            && let Some(flash) = &mut self.flash
+        {
+            flash.checkpointed(u64::MAX);
+        }
         while !self.tier_failed
             && let Some(flash) = &mut self.flash
             && let Some(segment) = flash.begin_erase()

@@ -95,6 +95,7 @@ impl Volume {
                 };
                 if policy == Policy::Back {
                     self.control.effective = Policy::Back;
+                    self.answer_written_when_held();
                 }
                 self.set_reason(reason);
                 self.answer_control(id, Ok(()));

@@ -247,33 +247,44 @@ impl Volume {
         }
         let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
         for (block, from, to) in edges {
+            // The frame that the old content is put together in, should it lie in pieces: taken now, because a merge
+            // under way cannot wait for one.
+            let scratch = self.pool.allocate();
             let frame = match &request {
                 Request::Write { offset, payload, .. } => {
-                    payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame
+                    Some(payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame)
                 }
-                _ => {
-                    let Some(frame) = self.pool.allocate() else {
-                        for Edge { frame, .. } in task_edges {
-                            self.pool.release(frame);
-                        }
-                        self.writes.waiting.push_front((id, request));
-                        return false;
-                    };
-                    self.effects.push_back(Effect::Copy {
-                        source: Source::Zero,
-                        target: frame,
-                        start: 0,
-                        length: BLOCK_BYTES as u16,
-                    });
-                    frame
-                }
+                _ => self.pool.allocate(),
             };
+            let (Some(scratch), Some(frame)) = (scratch, frame) else {
+                let is_zero = matches!(request, Request::Zero { .. });
+                for edge in task_edges {
+                    if is_zero {
+                        self.pool.release(edge.frame);
+                    }
+                    self.pool.release(edge.base.expect("taken with the edge"));
+                }
+                if let Some(scratch) = scratch {
+                    self.pool.release(scratch);
+                }
+                if let Some(frame) = frame
+                    && is_zero
+                {
+                    self.pool.release(frame);
+                }
+                self.writes.waiting.push_front((id, request));
+                return false;
+            };
+            if matches!(request, Request::Zero { .. }) {
+                let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
+                self.effects.push_back(Effect::Copy { source, target: frame, start: 0, length });
+            }
             task_edges.push(Edge {
                 block,
                 from,
                 to,
                 frame,
-                base: None,
+                base: Some(scratch),
                 pieces: Pieces::new(),
                 checksum: None,
                 ended: false,
@@ -322,10 +333,7 @@ impl Volume {
                 Source::Frame(*whole, 0)
             }
             _ => {
-                let Some(together) = self.pool.allocate() else {
-                    self.unpin_pieces(&pieces);
-                    return self.end_edge(task, edge, Err(RequestError::Io));
-                };
+                let together = self.writes.tasks[task].edges[edge].base.expect("taken with the edge");
                 let mut at = 0u16;
                 self.effects.push_back(Effect::Copy {
                     source: Source::Zero,
@@ -340,7 +348,6 @@ impl Volume {
                     }
                     at += piece.length as u16;
                 }
-                self.writes.tasks[task].edges[edge].base = Some(together);
                 Source::Frame(together, 0)
             }
         };
