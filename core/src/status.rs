@@ -106,6 +106,7 @@ pub struct Counters {
     pub backing_errors: u64,
     pub journal_writes: u64,
     pub journal_write_bytes: u64,
+    pub journal_left_out: u64,
     pub tier_writes: u64,
     pub tier_write_blocks: u64,
     pub tier_syncs: u64,

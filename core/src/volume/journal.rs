@@ -247,7 +247,7 @@ impl Volume {
             } else {
                 self.live.set_state(id, State::Written);
                 self.destage.note_written_bytes(BLOCK_BYTES);
-                self.counters.superseded_blocks += 1;
+                self.counters.journal_left_out += 1;
             }
         }
         kept.reverse();
