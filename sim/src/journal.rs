@@ -77,7 +77,7 @@ pub fn newest(volume: &[u8; 16], journal: &[u8]) -> Option<Found> {
 }
 
 /// Calls `each` with every sector that the batch writes in a volume of `size` bytes, in log order.
-fn sectors(found: &Found, journal: &[u8], size: u64, mut each: impl FnMut(usize, &[u8])) {
+pub fn sectors(found: &Found, journal: &[u8], size: u64, mut each: impl FnMut(usize, &[u8])) {
     let mut payload_at = found.payload_at;
     let mut some = |record: &Descriptor, mask: SectorMask, payload: Option<&[u8]>| {
         for sector in (0..SECTORS_PER_BLOCK).filter(|sector| mask.0 & 1 << sector != 0) {

@@ -741,12 +741,12 @@ impl World {
             if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
                 self.coverage.see("batch replayed after all logs were lost");
                 journal::apply(&found, &self.journal.current, self.size_promised, &mut self.backing.current);
-                let image = self.backing.current.clone();
-                self.backing.write(0, &image);
             }
             self.journal = Media::new(self.journal.current.len());
             self.journal_found = None;
-            // Whoever makes a new volume of the image has synced it before.
+            // Whoever makes a new volume of the image has synced it before, also what a failed sync has forgotten.
+            let image = self.backing.current.clone();
+            self.backing.write(0, &image);
             self.backing.sync(self.backing.mark());
             self.tier = Media::new(self.tier.current.len());
             self.formatted = false;
@@ -876,11 +876,14 @@ impl World {
             if self.destaged_in_tier().is_some_and(|destaged| found.batch.through <= destaged) {
                 self.coverage.see("batch already in the backing at restart");
             } else {
-                trace!(self, "the journal's batch {} through {} is replayed", found.batch.sequence, found.batch.through);
+                trace!(
+                    self,
+                    "the journal's batch {} through {} is replayed", found.batch.sequence, found.batch.through
+                );
                 self.coverage.see("batch replayed at restart");
-                let mut image = self.backing.current.clone();
-                journal::apply(&found, &self.journal.current, self.size_promised, &mut image);
-                self.backing.write_torn(0, &image, Landing::Everything, &mut self.random);
+                // Also where the backing seems to hold the same: a failed sync may have forgotten it.
+                let (journal, size) = (&self.journal.current, self.size_promised);
+                journal::sectors(&found, journal, size, |at, bytes| self.backing.write(at, bytes));
             }
         }
         let wait = self.micros(100_000);
@@ -1733,7 +1736,10 @@ impl World {
                 for (&frame, check) in frames.iter().zip(&checks) {
                     self.pin_source(frame, "a journal write");
                     if !self.check_holds(check, self.frame(frame)) {
-                        assert!(self.damaged, "a frame goes to the journal that does not match its checksum: {check:?}");
+                        assert!(
+                            self.damaged,
+                            "a frame goes to the journal that does not match its checksum: {check:?}"
+                        );
                         error = Some(IoError::Checksum);
                     }
                     bytes.extend_from_slice(self.frame(frame));
@@ -1742,7 +1748,9 @@ impl World {
                 let end = offset + bytes.len();
                 let area_bytes = self.journal.current.len() / 2;
                 assert!(
-                    !bytes.is_empty() && end <= self.journal.current.len() && offset / area_bytes == (end - 1) / area_bytes,
+                    !bytes.is_empty()
+                        && end <= self.journal.current.len()
+                        && offset / area_bytes == (end - 1) / area_bytes,
                     "a journal write [{offset}+{}] leaves its area",
                     bytes.len()
                 );
