@@ -77,6 +77,21 @@ pub fn run_mutant(seed: u64, rules: Rules) -> Result<Report, Failure> {
     })
 }
 
+/// Runs a set-up that no seed drew with bugs planted in the volume.
+#[cfg(feature = "mutants")]
+pub fn run_setup_mutant(name: &str, setup: Setup, seed: u64, rules: Rules) -> Result<Report, Failure> {
+    attempt(format!("{name}, seed {seed}"), || World::new(setup, Random::new(seed), None, rules, false).run())
+}
+
+/// A memory tier whose frames rot under whole-block writes.
+pub fn rotting_memory() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Memory, 8);
+    let write = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
+    setup.script = Some((0..40).map(|i| if i % 6 == 5 { Step::Flush } else { write(i) }).collect());
+    setup.faults.frame_rot = 100_000;
+    setup
+}
+
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("{name}, seed {seed}"), || {

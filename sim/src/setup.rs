@@ -30,6 +30,8 @@ pub struct Faults {
     pub flash_rot: u32,
     pub flash_lost: u32,
     pub flash_misdirected: u32,
+    /// For each record of a memory tier: a bit of its frame flips.
+    pub frame_rot: u32,
     /// For each effect and event.
     pub process_killed: u32,
     pub power_lost: u32,
@@ -266,6 +268,7 @@ impl Setup {
             flash_rot: 0,
             flash_lost: 0,
             flash_misdirected: 0,
+            frame_rot: 0,
             process_killed: rate(random, 2, 20_000),
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),

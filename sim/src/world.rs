@@ -226,6 +226,8 @@ pub struct World {
     tier_errors: u32,
     damaged: bool,
     damage_carried: bool,
+    /// A frame has rotted: reads from memory are not verified, the way to the backing is.
+    rotten: bool,
     refused: bool,
     liar_backlog: usize,
     old_backing: Vec<u8>,
@@ -310,6 +312,7 @@ impl World {
             tier_errors: 0,
             damaged: false,
             damage_carried: false,
+            rotten: false,
             refused: false,
             liar_backlog: 0,
             old_backing: vec![0; backing_bytes],
@@ -583,7 +586,7 @@ impl World {
         self.progress = self.now;
         let volume = self.volume.as_ref().expect("it serves");
         let term = volume.term();
-        assert!(term > self.term, "term {term} follows {}", self.term);
+        assert!(term > self.term, "term {term} follows {}: terms only grow", self.term);
         self.term = term;
         let size = volume.size_bytes();
         assert!(
@@ -1580,7 +1583,15 @@ impl World {
                 let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
                 self.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(&bytes);
                 match Descriptor::decode(&VOLUME_UUID, u64::from(index), &bytes) {
-                    Ok(Some(record)) => self.recorded(&record, Some(FrameId(index))),
+                    Ok(Some(record)) => {
+                        self.recorded(&record, Some(FrameId(index)));
+                        if record.has_payload() && self.fault(faults.frame_rot) {
+                            trace!(self, "a bit of frame {index} rots");
+                            self.frame_mut(FrameId(index))[7] ^= 4;
+                            self.rotten = true;
+                            self.damage();
+                        }
+                    }
                     Ok(None) => {}
                     Err(reason) => panic!("descriptor {index} cannot be read back: {reason}"),
                 }
@@ -1671,6 +1682,7 @@ impl World {
                 let mut bytes = Vec::new();
                 let mut frames = Vec::new();
                 let mut error = self.backing_write_error();
+                let mut detected = false;
                 for part in &parts {
                     self.pin_source(part.frame, "a backing write");
                     frames.push(part.frame);
@@ -1682,6 +1694,7 @@ impl World {
                             self.damaged,
                             "the volume destages a frame that does not match its checksum: {check:?}"
                         );
+                        detected = true;
                         error = Some(IoError::Checksum);
                     }
                     let from = usize::from(part.from);
@@ -1692,6 +1705,9 @@ impl World {
                     "a backing write of {} bytes",
                     bytes.len()
                 );
+                if detected {
+                    self.coverage.see("damage detected by checksum");
+                }
                 self.assert_backing_writable(offset, bytes.len() as u64, "a write");
                 if error != Some(IoError::Checksum) {
                     self.assert_journal_allows(offset as usize, &bytes);
@@ -2034,7 +2050,9 @@ impl World {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
                 let bytes = self.gather(&pieces);
                 assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
-                if self.damage_carried {
+                if self.rotten {
+                    // What memory holds is not what was written.
+                } else if self.damage_carried {
                     // Records that damage has taken may be gone; what is shown must be something once written there.
                     self.oracle.read_is_of_this_place(offset, &bytes);
                 } else if audit && self.audit.as_ref().is_some_and(|a| a.settle) {

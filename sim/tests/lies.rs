@@ -30,7 +30,10 @@ fn a_backing_that_drops_syncs_is_seen() {
 
 #[test]
 fn a_tier_that_drops_syncs_is_seen() {
-    is_seen(Lie::TierSyncDropped, &["is not legal there", "no crash image", "an undamaged tier", "cannot be opened"]);
+    is_seen(
+        Lie::TierSyncDropped,
+        &["is not legal there", "no crash image", "an undamaged tier", "cannot be opened", "terms only grow"],
+    );
 }
 
 #[test]

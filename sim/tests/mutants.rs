@@ -9,7 +9,7 @@ fn every_planted_bug_is_caught() {}
 #[cfg(feature = "mutants")]
 mod planted {
     use forebay_core::volume::Rules;
-    use forebay_sim::run::run_mutant;
+    use forebay_sim::run::{rotting_memory, run_mutant, run_setup_mutant};
 
     /// A mutant that survives so many seeds is a hole in the checks.
     const SEEDS_MAX: u64 = 3_000;
@@ -51,6 +51,13 @@ mod planted {
         destage_before_lock
         forget_zeros
         skip_edge_lock
-        skip_check
+    }
+
+    #[test]
+    fn skip_check() {
+        let mut rules = Rules::default();
+        rules.skip_check = true;
+        let caught = (0..20).any(|seed| run_setup_mutant("rotting memory", rotting_memory(), seed, rules).is_err());
+        assert!(caught, "skip_check survived: bytes that memory has damaged reached the backing unseen");
     }
 }

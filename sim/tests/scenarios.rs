@@ -5,7 +5,7 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, run_setup};
+use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -245,6 +245,18 @@ fn damaged_flash_is_reported_and_never_returned_as_data() {
         s.backing_micros_max = 200_000;
     });
     met(&coverage, &["tier damaged", "damage detected by checksum", "damage refused at start"]);
+}
+
+#[test]
+fn memory_that_rots_never_reaches_the_backing() {
+    let mut coverage = Coverage::default();
+    for seed in 0..20 {
+        match run_setup("rotting memory", rotting_memory(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum"]);
 }
 
 #[test]
