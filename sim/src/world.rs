@@ -1320,6 +1320,9 @@ impl World {
     }
 
     fn backing_has_all_before(&mut self, moment: Moment, why: &str) {
+        if self.damage_carried {
+            return; // what damage took cannot be in the backing
+        }
         let bytes = self.oracle.bytes();
         self.oracle.image_has_all_before(&self.backing.durable, 0, bytes, moment, why);
     }
