@@ -884,6 +884,11 @@ impl World {
                     "the journal's batch {} through {} is replayed", found.batch.sequence, found.batch.through
                 );
                 self.coverage.see("batch replayed at restart");
+                // The batch may never have been synced, or a failed sync has forgotten it: it must not be lost half way.
+                let area_bytes = self.journal.current.len() / 2;
+                let whole = self.journal.current[found.area * area_bytes..][..area_bytes].to_vec();
+                self.journal.write(found.area * area_bytes, &whole);
+                self.journal.sync(self.journal.mark());
                 // Also where the backing seems to hold the same: a failed sync may have forgotten it.
                 let (journal, size) = (&self.journal.current, self.size_promised);
                 journal::sectors(&found, journal, size, |at, bytes| self.backing.write(at, bytes));

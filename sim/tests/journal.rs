@@ -9,16 +9,17 @@ use forebay_sim::setup::Setup;
 fn journaled(kind: TierKind, variant: u64) -> Setup {
     let mut setup = Setup::quiet(kind, 24);
     setup.journal_blocks = [128, 48, 16][variant as usize % 3];
-    setup.requests = 200;
+    setup.requests = 500;
     setup.clients = 2;
     setup.depth_max = 4;
     setup.weights = [2, 10, 1, 8, 0];
     setup.unaligned = 50_000;
     setup.cold = 200_000;
     setup.batch_max = 4;
-    setup.think_micros_max = 2_000;
+    // Long enough for the backing to become ready while clients still work.
+    setup.think_micros_max = 100_000;
     setup.backing_micros_max = 20_000;
-    setup.check = 200_000;
+    setup.check = 50_000;
     match variant / 3 % 4 {
         0 => setup.faults.process_killed = 2_000,
         1 => {
@@ -54,7 +55,7 @@ mod right {
     #[test]
     fn a_journal_keeps_every_promise_and_meets_every_fault() {
         let mut coverage = Coverage::default();
-        for seed in 0..480 {
+        for seed in 0..144 {
             match run_setup("journal", setup_of(seed), seed, false) {
                 Ok(report) => coverage.merge(&report.coverage),
                 Err(failure) => panic!("{}: {}", failure.run, failure.message),
