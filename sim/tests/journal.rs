@@ -119,11 +119,9 @@ mod planted {
     mutants! {
         apply_before_journal_sync
         ordered_without_erasing
-        ordered_after_failed_batch
         supersede_batched
         retry_takes_less
         overwrite_complete_batch
-        erase_before_checkpoint
         erase_newest_first
         journal_unsynced_records
         forget_replay

@@ -175,8 +175,7 @@ impl Volume {
 
     /// Rule 4.
     pub(super) fn must_journal(&self) -> bool {
-        !planted!(self, ordered_after_failed_batch)
-            && self.journal.complete.is_some_and(|complete| complete.through > self.durable)
+        self.journal.complete.is_some_and(|complete| complete.through > self.durable)
     }
 
     /// Rule 6.
@@ -465,8 +464,7 @@ impl Volume {
         if !self.journal.written || planted!(self, ordered_without_erasing) {
             return true;
         }
-        let recorded = self.journal.complete.is_none_or(|complete| self.destaged >= complete.through)
-            || planted!(self, erase_before_checkpoint);
+        let recorded = self.journal.complete.is_none_or(|complete| self.destaged >= complete.through);
         if recorded && !self.backing_failing() {
             let newest_first = planted!(self, erase_newest_first);
             let area = self.journal.free_area();

@@ -125,15 +125,11 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub ordered_without_erasing: bool,
     #[cfg(feature = "mutants")]
-    pub ordered_after_failed_batch: bool,
-    #[cfg(feature = "mutants")]
     pub supersede_batched: bool,
     #[cfg(feature = "mutants")]
     pub retry_takes_less: bool,
     #[cfg(feature = "mutants")]
     pub overwrite_complete_batch: bool,
-    #[cfg(feature = "mutants")]
-    pub erase_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
     pub erase_newest_first: bool,
     #[cfg(feature = "mutants")]
