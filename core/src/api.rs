@@ -313,6 +313,27 @@ pub enum Effect {
         op: OpId,
     },
 
+    // --- journal beside the backing ---
+    /// Write `head`, then the frames, to neighbouring 4 KiB blocks of the journal.
+    JournalWrite {
+        /// Completion.
+        op: OpId,
+        /// First block.
+        at: u32,
+        /// Whole blocks of metadata; may be empty.
+        head: Vec<u8>,
+        /// Payload blocks after it.
+        frames: Vec<FrameId>,
+        /// What each frame must hold: verified before anything is written; a mismatch fails the operation with
+        /// [`IoError::Checksum`].
+        checks: Vec<Check>,
+    },
+    /// Make every completed journal write durable.
+    JournalSync {
+        /// Completion.
+        op: OpId,
+    },
+
     // --- memory, at once ---
     /// Complete a block: `target` holds new bytes in `[from, to)`; fill the rest from `base` (a frame, or zeros) and
     /// answer the checksum of the whole block by [`Outcome::Merged`].

@@ -40,6 +40,9 @@ const SUPERBLOCK_MAGIC: [u8; 8] = *b"FOREBAY\0";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"FBCKPT\0\0";
 const BATCH_MAGIC: [u8; 8] = *b"FBBATCH\0";
 const SUMMARY_MAGIC: [u8; 8] = *b"FBSUMM\0\0";
+const JOURNAL_MAGIC: [u8; 8] = *b"FBJRNL\0\0";
+/// Bytes before the descriptors of a journal batch.
+pub const JOURNAL_HEAD_BYTES: usize = 64;
 
 const _: () = assert!(BATCH_DESCRIPTORS_MAX == 126);
 
@@ -625,6 +628,81 @@ impl Summary {
             }
         }
         Ok(Summary { segment: get_u64(b, 16), first_batch: get_u64(b, 24), last_batch: get_u64(b, 32), records })
+    }
+}
+
+/// A batch in the journal beside the backing: the newest content of every sector that some barrier groups changed.
+/// Its head lies at the start of an area, the payload blocks of its data records follow in order. It is complete when
+/// the head decodes and every payload matches its descriptor's checksum; only then may it be applied, in log order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JournalBatch {
+    /// Of two complete batches the one with the higher number is applied.
+    pub sequence: u64,
+    /// Everything up to here is in the backing when the batch is applied.
+    pub through: Lsn,
+    /// Owner that wrote it.
+    pub term: Term,
+    /// What contributes, in log order.
+    pub records: Vec<Descriptor>,
+}
+
+impl JournalBatch {
+    /// Blocks of a head with so many records.
+    pub fn head_blocks(records: usize) -> u32 {
+        (JOURNAL_HEAD_BYTES + records * DESCRIPTOR_BYTES).div_ceil(TIER_BLOCK_BYTES) as u32
+    }
+
+    /// To whole blocks, for the area that begins at journal block `area`.
+    pub fn encode(&self, volume: &[u8; 16], area: u32) -> Vec<u8> {
+        let mut b = vec![0u8; JournalBatch::head_blocks(self.records.len()) as usize * TIER_BLOCK_BYTES];
+        b[..8].copy_from_slice(&JOURNAL_MAGIC);
+        b[8..12].copy_from_slice(&(self.records.len() as u32).to_le_bytes());
+        b[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        b[24..32].copy_from_slice(&self.through.0.to_le_bytes());
+        b[32..36].copy_from_slice(&self.term.0.to_le_bytes());
+        b[36..38].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        for (i, record) in self.records.iter().enumerate() {
+            let at = JOURNAL_HEAD_BYTES + i * DESCRIPTOR_BYTES;
+            b[at..at + DESCRIPTOR_BYTES]
+                .copy_from_slice(&record.encode(volume, descriptor_place(TierBlock(area), self.sequence)));
+        }
+        seal(volume, u64::from(area), &mut b, 12);
+        b
+    }
+
+    /// How many blocks the head has whose first block this is; an unsealed hint, to know how much to read.
+    pub fn head_blocks_hint(b: &[u8]) -> Option<u32> {
+        if b.len() < TIER_BLOCK_BYTES || b[..8] != JOURNAL_MAGIC {
+            return None;
+        }
+        Some(JournalBatch::head_blocks(get_u32(b, 8) as usize))
+    }
+
+    /// From the blocks of the head.
+    pub fn decode(volume: &[u8; 16], area: u32, b: &[u8]) -> Result<JournalBatch, Reason> {
+        if b.len() < TIER_BLOCK_BYTES || b[..8] != JOURNAL_MAGIC {
+            return Err("journal: wrong magic");
+        }
+        if get_u16(b, 36) > FORMAT_VERSION {
+            return Err("journal: written by a newer version of Forebay");
+        }
+        let count = get_u32(b, 8) as usize;
+        if b.len() != JournalBatch::head_blocks(count) as usize * TIER_BLOCK_BYTES {
+            return Err("journal: the head has another length");
+        }
+        if !sealed(volume, u64::from(area), b, 12) {
+            return Err("journal: checksum mismatch");
+        }
+        let inner = descriptor_place(TierBlock(area), get_u64(b, 16));
+        let mut records = Vec::with_capacity(count);
+        for i in 0..count {
+            let at = JOURNAL_HEAD_BYTES + i * DESCRIPTOR_BYTES;
+            match Descriptor::decode(volume, inner, &b[at..at + DESCRIPTOR_BYTES])? {
+                Some(record) => records.push(record),
+                None => return Err("journal: a record is missing"),
+            }
+        }
+        Ok(JournalBatch { sequence: get_u64(b, 16), through: Lsn(get_u64(b, 24)), term: Term(get_u32(b, 32)), records })
     }
 }
 

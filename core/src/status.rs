@@ -104,6 +104,9 @@ pub struct Counters {
     pub backing_reads: u64,
     pub backing_syncs: u64,
     pub backing_errors: u64,
+    pub journal_writes: u64,
+    pub journal_write_bytes: u64,
+    pub journal_left_out: u64,
     pub tier_writes: u64,
     pub tier_write_blocks: u64,
     pub tier_syncs: u64,
@@ -127,6 +130,8 @@ pub struct Status {
     pub reason: Reason,
     pub reason_since: Instant,
     pub backing: BackingState,
+    /// Groups go to the backing merged, through the journal; otherwise one by one.
+    pub journaled: bool,
     /// Live bytes in the log that are not yet durable in the backing.
     pub dirty_bytes: u64,
     /// Bytes of the tier that are neither live nor free (flash: waiting for compaction or release).

@@ -314,6 +314,15 @@ impl Backing {
         }
     }
 
+    /// The same open file, with the same lock, for a thread that does one thing to the image by itself: its wrappers
+    /// begin anew. None for an NBD export, whose one connection cannot be shared.
+    pub fn share(&self) -> Option<Backing> {
+        let file = self.file()?.clone();
+        let layers = BackingSpec::parse(&self.spec).ok()?.layers;
+        let (spec, stats) = (self.spec.clone(), DeviceStats::default());
+        Some(Backing { spec, device: Device::File(file), layers, locked: self.locked, stats })
+    }
+
     /// Whether the lock is ours, or (NBD) nothing has to be waited for.
     pub fn locked(&self) -> bool {
         self.locked

@@ -1,10 +1,10 @@
-//! Does what `forebay-core` asks for, and decides nothing: reactor, arenas, tiers, backings, locks.
+//! Does what `forebay-core` asks for, and decides nothing: reactor, arenas, tiers, backings, journals, locks.
 //!
 //! Invariants:
 //! - An operation owns its descriptor, iovecs and memory until its completion, in both modes of the [`Reactor`].
 //! - Each operation that was taken completes exactly once, with the error the kernel gave; nothing is tried again
 //!   except an interrupted or short system call.
-//! - The lock of a tier or backing lies on the file description that carries its I/O, so that whoever gets the lock
+//! - The lock of a tier, backing or journal lies on the file description that carries its I/O, so that whoever gets the lock
 //!   next knows that no request of ours is still under way.
 //!
 //! Left to others: what to do about an error (core), sockets beyond their readiness (front), the loop that ties
@@ -14,6 +14,7 @@ pub mod arena;
 pub mod backing;
 pub mod clock;
 pub mod file;
+pub mod journal;
 pub mod lock;
 pub mod memory;
 pub mod operation;
@@ -27,6 +28,7 @@ pub use arena::Arena;
 pub use backing::{Backing, BackingOptions, OpenError};
 pub use clock::now;
 pub use file::DeviceFile;
+pub use journal::{Journal, JournalError, Replay};
 pub use lock::{HolderDescription, LockAttempt};
 pub use memory::{AlignedBuffer, Buffers, Mapping};
 pub use operation::{Operation, OperationKind};

@@ -1,9 +1,11 @@
-//! Does the effects of one volume on its arena, tier and backing, and tells their ends as events.
+//! Does the effects of one volume on its arena, tier, backing and journal, and tells their ends as events.
 //!
 //! Invariants:
 //! - Each effect with an `OpId` ends in exactly one event (never, for a backing that hangs); errors are told as they are.
-//! - Payload with a check leaves for the backing only after the frame was verified, and comes from the tier only so.
-//! - Nothing is written to the backing before its lock is held.
+//! - Payload with a check leaves for the backing or the journal only after the frame was verified, and comes from the
+//!   tier only so.
+//! - Nothing is written to the backing or the journal before the backing's lock is held.
+//! - The journal lies on the backing's medium: its operations pass the same wrappers and count in the same statistics.
 //!
 //! Left to the shard: `Reply`, `Answer` and `FramesFree`, the reactor, and feeding the events to core in between.
 
@@ -11,6 +13,7 @@ use crate::arena::Arena;
 use crate::backing::faulty::{DeviceOperation, Fate};
 use crate::backing::{Backing, Device};
 use crate::clock::now as clock_now;
+use crate::journal::Journal;
 use crate::memory::{AlignedBuffer, Buffers};
 use crate::operation::{Operation, OperationKind};
 use crate::reactor::Reactor;
@@ -59,6 +62,8 @@ enum Kind {
     BackingWrite,
     BackingZero,
     BackingSync,
+    JournalWrite,
+    JournalSync,
 }
 
 #[derive(Debug)]
@@ -85,6 +90,7 @@ pub struct VolumeIo {
     arena: Arena,
     tier: Tier,
     backing: Backing,
+    journal: Option<Journal>,
     pending: Slab<Pending>,
     /// Ended operations whose event waits for a model's time.
     delayed: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -108,6 +114,7 @@ impl VolumeIo {
             arena,
             tier,
             backing,
+            journal: None,
             pending: Slab::new(),
             delayed: BinaryHeap::new(),
             tier_stats: DeviceStats::default(),
@@ -159,6 +166,16 @@ impl VolumeIo {
     /// The backing, to be locked.
     pub fn backing_mut(&mut self) -> &mut Backing {
         &mut self.backing
+    }
+
+    /// The journal beside the backing, erased: to be given before core may write to it.
+    pub fn set_journal(&mut self, journal: Journal) {
+        self.journal = Some(journal);
+    }
+
+    /// The journal beside the backing.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// Counters of the tier. A memory tier is done at once and counts no latency.
@@ -263,6 +280,14 @@ impl VolumeIo {
                 self.backing_operation(reactor, op, Kind::BackingSync, operation, 1, what, Buffers::none())
             }
 
+            Effect::JournalWrite { op, at, head, frames, checks } => {
+                self.journal_write(reactor, op, at, &head, &frames, &checks)
+            }
+            Effect::JournalSync { op } => {
+                let (operation, what) = (DeviceOperation::Sync, OperationKind::Sync);
+                self.backing_operation(reactor, op, Kind::JournalSync, operation, 1, what, Buffers::none())
+            }
+
             Effect::Merge { op, target, base, from, to, block, term } => {
                 let (from, to) = (usize::from(from), usize::from(to));
                 self.fill(base, target, 0, from);
@@ -351,7 +376,43 @@ impl VolumeIo {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // four callers a few lines above; a struct would only be taken apart again
+    fn the_journal(&self) -> &Journal {
+        self.journal.as_ref().expect("core journals only where it was given blocks of a journal")
+    }
+
+    fn journal_write(
+        &mut self,
+        reactor: &mut Reactor,
+        op: OpId,
+        at: u32,
+        head: &[u8],
+        frames: &[FrameId],
+        checks: &[Check],
+    ) -> Executed {
+        assert!(head.len().is_multiple_of(TIER_BLOCK_BYTES), "metadata is whole blocks");
+        assert_eq!(frames.len(), checks.len(), "each frame has its check");
+        let pieces = frames.len() as u64 + u64::from(!head.is_empty());
+        if !frames.iter().zip(checks).all(|(&frame, check)| self.verified(frame, check) == Outcome::Ok) {
+            self.backing.stats.writes.record(0, pieces, 0, true);
+            return done(op, Outcome::Failed(IoError::Checksum));
+        }
+        let mut buffers = Buffers::none();
+        if !head.is_empty() {
+            let mut buffer = AlignedBuffer::new(head.len());
+            buffer.copy_from_slice(head);
+            buffers = Buffers::owned(buffer);
+        }
+        for &frame in frames {
+            buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
+        }
+        let bytes = buffers.len();
+        let what = OperationKind::Write { offset: self.the_journal().offset(at, bytes / BLOCK_BYTES) };
+        let operation = DeviceOperation::Write { bytes };
+        self.backing_operation(reactor, op, Kind::JournalWrite, operation, pieces, what, buffers)
+    }
+
+    /// An operation on the backing's medium, on the backing itself or the journal beside it.
+    #[allow(clippy::too_many_arguments)] // few callers, above; a struct would only be taken apart again
     fn backing_operation(
         &mut self,
         reactor: &mut Reactor,
@@ -399,6 +460,10 @@ impl VolumeIo {
     }
 
     fn submit(&mut self, reactor: &mut Reactor, token: u64, what: OperationKind, buffers: Buffers) {
+        let on_journal = matches!(self.pending[token as u32 as usize].kind, Kind::JournalWrite | Kind::JournalSync);
+        if on_journal {
+            return reactor.submit(token, Operation::new(self.the_journal().file().clone(), what, buffers));
+        }
         match self.backing.device_mut() {
             Device::File(file) => reactor.submit(token, Operation::new(file.clone(), what, buffers)),
             Device::Nbd { client, .. } => client.submit(reactor, token as u32 as usize, what, buffers),
@@ -459,9 +524,13 @@ impl VolumeIo {
     fn outcome(&mut self, key: usize, buffer: Option<&[u8]>) -> Outcome {
         let pending = &self.pending[key];
         match &pending.kind {
-            Kind::TierWrite | Kind::TierSync | Kind::BackingWrite | Kind::BackingZero | Kind::BackingSync => {
-                Outcome::Ok
-            }
+            Kind::TierWrite
+            | Kind::TierSync
+            | Kind::BackingWrite
+            | Kind::BackingZero
+            | Kind::BackingSync
+            | Kind::JournalWrite
+            | Kind::JournalSync => Outcome::Ok,
             Kind::TierRead { frame, check } => self.verified(*frame, check),
             Kind::TierScan => Outcome::Bytes(buffer.expect("a scan owns its buffer").to_vec()),
             Kind::BackingRead { first } => {
@@ -487,9 +556,9 @@ impl VolumeIo {
             Kind::TierSync => &mut self.tier_stats.syncs,
             Kind::TierRead { .. } | Kind::TierScan => &mut self.tier_stats.reads,
             Kind::BackingRead { .. } => &mut self.backing.stats.reads,
-            Kind::BackingWrite => &mut self.backing.stats.writes,
+            Kind::BackingWrite | Kind::JournalWrite => &mut self.backing.stats.writes,
             Kind::BackingZero => &mut self.backing.stats.zeros,
-            Kind::BackingSync => &mut self.backing.stats.syncs,
+            Kind::BackingSync | Kind::JournalSync => &mut self.backing.stats.syncs,
         }
     }
 

@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 45] = [
+pub const SOMETIMES: [&str; 56] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -48,6 +48,17 @@ pub const SOMETIMES: [&str; 45] = [
     "stopped with drain",
     "stopped without drain",
     "client hung up with a write open",
+    "journaled batch synced",
+    "journaled batch of several groups",
+    "record left out of a batch for a newer one",
+    "journal write failed",
+    "journal sync failed",
+    "batch tried again after a failure",
+    "journal erased for an ordered group",
+    "batch replayed at restart",
+    "batch already in the backing at restart",
+    "incomplete batch ignored at restart",
+    "batch replayed after all logs were lost",
 ];
 
 /// Counters of [`SOMETIMES`].

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod coverage;
+pub mod journal;
 pub mod media;
 pub mod oracle;
 pub mod pattern;

@@ -55,7 +55,8 @@ pub fn attempt<T>(run: String, f: impl FnOnce() -> T) -> Result<T, Failure> {
 /// What a seed means.
 pub fn seeded(seed: u64) -> (Setup, Random) {
     let mut random = Random::new(seed);
-    let setup = Setup::draw(&mut random);
+    let mut setup = Setup::draw(&mut random);
+    setup.draw_journal(&mut Random::new(!seed));
     (setup, random)
 }
 

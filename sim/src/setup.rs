@@ -103,6 +103,7 @@ pub struct Setup {
     pub backing_write_bytes_max: u32,
     pub destage_round_bytes_max: u64,
     pub destage_delay: Duration,
+    pub journal_blocks: u32,
 
     pub clients: usize,
     /// Requests that one client has open at a time.
@@ -164,6 +165,7 @@ impl Setup {
             backing_write_bytes_max: 64 << 10,
             destage_round_bytes_max: 256 << 10,
             destage_delay: Duration(0),
+            journal_blocks: 0,
             clients: 1,
             depth_max: 1,
             requests: 0,
@@ -184,6 +186,19 @@ impl Setup {
             crash_plan: None,
             check: 1_000_000,
         }
+    }
+
+    /// A journal beside the backing, for half of the runs, and clients that flush often enough to make use of it.
+    /// Draws from a stream of its own, so that the other half stays what its seeds have always been.
+    pub fn draw_journal(&mut self, random: &mut Random) {
+        if random.below(2) == 0 {
+            return;
+        }
+        self.journal_blocks = 2 * random.range(24, 64) as u32;
+        if random.below(8) == 0 {
+            self.journal_blocks = 2 * random.range(2, 6) as u32;
+        }
+        self.weights[3] += random.pick(&[1, 3, 8]);
     }
 
     /// What the seed says.

@@ -11,6 +11,7 @@
 //! depth, nothing written to the backing before its lock), `Volume::validate`, and what [`Oracle`] knows.
 
 use crate::coverage::Coverage;
+use crate::journal::{self, AreaState, Found};
 use crate::media::{Landing, Media, land};
 use crate::oracle::{FlushId, Moment, Oracle, WriteId};
 use crate::pattern;
@@ -50,13 +51,40 @@ enum Due {
     /// No write of an earlier life can land any more.
     BackingReady,
     /// A write of an earlier life lands.
-    Ghost(usize, Vec<u8>),
+    Ghost(Ghost),
+    /// What is left to do about an earlier life's journal.
+    Replay(Replay),
     /// A write that the backing lied about lands.
     LieLands(usize, Vec<u8>),
     Operator,
     Restart,
     /// The auditor's next read.
     Audit,
+}
+
+/// Where a write goes whose process is gone.
+#[derive(Clone, Copy)]
+enum Medium {
+    Backing,
+    Journal,
+}
+
+/// A write of an earlier life that may still land.
+struct Ghost {
+    medium: Medium,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+/// The steps of a replay; the process may die between any two.
+#[derive(Clone, Copy)]
+enum Replay {
+    /// The batch, if one counts, was written to the backing.
+    Sync,
+    /// The volume was told.
+    Await,
+    /// The heads in this order: the batch that counts last.
+    Erase { first: usize, second: Option<usize> },
 }
 
 enum OpKind {
@@ -68,6 +96,8 @@ enum OpKind {
     BackingWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     BackingZero { offset: usize, length: usize },
     BackingSync { mark: u64 },
+    JournalWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
+    JournalSync { mark: u64 },
     Merge { target: FrameId, checksum: u32 },
 }
 
@@ -178,6 +208,11 @@ pub struct World {
 
     tier: Media,
     backing: Media,
+    journal: Media,
+    /// The complete batch that `journal.current` holds, when it was looked at since the last change.
+    journal_found: Option<Option<Found>>,
+    /// Where the last batch of this life ended whose sync succeeded.
+    journal_through: Lsn,
     /// Flash tier: the arena, which dies with the process.
     arena: Vec<u8>,
     ops: BTreeMap<u64, Op>,
@@ -265,6 +300,9 @@ impl World {
             counters_before: Counters::default(),
             tier: Media::new(setup.layout.tier_blocks as usize * BLOCK),
             backing: Media::new(backing_bytes),
+            journal: Media::new(setup.journal_blocks as usize * BLOCK),
+            journal_found: None,
+            journal_through: Lsn(0),
             arena: vec![0xdb; if setup.layout.kind == TierKind::Flash { frames * BLOCK } else { 0 }],
             ops: BTreeMap::new(),
             readers: vec![0; frames],
@@ -503,6 +541,7 @@ impl World {
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
             destage_delay: self.setup.destage_delay,
+            journal_blocks: self.setup.journal_blocks,
         };
         let volume = Volume::new(config, self.now);
         #[cfg(feature = "mutants")]
@@ -520,6 +559,7 @@ impl World {
         self.releasing = None;
         self.through_since = None;
         self.destaged_seen = Lsn(0);
+        self.journal_through = Lsn(0);
         self.records.clear();
         self.counters_before = Counters::default();
         self.backing_sync_failed.clear();
@@ -582,7 +622,7 @@ impl World {
     }
 
     /// Makes of the writes in flight what the end of a process makes of them.
-    fn abandon_operations(&mut self, crash: Crash) -> Vec<(usize, Vec<u8>)> {
+    fn abandon_operations(&mut self, crash: Crash) -> Vec<Ghost> {
         let mut ghosts = Vec::new();
         let landing = self.landing();
         let power = crash == Crash::PowerLost;
@@ -595,9 +635,16 @@ impl World {
                         self.coverage.see("torn tier write at a crash");
                     }
                 }
-                OpKind::BackingWrite { offset, bytes, .. } => ghosts.push((offset, bytes)),
-                OpKind::BackingZero { offset, length } => ghosts.push((offset, vec![0; length])),
-                OpKind::BackingSync { .. } => {}
+                OpKind::BackingWrite { offset, bytes, .. } => {
+                    ghosts.push(Ghost { medium: Medium::Backing, offset, bytes });
+                }
+                OpKind::BackingZero { offset, length } => {
+                    ghosts.push(Ghost { medium: Medium::Backing, offset, bytes: vec![0; length] });
+                }
+                OpKind::JournalWrite { offset, bytes, .. } => {
+                    ghosts.push(Ghost { medium: Medium::Journal, offset, bytes });
+                }
+                OpKind::BackingSync { .. } | OpKind::JournalSync { .. } => {}
                 OpKind::TierSync { .. }
                 | OpKind::TierRead { .. }
                 | OpKind::TierScan { .. }
@@ -606,13 +653,25 @@ impl World {
             }
         }
         if power {
-            for (offset, bytes) in std::mem::take(&mut ghosts) {
-                if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
-                    self.coverage.see("torn backing write at a crash");
-                }
+            for ghost in std::mem::take(&mut ghosts) {
+                self.lands_in_part(ghost, landing);
             }
         }
         ghosts
+    }
+
+    /// A write that nobody waits for any more reaches its medium, or a part of it does.
+    fn lands_in_part(&mut self, Ghost { medium, offset, bytes }: Ghost, landing: Landing) {
+        let media = match medium {
+            Medium::Backing => &mut self.backing,
+            Medium::Journal => {
+                self.journal_found = None;
+                &mut self.journal
+            }
+        };
+        if media.write_torn(offset, &bytes, landing, &mut self.random) {
+            self.coverage.see("torn backing write at a crash");
+        }
     }
 
     fn crash_now(&mut self, mut crash: Crash) {
@@ -638,15 +697,17 @@ impl World {
             self.damage_carried = true;
         }
         // What the backing was told in an earlier life and has not done yet stays due, unless the power went.
-        let mut ghosts: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut ghosts: Vec<Ghost> = Vec::new();
         for (_, due) in std::mem::take(&mut self.agenda) {
             match due {
-                Due::Ghost(offset, bytes) | Due::LieLands(offset, bytes) => ghosts.push((offset, bytes)),
+                Due::Ghost(ghost) => ghosts.push(ghost),
+                Due::LieLands(offset, bytes) => ghosts.push(Ghost { medium: Medium::Backing, offset, bytes }),
                 Due::Op(_)
                 | Due::Arrive(_)
                 | Due::Wake(_)
                 | Due::Sent(_)
                 | Due::BackingReady
+                | Due::Replay(_)
                 | Due::Operator
                 | Due::Restart
                 | Due::Audit => {}
@@ -668,10 +729,12 @@ impl World {
             Crash::PowerLost => {
                 self.coverage.see("power lost");
                 let landing = self.landing();
-                for (offset, bytes) in std::mem::take(&mut ghosts) {
-                    self.backing.write_torn(offset, &bytes, landing, &mut self.random);
+                for ghost in std::mem::take(&mut ghosts) {
+                    self.lands_in_part(ghost, landing);
                 }
                 self.backing.power_loss(landing, &mut self.random);
+                self.journal.power_loss(landing, &mut self.random);
+                self.journal_found = None;
                 self.tier.power_loss(landing, &mut self.random);
                 if self.setup.layout.kind == TierKind::Memory {
                     crash = Crash::LogsLost;
@@ -683,9 +746,15 @@ impl World {
             self.coverage.see("all logs lost");
             // Nothing replays a log here, so nothing waits for the last writes: they land, in part, or never.
             let landing = self.landing();
-            for (offset, bytes) in std::mem::take(&mut ghosts) {
-                self.backing.write_torn(offset, &bytes, landing, &mut self.random);
+            for ghost in std::mem::take(&mut ghosts) {
+                self.lands_in_part(ghost, landing);
             }
+            if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
+                self.coverage.see("batch replayed after all logs were lost");
+                journal::apply(&found, &self.journal.current, self.size_promised, &mut self.backing.current);
+            }
+            self.journal = Media::new(self.journal.current.len());
+            self.journal_found = None;
             // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
             // dropped: the image that the new volume begins with is what lies on the medium.
             self.backing.sync(self.backing.mark());
@@ -706,7 +775,7 @@ impl World {
             self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
         }
         let down = self.micros(1_000_000);
-        for (offset, bytes) in ghosts {
+        for ghost in ghosts {
             // Some never land.
             let keep = match self.landing() {
                 Landing::Nothing => false,
@@ -715,7 +784,7 @@ impl World {
             };
             if keep {
                 let wait = self.micros(4_000_000);
-                self.schedule(wait, Due::Ghost(offset, bytes));
+                self.schedule(wait, Due::Ghost(ghost));
             }
         }
         self.schedule(down, Due::Restart);
@@ -776,14 +845,19 @@ impl World {
                 let early: Vec<_> =
                     self.agenda.iter().filter(|(_, due)| matches!(due, Due::Ghost(..))).map(|(&key, _)| key).collect();
                 for key in early {
-                    if let Some(Due::Ghost(offset, bytes)) = self.agenda.remove(&key) {
-                        self.ghost_lands(offset, bytes);
+                    if let Some(Due::Ghost(ghost)) = self.agenda.remove(&key) {
+                        self.ghost_lands(ghost);
                     }
                 }
-                self.backing_ready = true;
-                self.hand(Event::BackingReady);
+                if self.setup.journal_blocks > 0 {
+                    self.begin_replay();
+                } else {
+                    self.backing_ready = true;
+                    self.hand(Event::BackingReady);
+                }
             }
-            Due::Ghost(offset, bytes) => self.ghost_lands(offset, bytes),
+            Due::Ghost(ghost) => self.ghost_lands(ghost),
+            Due::Replay(step) => self.go_on_replaying(step),
             Due::LieLands(offset, bytes) => {
                 self.liar_backlog -= 1;
                 self.backing.write(offset, &bytes);
@@ -794,13 +868,139 @@ impl World {
         }
     }
 
-    fn ghost_lands(&mut self, offset: usize, bytes: Vec<u8>) {
-        trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
+    fn ghost_lands(&mut self, ghost: Ghost) {
+        trace!(self, "a late write of {} bytes lands at {}", ghost.bytes.len(), ghost.offset);
         let landing = self.landing();
-        if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
-            self.coverage.see("torn backing write at a crash");
-        }
+        self.lands_in_part(ghost, landing);
         self.coverage.see("late backing write landed in the next life");
+    }
+
+    // --- the journal of an earlier life ---
+
+    /// Where the tier says that the backing is complete; nothing where it says nothing legible.
+    fn destaged_in_tier(&self) -> Option<Lsn> {
+        let decode = |place: u32| {
+            let at = place as usize * BLOCK;
+            Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &self.tier.current[at..at + BLOCK]).ok()
+        };
+        [1, 2].into_iter().filter_map(decode).max_by_key(|checkpoint| checkpoint.sequence).map(|c| c.destaged)
+    }
+
+    /// Everything of earlier lives has landed, in the journal too: the batch that counts goes to the backing.
+    fn begin_replay(&mut self) {
+        let areas = journal::look(&VOLUME_UUID, &self.journal.current);
+        if areas.iter().any(|area| matches!(area, AreaState::Incomplete)) {
+            self.coverage.see("incomplete batch ignored at restart");
+        }
+        if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
+            if self.destaged_in_tier().is_some_and(|destaged| found.batch.through <= destaged) {
+                self.coverage.see("batch already in the backing at restart");
+            } else {
+                trace!(
+                    self,
+                    "the journal's batch {} through {} is replayed", found.batch.sequence, found.batch.through
+                );
+                self.coverage.see("batch replayed at restart");
+                // The batch may never have been synced, or a failed sync has forgotten it: it must not be lost half way.
+                let area_bytes = self.journal.current.len() / 2;
+                let whole = self.journal.current[found.area * area_bytes..][..area_bytes].to_vec();
+                self.journal.write(found.area * area_bytes, &whole);
+                self.journal.sync(self.journal.mark());
+                // Also where the backing seems to hold the same: a failed sync may have forgotten it.
+                let (journal, size) = (&self.journal.current, self.size_promised);
+                journal::sectors(&found, journal, size, |at, bytes| self.backing.write(at, bytes));
+            }
+        }
+        let wait = self.micros(100_000);
+        self.schedule(wait, Due::Replay(Replay::Sync));
+    }
+
+    fn go_on_replaying(&mut self, step: Replay) {
+        let newest = journal::newest(&VOLUME_UUID, &self.journal.current);
+        let wait = self.micros(100_000);
+        match step {
+            Replay::Sync => {
+                self.backing.sync(self.backing.mark());
+                if let Some(found) = newest {
+                    self.volume.as_mut().expect("it lives").journal_replayed(found.batch.through);
+                }
+                self.schedule(wait, Due::Replay(Replay::Await));
+            }
+            Replay::Await if !self.volume.as_ref().expect("it lives").replay_is_recorded() => {
+                self.schedule(Duration(wait.0 + 10_000_000), Due::Replay(Replay::Await));
+            }
+            Replay::Await => {
+                let last = newest.map_or(1, |found| found.area);
+                self.schedule(wait, Due::Replay(Replay::Erase { first: 1 - last, second: Some(last) }));
+            }
+            Replay::Erase { first, second } => {
+                let at = first * self.journal.current.len() / 2;
+                self.journal.write(at, &[0; BLOCK]);
+                self.journal.sync(self.journal.mark());
+                self.journal_found = None;
+                if let Some(first) = second {
+                    self.schedule(wait, Due::Replay(Replay::Erase { first, second: None }));
+                } else {
+                    self.backing_ready = true;
+                    self.hand(Event::BackingReady);
+                }
+            }
+        }
+    }
+
+    /// The batch that a replay would find now.
+    fn journal_found(&mut self) -> Option<&Found> {
+        let current = &self.journal.current;
+        self.journal_found.get_or_insert_with(|| journal::newest(&VOLUME_UUID, current)).as_ref()
+    }
+
+    /// While a replay would find a batch, the backing may be given nothing but parts of it: anything newer would be
+    /// taken back. And nothing at all while the journal is being written.
+    fn assert_journal_allows(&mut self, offset: usize, bytes: &[u8]) {
+        let journal_op = |op: &Op| matches!(op.kind, OpKind::JournalWrite { .. } | OpKind::JournalSync { .. });
+        assert!(!self.ops.values().any(journal_op), "a write to the backing while the journal is being written");
+        let size = self.volume.as_ref().expect("it asks").size_bytes();
+        let Some(found) = self.journal_found().cloned() else { return };
+        assert!(
+            journal::is_part_of(&found, &self.journal.current, size, &self.backing.current, offset, bytes),
+            "the backing is written at {offset}+{}, but the journal holds batch {} through {}, whose replay would take it \
+             back",
+            bytes.len(),
+            found.batch.sequence,
+            found.batch.through
+        );
+    }
+
+    /// A batch, or an erased head, is on its way into the journal.
+    fn note_journal_write(&mut self, at: u32, bytes: &[u8]) {
+        let Some(blocks) = JournalBatch::head_blocks_hint(bytes) else {
+            if bytes.iter().all(|&byte| byte == 0) {
+                self.coverage.see("journal erased for an ordered group");
+            }
+            return;
+        };
+        let batch = JournalBatch::decode(&VOLUME_UUID, at, &bytes[..blocks as usize * BLOCK])
+            .unwrap_or_else(|reason| panic!("a journal batch at {at} cannot be read back: {reason}"));
+        let groups: BTreeSet<u32> = batch.records.iter().map(|record| record.group.0).collect();
+        if groups.len() > 1 {
+            self.coverage.see("journaled batch of several groups");
+        }
+        let first = batch.records.first().expect("a batch is never empty").lsn;
+        if first <= self.journal_through {
+            self.coverage.see("batch tried again after a failure");
+        }
+        assert!(batch.records.is_sorted_by(|a, b| a.lsn < b.lsn), "a batch is in log order");
+        assert!(batch.records.iter().all(|record| record.lsn <= batch.through), "a batch ends where it says");
+    }
+
+    /// A stop with drain leaves nothing that somebody might replay over what others write to the image.
+    fn assert_journal_is_empty(&self) {
+        for journal in [&self.journal.current, &self.journal.durable] {
+            assert!(
+                journal::look(&VOLUME_UUID, journal).iter().all(|area| matches!(area, AreaState::Empty)),
+                "stopped with drain, and the journal holds something"
+            );
+        }
     }
 
     // --- clients ---
@@ -1021,6 +1221,8 @@ impl World {
             | OpKind::TierScan { .. }
             | OpKind::BackingRead { .. }
             | OpKind::BackingSync { .. }
+            | OpKind::JournalWrite { .. }
+            | OpKind::JournalSync { .. }
             | OpKind::Merge { .. } => false,
         })
     }
@@ -1125,9 +1327,8 @@ impl World {
                 if *drain {
                     self.coverage.see("stopped with drain");
                     assert_eq!(status.dirty_bytes, 0, "stopped with drain");
-                    if !self.damage_carried {
-                        self.backing_has_all_before(self.moment, "the backing after a stop with drain");
-                    }
+                    self.assert_journal_is_empty();
+                    self.backing_has_all_before(self.moment, "the backing after a stop with drain");
                 } else {
                     self.coverage.see("stopped without drain");
                 }
@@ -1141,6 +1342,9 @@ impl World {
     }
 
     fn backing_has_all_before(&mut self, moment: Moment, why: &str) {
+        if self.damage_carried {
+            return; // what damage took cannot be in the backing
+        }
         let bytes = self.oracle.bytes();
         self.oracle.image_has_all_before(&self.backing.durable, 0, bytes, moment, why);
     }
@@ -1277,9 +1481,9 @@ impl World {
         self.serving = false;
         let ghosts = self.abandon_operations(Crash::ProcessKilled);
         self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
-        for (offset, bytes) in ghosts {
+        for ghost in ghosts {
             let wait = self.micros(4_000_000);
-            self.schedule(wait, Due::Ghost(offset, bytes));
+            self.schedule(wait, Due::Ghost(ghost));
         }
         self.open.clear();
         self.coming.clear();
@@ -1306,7 +1510,9 @@ impl World {
             OpKind::BackingRead { .. }
             | OpKind::BackingWrite { .. }
             | OpKind::BackingZero { .. }
-            | OpKind::BackingSync { .. } => true,
+            | OpKind::BackingSync { .. }
+            | OpKind::JournalWrite { .. }
+            | OpKind::JournalSync { .. } => true,
             OpKind::TierWrite { .. }
             | OpKind::TierSync { .. }
             | OpKind::TierRead { .. }
@@ -1434,6 +1640,8 @@ impl World {
                     | OpKind::BackingWrite { .. }
                     | OpKind::BackingZero { .. }
                     | OpKind::BackingSync { .. }
+                    | OpKind::JournalWrite { .. }
+                    | OpKind::JournalSync { .. }
                     | OpKind::Merge { .. } => false,
                 });
                 assert!(!overlaps, "a tier write at {at} overlaps one that is in flight: either may win");
@@ -1527,6 +1735,9 @@ impl World {
                     self.coverage.see("damage detected by checksum");
                 }
                 self.assert_backing_writable(offset, bytes.len() as u64, "a write");
+                if error != Some(IoError::Checksum) {
+                    self.assert_journal_allows(offset as usize, &bytes);
+                }
                 self.begin(
                     op,
                     OpKind::BackingWrite { offset: offset as usize, bytes, frames },
@@ -1537,6 +1748,7 @@ impl World {
             }
             Effect::BackingZero { op, offset, length, hole: _ } => {
                 self.assert_backing_writable(offset, length, "a zero request");
+                self.assert_journal_allows(offset as usize, &vec![0; length as usize]);
                 let mut error = self.backing_write_error();
                 if faults.backing_zero_unsupported {
                     self.coverage.see("zero request unsupported by the backing");
@@ -1555,6 +1767,56 @@ impl World {
                 let error = self.backing_error(faults.backing_sync_error);
                 let mark = self.backing.mark();
                 self.begin(op, OpKind::BackingSync { mark }, error, backing_micros, faults.backing_stall);
+            }
+            Effect::JournalWrite { op, at, head, frames, checks } => {
+                assert!(self.backing_ready, "a write to the journal before the backing's lock was held");
+                assert!(head.len().is_multiple_of(BLOCK), "a journal write's head is whole blocks");
+                assert_eq!(frames.len(), checks.len(), "each frame of a journal write has its check");
+                self.note_journal_write(at, &head);
+                let mut bytes = head;
+                let mut error = self.backing_write_error();
+                for (&frame, check) in frames.iter().zip(&checks) {
+                    self.pin_source(frame, "a journal write");
+                    if !self.check_holds(check, self.frame(frame)) {
+                        assert!(
+                            self.damaged,
+                            "a frame goes to the journal that does not match its checksum: {check:?}"
+                        );
+                        error = Some(IoError::Checksum);
+                    }
+                    bytes.extend_from_slice(self.frame(frame));
+                }
+                let offset = at as usize * BLOCK;
+                let end = offset + bytes.len();
+                let area_bytes = self.journal.current.len() / 2;
+                assert!(
+                    !bytes.is_empty()
+                        && end <= self.journal.current.len()
+                        && offset / area_bytes == (end - 1) / area_bytes,
+                    "a journal write [{offset}+{}] leaves its area",
+                    bytes.len()
+                );
+                let in_the_way = self.ops.values().any(|op| match &op.kind {
+                    OpKind::JournalWrite { offset: o, bytes: b, .. } => *o < end && offset < o + b.len(),
+                    OpKind::BackingWrite { .. }
+                    | OpKind::BackingZero { .. }
+                    | OpKind::BackingSync { .. }
+                    | OpKind::JournalSync { .. } => true,
+                    OpKind::TierWrite { .. }
+                    | OpKind::TierSync { .. }
+                    | OpKind::TierRead { .. }
+                    | OpKind::TierScan { .. }
+                    | OpKind::BackingRead { .. }
+                    | OpKind::Merge { .. } => false,
+                });
+                assert!(!in_the_way, "a journal write while the backing is written, or over one in flight");
+                let kind = OpKind::JournalWrite { offset, bytes, frames };
+                self.begin(op, kind, error, backing_micros, faults.backing_stall);
+            }
+            Effect::JournalSync { op } => {
+                let error = self.backing_error(faults.backing_sync_error);
+                let mark = self.journal.mark();
+                self.begin(op, OpKind::JournalSync { mark }, error, backing_micros, faults.backing_stall);
             }
             Effect::Merge { op, target, base, from, to, block, term } => {
                 self.assert_writable(target, "a merge");
@@ -1703,6 +1965,36 @@ impl World {
                     self.backing_sync_failed = (0..self.backing.current.len() / 512).collect();
                 } else if !matches!(self.lie, Some(Lie::BackingSyncDropped)) {
                     self.backing.sync(mark);
+                }
+            }
+            OpKind::JournalWrite { offset, bytes, frames } => {
+                for frame in frames {
+                    self.unpin_source(frame);
+                }
+                self.journal_found = None;
+                match error {
+                    None => self.journal.write(offset, &bytes),
+                    Some(IoError::Checksum) => {}
+                    Some(_) => {
+                        self.coverage.see("journal write failed");
+                        self.journal.write_torn(offset, &bytes, Landing::Random, &mut self.random);
+                    }
+                }
+            }
+            OpKind::JournalSync { mark } => {
+                if error.is_some() {
+                    self.coverage.see("journal sync failed");
+                    let revert = self.random.below(3) == 0;
+                    self.journal.sync_failed(mark, revert, &mut self.random);
+                    self.journal_found = None;
+                } else {
+                    if self.lie != Some(Lie::BackingSyncDropped) {
+                        self.journal.sync(mark);
+                    }
+                    if let Some(found) = self.journal_found() {
+                        self.journal_through = found.batch.through;
+                        self.coverage.see("journaled batch synced");
+                    }
                 }
             }
             OpKind::Merge { target, checksum } => {
@@ -1994,35 +2286,54 @@ impl World {
     /// If every log were lost now, would the backing be a legal crash image? Both for a dead process and for a loss
     /// of power, with what chance lets land.
     fn check_all_logs_lost(&mut self) {
-        let mut flying: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut flying: Vec<(Medium, usize, Vec<u8>)> = Vec::new();
         for op in self.ops.values().filter(|op| op.error != Some(IoError::Checksum)) {
             match &op.kind {
-                OpKind::BackingWrite { offset, bytes, .. } => flying.push((*offset, bytes.clone())),
-                OpKind::BackingZero { offset, length } => flying.push((*offset, vec![0; *length])),
+                OpKind::BackingWrite { offset, bytes, .. } => flying.push((Medium::Backing, *offset, bytes.clone())),
+                OpKind::BackingZero { offset, length } => flying.push((Medium::Backing, *offset, vec![0; *length])),
+                OpKind::JournalWrite { offset, bytes, .. } => flying.push((Medium::Journal, *offset, bytes.clone())),
                 OpKind::TierWrite { .. }
                 | OpKind::TierSync { .. }
                 | OpKind::TierRead { .. }
                 | OpKind::TierScan { .. }
                 | OpKind::BackingRead { .. }
                 | OpKind::BackingSync { .. }
+                | OpKind::JournalSync { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
         for due in self.agenda.values() {
-            if let Due::Ghost(offset, bytes) | Due::LieLands(offset, bytes) = due {
-                flying.push((*offset, bytes.clone()));
+            match due {
+                Due::Ghost(ghost) => flying.push((ghost.medium, ghost.offset, ghost.bytes.clone())),
+                Due::LieLands(offset, bytes) => flying.push((Medium::Backing, *offset, bytes.clone())),
+                Due::Op(_)
+                | Due::Arrive(_)
+                | Due::Wake(_)
+                | Due::Sent(_)
+                | Due::BackingReady
+                | Due::Replay(_)
+                | Due::Operator
+                | Due::Restart
+                | Due::Audit => {}
             }
         }
-        let mut image = self.backing.current.clone();
-        for (offset, bytes) in &flying {
-            land(&mut image, *offset, bytes, Landing::Random, &mut self.random);
+        let process = (self.backing.current.clone(), self.journal.current.clone());
+        let power = (
+            self.backing.after_power_loss(Landing::Random, &mut self.random),
+            self.journal.after_power_loss(Landing::Random, &mut self.random),
+        );
+        let cases = [(process, "the process and all logs"), (power, "the power and all logs")];
+        for ((mut image, mut journal), lost) in cases {
+            for (medium, offset, bytes) in &flying {
+                let medium = match medium {
+                    Medium::Backing => &mut image,
+                    Medium::Journal => &mut journal,
+                };
+                land(medium, *offset, bytes, Landing::Random, &mut self.random);
+            }
+            let image = journal::replayed(&VOLUME_UUID, &journal, self.size_promised, image);
+            self.oracle.backing_is_crash_image(&image, &format!("had {lost} been lost"));
         }
-        self.oracle.backing_is_crash_image(&image, "had the process and all logs been lost");
-        let mut image = self.backing.after_power_loss(Landing::Random, &mut self.random);
-        for (offset, bytes) in &flying {
-            land(&mut image, *offset, bytes, Landing::Random, &mut self.random);
-        }
-        self.oracle.backing_is_crash_image(&image, "had the power and all logs been lost");
     }
 
     /// Block status may call a range zero only if a read of it may return zeros.
@@ -2168,6 +2479,7 @@ impl World {
         self.coverage.add("flash segment compacted", c.compacted_blocks);
         self.coverage.add("fill dropped", c.fills_dropped);
         self.coverage.add("record superseded", c.superseded_blocks);
+        self.coverage.add("record left out of a batch for a newer one", c.journal_left_out);
     }
 }
 
@@ -2198,6 +2510,15 @@ fn brief_effect(effect: &Effect) -> String {
         Effect::Describe { index, bytes } => {
             format!("Describe {index} {:?}", Descriptor::decode(&VOLUME_UUID, u64::from(*index), bytes))
         }
+        Effect::JournalWrite { op, at, head, frames, .. } => {
+            let what = match JournalBatch::head_blocks_hint(head) {
+                Some(blocks) => {
+                    format!("{:?}", JournalBatch::decode(&VOLUME_UUID, *at, &head[..blocks as usize * BLOCK]))
+                }
+                None => format!("{} bytes", head.len()),
+            };
+            format!("JournalWrite {op:?} at {at} {what} frames {frames:?}")
+        }
         Effect::Reply { .. }
         | Effect::FramesFree
         | Effect::Answer { .. }
@@ -2209,6 +2530,7 @@ fn brief_effect(effect: &Effect) -> String {
         | Effect::BackingWrite { .. }
         | Effect::BackingZero { .. }
         | Effect::BackingSync { .. }
+        | Effect::JournalSync { .. }
         | Effect::Merge { .. }
         | Effect::Copy { .. } => format!("{effect:?}"),
     }

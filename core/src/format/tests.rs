@@ -82,6 +82,10 @@ fn summary() -> Summary {
     Summary { segment: 0x3_0000_0002, first_batch: 42, last_batch: 42, records }
 }
 
+fn journal_batch() -> JournalBatch {
+    JournalBatch { sequence: 0x3_0000_0002, through: Lsn(1007), term: Term(3), records: records() }
+}
+
 const SUPERBLOCK_MEMORY: &str = "464f52454241590001000100becfe835101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
     00000000000400000300000009000000800000000c000000f40300000000000000000000766d31";
 const SUPERBLOCK_FLASH: &str = "464f524542415900010002009497ca54101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
@@ -102,6 +106,12 @@ const SUMMARY: &str = "464253554d4d00000300000099874aec02000000030000002a0000000
     ea030000000000000600000000020f000400000003000000000000008ae5580100000000\
     eb0300000000000010000000000301000400000003000000f00000002bbf1a9c00000000";
 
+const JOURNAL_BATCH: &str = "46424a524e4c000003000000d0f279e60200000003000000ef0300000000000003000000010000000000000000000000\
+    00000000000000000000000000000000e903000000000000050000000001ff000400000003000000933dfd064cb6625f\
+    ea030000000000000600000000020f00040000000300000000000000b4718785\
+    eb0300000000000010000000000301000400000003000000f0000000152bc518";
+
+const JOURNAL_AREA: u32 = 1024;
 const BATCH_PLACE: TierBlock = TierBlock(131);
 const SUMMARY_PLACE: TierBlock = TierBlock(257);
 
@@ -186,6 +196,27 @@ fn summary_is_golden_both_ways() {
     assert_golden(&summary().encode(&VOLUME, SUMMARY_PLACE, 2), SUMMARY);
     let bytes = golden_bytes(SUMMARY, 2 * TIER_BLOCK_BYTES);
     assert_eq!(Summary::decode(&VOLUME, SUMMARY_PLACE, &bytes), Ok(summary()));
+}
+
+#[test]
+fn journal_batch_is_golden_both_ways() {
+    assert_golden(&journal_batch().encode(&VOLUME, JOURNAL_AREA), JOURNAL_BATCH);
+    let bytes = golden_bytes(JOURNAL_BATCH, TIER_BLOCK_BYTES);
+    assert_eq!(JournalBatch::head_blocks_hint(&bytes), Some(1));
+    assert_eq!(JournalBatch::decode(&VOLUME, JOURNAL_AREA, &bytes), Ok(journal_batch()));
+}
+
+#[test]
+fn journal_heads_have_as_many_blocks_as_their_records_need() {
+    for (records, blocks) in [(0, 1), (126, 1), (127, 2), (254, 2), (255, 3)] {
+        assert_eq!(JournalBatch::head_blocks(records), blocks);
+        let record = |i| Descriptor { lsn: Lsn(i as u64 + 1), ..self::records()[1] };
+        let batch = JournalBatch { records: (0..records).map(record).collect(), ..journal_batch() };
+        let bytes = batch.encode(&VOLUME, 0);
+        assert_eq!(bytes.len(), blocks as usize * TIER_BLOCK_BYTES);
+        assert_eq!(JournalBatch::head_blocks_hint(&bytes[..TIER_BLOCK_BYTES]), Some(blocks));
+        assert_eq!(JournalBatch::decode(&VOLUME, 0, &bytes), Ok(batch));
+    }
 }
 
 #[test]
@@ -385,6 +416,37 @@ fn summary_says_why_it_is_refused() {
     assert_eq!(changed(&|b| b[64] ^= 1), "descriptor: checksum mismatch");
 }
 
+#[test]
+fn journal_batch_says_why_it_is_refused() {
+    let good = journal_batch().encode(&VOLUME, JOURNAL_AREA);
+    let refused = |volume: &[u8; 16], area, bytes: &[u8]| JournalBatch::decode(volume, area, bytes).unwrap_err();
+    let place = u64::from(JOURNAL_AREA);
+    let changed =
+        |change: &dyn Fn(&mut [u8])| refused(&VOLUME, JOURNAL_AREA, &resealed(good.clone(), place, |b| change(b)));
+    assert_eq!(refused(&VOLUME, JOURNAL_AREA, &good[..4095]), "journal: wrong magic");
+    assert_eq!(refused(&VOLUME, JOURNAL_AREA, &[0; 4096]), "journal: wrong magic");
+    assert_eq!(JournalBatch::head_blocks_hint(&[0; 4096]), None);
+    let newer = "journal: written by a newer version of Forebay";
+    assert_eq!(changed(&|b| b[36] = 2), newer);
+    let mut unsealed = good.clone();
+    unsealed[36] = 2;
+    assert_eq!(refused(&VOLUME, JOURNAL_AREA, &unsealed), newer, "before the checksum is looked at");
+    assert_eq!(
+        refused(&VOLUME, JOURNAL_AREA, &[good.as_slice(), &[0; 4096]].concat()),
+        "journal: the head has another length"
+    );
+    assert_eq!(changed(&|b| b[8] = 127), "journal: the head has another length");
+    assert_eq!(refused(&VOLUME, 0, &good), "journal: checksum mismatch", "the head of the other area");
+    assert_eq!(refused(&OTHER_VOLUME, JOURNAL_AREA, &good), "journal: checksum mismatch", "of another volume");
+    assert_eq!(changed(&|b| b[8] = 4), "journal: a record is missing");
+    assert_eq!(changed(&|b| b[64] ^= 1), "descriptor: checksum mismatch");
+    for at in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x41;
+        assert!(JournalBatch::decode(&VOLUME, JOURNAL_AREA, &bytes).is_err(), "byte {at}");
+    }
+}
+
 /// CRC-32C finds every burst of up to 32 bits, so a single changed byte is never taken for the original.
 #[test]
 fn every_changed_byte_is_noticed() {
@@ -423,6 +485,7 @@ fn no_bytes_make_a_decoder_panic() {
         batch().encode(&VOLUME, BATCH_PLACE),
         summary().encode(&VOLUME, SUMMARY_PLACE, 2),
         records()[0].encode(&VOLUME, 9).to_vec(),
+        journal_batch().encode(&VOLUME, JOURNAL_AREA),
     ];
     let decode_all = |bytes: &[u8]| {
         let superblock = Superblock::decode(bytes).is_ok();
@@ -430,7 +493,9 @@ fn no_bytes_make_a_decoder_panic() {
         let batch = Batch::decode(&VOLUME, BATCH_PLACE, bytes).is_ok();
         let summary = Summary::decode(&VOLUME, SUMMARY_PLACE, bytes).is_ok();
         let descriptor = matches!(Descriptor::decode(&VOLUME, 9, bytes), Ok(Some(_)));
-        usize::from(superblock) + usize::from(checkpoint || batch || summary || descriptor)
+        JournalBatch::head_blocks_hint(bytes);
+        let journal = JournalBatch::decode(&VOLUME, JOURNAL_AREA, bytes).is_ok();
+        usize::from(superblock) + usize::from(checkpoint || batch || summary || descriptor || journal)
     };
     let mut accepted = 0;
     let mut state = 7;
@@ -450,7 +515,7 @@ fn no_bytes_make_a_decoder_panic() {
                 let sum = structure_checksum(&VOLUME, 9, &bytes[..28]);
                 bytes[28..].copy_from_slice(&sum.to_le_bytes());
             } else {
-                for place in [0, 2, u64::from(BATCH_PLACE.0), u64::from(SUMMARY_PLACE.0)] {
+                for place in [0, 2, u64::from(BATCH_PLACE.0), u64::from(SUMMARY_PLACE.0), u64::from(JOURNAL_AREA)] {
                     seal(&VOLUME, place, &mut bytes, 12);
                     accepted += decode_all(&bytes);
                 }

@@ -70,6 +70,12 @@ impl Volume {
         {
             group.group = self.live.get(newest).descriptor.group;
         }
+        if planted!(self, supersede_batched)
+            && let Some(newest) = self.live.newest_record(block)
+            && self.live.get(newest).state == live::State::Batched
+        {
+            self.live.set_state(newest, live::State::Queued);
+        }
         self.live.append(
             id,
             if planted!(self, supersede_across_groups) { group } else { descriptor },

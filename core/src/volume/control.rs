@@ -204,11 +204,12 @@ impl Volume {
     }
 
     /// A hold begins, and a stop ends, only when nothing is on its way any more.
-    fn in_order_to(&self, then: Then) -> bool {
+    fn in_order_to(&mut self, then: Then) -> bool {
         match then {
             Then::GoOn => true,
             Then::Hold(_) => self.backing_quiet(),
-            Then::Stop => self.quiet() && self.live.is_empty(),
+            // Who uses the image without us must not find a journal that would be replayed over his writes.
+            Then::Stop => self.quiet() && self.live.is_empty() && self.backing_quiet() && self.journal_is_erased(),
         }
     }
 

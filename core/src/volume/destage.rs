@@ -57,9 +57,11 @@ pub(super) struct Destage {
     queue: VecDeque<(u32, Lsn)>,
     /// Chosen, but an older write of the same block is still in flight.
     deferred: Vec<(u32, Lsn)>,
-    group: Group,
+    /// A synced journal batch waits here until its ranges are applied.
+    held_back: VecDeque<(u32, Lsn)>,
+    pub(super) group: Group,
     /// Everything live up to here has been chosen since the last rewind.
-    collected: Lsn,
+    pub(super) collected: Lsn,
     writing: Slab<Writing>,
     pub(super) in_flight: u32,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
@@ -86,6 +88,7 @@ impl Destage {
             ready: false,
             queue: VecDeque::new(),
             deferred: Vec::new(),
+            held_back: VecDeque::new(),
             group: Group(0),
             collected: Lsn(0),
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
@@ -110,10 +113,36 @@ impl Destage {
         self.rate_bytes_per_sec
     }
 
+    /// Records of a journaled batch that are done because newer ones of it cover them.
+    pub(super) fn note_written_bytes(&mut self, bytes: u64) {
+        self.unsynced_bytes += bytes;
+    }
+
+    /// Sorted records that follow when their ranges are applied.
+    pub(super) fn hold_back(&mut self, records: VecDeque<(u32, Lsn)>) {
+        self.held_back = records;
+    }
+
+    /// Part of a journaled batch goes to the backing now.
+    pub(super) fn queue_now(&mut self, pick: Pick) {
+        match pick {
+            Pick::One(record) => self.queue.push_back(record),
+            Pick::HeldBack => self.queue.append(&mut self.held_back),
+        }
+    }
+
     /// Recovery has filled the log.
     pub(super) fn resume(&mut self, destaged: Lsn) {
         self.collected = destaged;
     }
+}
+
+/// Part of a journaled batch.
+pub(super) enum Pick {
+    /// One zeroed range.
+    One((u32, Lsn)),
+    /// All that was held back.
+    HeldBack,
 }
 
 /// How a record reaches the backing.
@@ -180,6 +209,8 @@ impl Volume {
             && self.destage.deferred.is_empty()
             && !self.destage.syncing
             && self.destage.unsynced_since.is_none()
+            && !self.journal.is_busy()
+            && !self.must_journal()
     }
 
     /// How long a record must have been accepted before it goes out.
@@ -243,16 +274,18 @@ impl Volume {
         let d = &mut self.destage;
         d.queue.clear();
         d.deferred.clear();
+        d.held_back.clear();
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
         d.collected = self.durable;
         self.live.rewind_cursor(self.durable);
         self.recount_written();
+        self.end_batch();
         // Trying again counts as in use until it fails again.
         self.destage.failing = None;
     }
 
-    fn backing_failed(&mut self, error: IoError) {
+    pub(super) fn backing_failed(&mut self, error: IoError) {
         let d = &mut self.destage;
         self.counters.backing_errors += 1;
         d.failing = Some(error);
@@ -261,7 +294,7 @@ impl Volume {
     }
 
     /// May this record be chosen now?
-    fn eligible(&self, id: u32) -> bool {
+    pub(super) fn is_eligible(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
         if descriptor.lsn > self.held {
             return false;
@@ -278,21 +311,37 @@ impl Volume {
         self.destage.unsynced_bytes >= self.destage.round_bytes
     }
 
-    /// Chooses the next chunk. False: nothing may be chosen now.
+    /// Chooses what goes out next. False: nothing may be chosen now.
     fn collect(&mut self) -> bool {
+        if self.journal.is_busy() {
+            return self.apply_batch();
+        }
         let Some(first) = self.live.cursor() else { return false };
-        if !self.eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
+        if !self.is_eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
+            return false;
+        }
+        // Everything chosen before is durable, and the checkpoint says so.
+        let complete = self.destage.in_flight == 0
+            && self.destage.unsynced_since.is_none()
+            && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
+        if self.wants_journal() {
+            if complete {
+                if self.destage.unsynced_since.is_none() {
+                    self.destage.round_began = self.now;
+                }
+                self.begin_batch();
+            }
             return false;
         }
         let descriptor = self.live.get(first).descriptor;
         if descriptor.group != self.destage.group {
-            let complete = self.destage.in_flight == 0
-                && self.destage.unsynced_since.is_none()
-                && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
             if !complete && !planted!(self, ignore_groups) {
                 return false;
             }
             self.destage.group = descriptor.group;
+        }
+        if !self.journal_is_erased() {
+            return false;
         }
         if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
             // May overlap anything before or after it: alone.
@@ -308,7 +357,7 @@ impl Volume {
             let fits = chunk.len() < CHUNK_RECORDS_MAX
                 && (chunk.len() as u64) * BLOCK_BYTES + self.destage.unsynced_bytes < self.destage.round_bytes;
             let range = matches!(d.kind, Kind::ZeroBlocks { .. });
-            if !fits || d.group != descriptor.group || range || !self.eligible(id) {
+            if !fits || d.group != descriptor.group || range || !self.is_eligible(id) {
                 break;
             }
             chunk.push((d.block, id, d.lsn));
@@ -337,7 +386,7 @@ impl Volume {
         }
         while self.destage.in_flight < self.config.backing_depth_max {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
-            if !self.live.is_live(id, lsn) || self.live.get(id).state != State::Queued {
+            if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
             }
             if self.destage.range_in_flight || (self.live.overtakes(id) && !planted!(self, overtake_same_block)) {
@@ -417,7 +466,7 @@ impl Volume {
             }
             let record = self.live.get(id);
             let joins = record.descriptor.lsn == lsn
-                && record.state == State::Queued
+                && matches!(record.state, State::Queued | State::Batched)
                 && record.mask.is_full()
                 && record.descriptor.has_payload()
                 && record.descriptor.block.0 == block.0 + 1
@@ -643,7 +692,7 @@ impl Volume {
 
     fn sync_backing_if_wanted(&mut self) {
         let d = &self.destage;
-        let quiet = d.in_flight == 0 && d.queue.is_empty() && d.deferred.is_empty();
+        let quiet = d.in_flight == 0 && d.queue.is_empty() && d.deferred.is_empty() && self.journal.may_sync_backing();
         let Some(since) = d.unsynced_since else { return };
         if !quiet || d.syncing || d.failing.is_some() {
             return;
@@ -653,6 +702,8 @@ impl Volume {
             None => self.group != d.group,
         };
         let wanted = group_complete
+            || self.journal.is_applying()
+            || self.wants_journal()
             || self.round_full()
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()
@@ -690,6 +741,9 @@ impl Volume {
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
         d.retry_delay = RETRY_DELAY_MIN;
+        if self.journal.is_applying() {
+            self.end_batch();
+        }
         self.durable = self.durable.max(through);
         self.checkpoint_wanted = true;
         self.checkpoint_after = self.accepted;

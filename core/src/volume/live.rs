@@ -25,6 +25,8 @@ pub enum State {
     Idle,
     /// Chosen for this round, not issued.
     Queued,
+    /// Chosen for a journaled batch: older records were left out of it because this one is in it, so it must stay.
+    Batched,
     /// The backing is writing it: must not be forgotten, nor overtaken by a newer write of the same block.
     InFlight,
     /// The backing has completed it but has not synced.
@@ -262,7 +264,8 @@ impl LiveLog {
         while id != NONE {
             let record = *self.table.get(id);
             let same_group = record.descriptor.group == by.group;
-            if !same_group || record.state == State::InFlight || !record.mask.without(mask).is_empty() {
+            let pinned = matches!(record.state, State::InFlight | State::Batched);
+            if !same_group || pinned || !record.mask.without(mask).is_empty() {
                 break;
             }
             self.unlink(id);

@@ -14,7 +14,8 @@
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
+//! [`read`] resolving and filling; [`destage`] groups to the backing, [`journal`] many groups at once; [`recover`] from
+//! a tier to this state;
 //! [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
@@ -27,6 +28,7 @@ mod control;
 mod destage;
 mod flash;
 mod frames;
+mod journal;
 mod live;
 mod ranges;
 mod read;
@@ -66,6 +68,8 @@ pub struct VolumeConfig {
     pub backing_write_bytes_max: u32,
     /// Bytes issued to the backing between two syncs at most.
     pub destage_round_bytes_max: u64,
+    /// Blocks of the journal beside the backing, both areas together; 0: there is none, every group goes by itself.
+    pub journal_blocks: u32,
     /// Dirty writes younger than this wait for more to merge with (write-back only).
     pub destage_delay: Duration,
 }
@@ -117,6 +121,22 @@ pub struct Rules {
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub apply_before_journal_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub ordered_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub supersede_batched: bool,
+    #[cfg(feature = "mutants")]
+    pub retry_takes_less: bool,
+    #[cfg(feature = "mutants")]
+    pub overwrite_complete_batch: bool,
+    #[cfg(feature = "mutants")]
+    pub erase_newest_first: bool,
+    #[cfg(feature = "mutants")]
+    pub journal_unsynced_records: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_replay: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -145,6 +165,9 @@ enum Op {
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
     LoadForWrite { write: usize, segment: u32 },
     LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
+    LoadForJournal { segment: u32 },
+    JournalWrite,
+    JournalSync,
     OldBlock { write: usize },
     Destage { write: usize },
     BackingSync { through: Lsn },
@@ -177,6 +200,8 @@ pub struct Volume {
     synced: Lsn,
     durable: Lsn,
     destaged: Lsn,
+    /// Where the log of the earlier life ends.
+    recovered: Lsn,
     tier_failed: bool,
     tier_syncing: bool,
 
@@ -193,6 +218,7 @@ pub struct Volume {
     writes: write::Writes,
     reads: read::Reads,
     destage: destage::Destage,
+    journal: journal::Journal,
     control: control::ControlState,
     recovery: Option<recover::Recovery>,
 
@@ -243,6 +269,7 @@ impl Volume {
             synced: Lsn(0),
             durable: Lsn(0),
             destaged: Lsn(0),
+            recovered: Lsn(0),
             tier_failed: false,
             tier_syncing: false,
             checkpoint: Checkpoint::default(),
@@ -254,6 +281,7 @@ impl Volume {
             writes: write::Writes::new(now),
             reads: Default::default(),
             destage: destage::Destage::new(&config, now),
+            journal: journal::Journal::new(config.journal_blocks),
             control: control::ControlState::new(config.policy, now),
             recovery: None,
             effects: VecDeque::with_capacity(256),
@@ -452,6 +480,9 @@ impl Volume {
             Op::LoadForCompaction { id, lsn, frame, segment } => {
                 self.on_loaded_for_compaction(id, lsn, frame, segment, failed)
             }
+            Op::LoadForJournal { segment } => self.on_loaded_for_journal(segment, failed),
+            Op::JournalWrite => self.on_journal_written(failed),
+            Op::JournalSync => self.on_journal_synced(failed),
             Op::OldBlock { write } => self.on_old_block_read(write, failed),
             Op::Destage { write } => self.on_destage_done(write, failed),
             Op::BackingSync { through } => self.on_backing_synced(through, failed),
@@ -496,6 +527,7 @@ impl Volume {
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
+            journaled: self.is_journaled(),
             dirty_bytes,
             dead_bytes: self.flash.as_ref().map_or(0, |flash| flash.dead_blocks() * BLOCK_BYTES),
             dirty_bytes_max: u64::from(self.dirty_blocks_max()) * BLOCK_BYTES,

@@ -157,7 +157,9 @@ impl Volume {
                 if let Some(flash) = &mut self.flash {
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
+                self.journal.resume(self.term);
                 self.phase = Phase::Serving;
+                self.end_replayed();
             }
         }
     }
@@ -583,6 +585,7 @@ impl Volume {
         }
         self.dead = dead;
         self.accepted = last;
+        self.recovered = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         self.group = self.group.next();
         if self.live.is_empty() {

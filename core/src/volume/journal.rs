@@ -1,0 +1,527 @@
+//! Journaled destage: many barrier groups reach the backing as one atomic batch.
+//!
+//! Strict group order costs a sync of the slow backing for every client flush. A journaled batch merges all groups
+//! up to some position, keeps only the newest content of each sector, writes that one after the other into a journal
+//! beside the backing, syncs the journal, and only then applies it to the backing in any order. A loss of all logs
+//! leaves the backing plus the journal: replayed, the batch is there whole; incomplete, it is not there at all.
+//! (Koller et al., "Write Policies for Host-side Flash Caches", FAST'13.)
+//!
+//! The journal has two areas, written in turn, so that the batch being written never overwrites the one that a replay
+//! may still need. Rules:
+//! 1. a batch begins when everything before it is durable in the backing and checkpointed;
+//! 2. nothing of a batch reaches the backing before the batch is synced in the journal;
+//! 3. an ordered group goes out only when no batch can be found in the journal: a replay after it would take the
+//!    backing back. The journal is erased, and the erasure synced, before. A batch whose writing or sync has failed
+//!    counts: it may have landed. The erasure waits for the checkpoint that ends the batch, because a restart without
+//!    both would send the batch's groups again one by one; and it takes the newest complete batch last, because an
+//!    older one, found alone, would take the backing back;
+//! 4. a batch that is complete in the journal but not yet in the backing is followed only by a batch that begins with
+//!    the same records, never by an ordered group;
+//! 5. nothing is written over the newest complete batch, however often the writing of the next one fails;
+//! 6. a batch has only records that the tier has synced: a replay must not bring back what a restart after a loss of
+//!    power has shown to be gone.
+//!
+//! What an earlier life left in the journal is brought into the backing by the executor, before [`Event::BackingReady`]:
+//! it applies the newest complete batch and syncs the backing; tells it to [`Volume::journal_replayed`]; waits until
+//! [`Volume::replay_is_recorded`]; only then erases the journal (older batch first), and sends the event.
+
+use super::destage::Pick;
+use super::frames::Owner;
+use super::live::State;
+use super::*;
+use crate::format::{JournalBatch, Kind, TIER_BLOCK_BYTES};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+
+/// Zeroed ranges in one batch: each is compared with every older record of the batch.
+const RANGES_MAX: usize = 32;
+/// Blocks of one journal write: large, because the journal is there to make the slow device write in sequence.
+const WRITE_BLOCKS: usize = 256;
+/// Mean size of a waiting group below which groups are worth merging: 1 MiB.
+const GROUP_BLOCKS_SMALL: u32 = 256;
+/// Time that one batch should take to apply.
+const BATCH_TIME: Duration = Duration::from_secs(2);
+
+/// How far the batch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// No batch.
+    Idle,
+    /// Payloads that left memory are read from the tier.
+    Loading { left: u32 },
+    /// On its way into the journal.
+    Writing { left: u32 },
+    /// In the journal, not yet durable there.
+    Syncing,
+    /// Zeroed ranges go to the backing, one after the other.
+    ApplyingRanges,
+    /// Everything else goes to the backing.
+    Applying,
+    /// The head of one area is being erased, for an ordered group.
+    Erasing { area: Area },
+    /// Erased, not yet durable.
+    ErasingSync { area: Area },
+}
+
+/// One half of the journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Area {
+    First,
+    Second,
+}
+
+impl Area {
+    fn other(self) -> Area {
+        match self {
+            Area::First => Area::Second,
+            Area::Second => Area::First,
+        }
+    }
+}
+
+/// The newest batch that is complete in the journal.
+#[derive(Clone, Copy, Debug)]
+struct Complete {
+    area: Area,
+    /// It ends with this position.
+    through: Lsn,
+}
+
+/// See the module.
+pub(super) struct Journal {
+    /// Blocks of one area; 0: there is no journal.
+    area_blocks: u32,
+    sequence: u64,
+    complete: Option<Complete>,
+    /// A batch was begun since the last erasure: a replay may find one.
+    written: bool,
+    stage: Stage,
+    /// Kept records in log order, with their pinned frames.
+    batch: Vec<(u32, Lsn, Option<FrameId>)>,
+    ranges: VecDeque<(u32, Lsn)>,
+    failed: Option<IoError>,
+    /// What the executor has told of an earlier life's batch.
+    replayed: Option<Lsn>,
+}
+
+impl Journal {
+    pub(super) fn new(blocks: u32) -> Journal {
+        let area_blocks = blocks / 2;
+        Journal {
+            // No batch fits into less than a head and a payload.
+            area_blocks: if area_blocks >= 2 { area_blocks } else { 0 },
+            sequence: 0,
+            complete: None,
+            written: false,
+            stage: Stage::Idle,
+            batch: Vec::new(),
+            ranges: VecDeque::new(),
+            failed: None,
+            replayed: None,
+        }
+    }
+
+    /// A new term: its batches are newer than those of any earlier one.
+    pub(super) fn resume(&mut self, term: Term) {
+        self.sequence = u64::from(term.0) << 32;
+    }
+
+    fn first_block(&self, area: Area) -> u32 {
+        match area {
+            Area::First => 0,
+            Area::Second => self.area_blocks,
+        }
+    }
+
+    /// Where the next batch goes.
+    fn free_area(&self) -> Area {
+        self.complete.map_or(Area::First, |complete| complete.area.other())
+    }
+
+    /// A batch or an erasure is under way: nothing else may be chosen.
+    pub(super) fn is_busy(&self) -> bool {
+        self.stage != Stage::Idle
+    }
+
+    /// The backing may be synced: the batch is being applied and every part of it has been issued.
+    pub(super) fn may_sync_backing(&self) -> bool {
+        matches!(self.stage, Stage::Idle | Stage::Applying)
+    }
+
+    /// The batch waits for nothing but the sync of the backing.
+    pub(super) fn is_applying(&self) -> bool {
+        self.stage == Stage::Applying
+    }
+}
+
+impl Volume {
+    /// Is destage journaled now? Shown in the status.
+    pub(super) fn is_journaled(&self) -> bool {
+        self.journal.is_busy() || self.journal.written
+    }
+
+    /// Should what is chosen next be a journaled batch?
+    pub(super) fn wants_journal(&self) -> bool {
+        if self.must_journal() {
+            return true;
+        }
+        let synced = self.live.cursor().is_some_and(|id| self.is_synced(id));
+        if self.journal.area_blocks == 0 || self.control.effective == Policy::Through || !synced {
+            return false;
+        }
+        let groups = self.groups_waiting();
+        groups >= 2 && self.live.payload_blocks() / groups < GROUP_BLOCKS_SMALL
+    }
+
+    /// Rule 4.
+    pub(super) fn must_journal(&self) -> bool {
+        self.journal.complete.is_some_and(|complete| complete.through > self.durable)
+    }
+
+    /// Rule 6.
+    fn is_synced(&self, id: u32) -> bool {
+        self.live.get(id).descriptor.lsn <= self.synced || planted!(self, journal_unsynced_records)
+    }
+
+    /// Begins a batch. The caller has made sure of rule 1. False: nothing can be chosen now.
+    pub(super) fn begin_batch(&mut self) -> bool {
+        let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
+        let area = self.journal.area_blocks as usize;
+        // A third of the frames at most: each payload stays pinned until it is in the journal.
+        let most = (rate_blocks as usize).max(GROUP_BLOCKS_SMALL as usize).min(self.pool.total() as usize / 3);
+        let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
+        let mut chosen: Vec<(u32, Lsn)> = Vec::new();
+        let (mut payloads, mut ranges) = (0, 0);
+        while let Some(id) = self.live.cursor() {
+            let descriptor = self.live.get(id).descriptor;
+            // A batch that is tried again takes all that it took before, whatever the pace is now.
+            let again = must.is_some_and(|through| descriptor.lsn <= through);
+            let head = JournalBatch::head_blocks(chosen.len() + 1) as usize;
+            let fits = head + payloads < area && (again || (chosen.len() < most && ranges < RANGES_MAX));
+            if !fits || !(again || (self.is_eligible(id) && self.is_synced(id))) {
+                break;
+            }
+            if must.is_some() && !chosen.is_empty() && planted!(self, retry_takes_less) {
+                break;
+            }
+            payloads += usize::from(descriptor.has_payload());
+            ranges += usize::from(matches!(descriptor.kind, Kind::ZeroBlocks { .. }));
+            chosen.push((id, descriptor.lsn));
+            self.live.set_state(id, State::Batched);
+            self.live.advance_cursor();
+            self.destage.collected = descriptor.lsn;
+            self.destage.group = descriptor.group;
+        }
+        if chosen.is_empty() {
+            return false;
+        }
+        let kept = self.keep_newest(&chosen);
+        self.journal.batch = kept.into_iter().map(|(id, lsn)| (id, lsn, None)).collect();
+        self.load_batch();
+        true
+    }
+
+    /// Which of the chosen records still contribute a sector; the others are done when the batch is.
+    fn keep_newest(&mut self, chosen: &[(u32, Lsn)]) -> Vec<(u32, Lsn)> {
+        let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+        let mut zeroed: Vec<(u64, u64)> = Vec::new();
+        let mut kept = Vec::new();
+        for &(id, lsn) in chosen.iter().rev() {
+            let record = *self.live.get(id);
+            let block = record.descriptor.block;
+            let contributes = match record.descriptor.kind {
+                Kind::ZeroBlocks { blocks, .. } => {
+                    zeroed.push((block.0, block.0 + u64::from(blocks)));
+                    true
+                }
+                Kind::Data { .. } | Kind::ZeroSectors { .. } => {
+                    let mask = covered.entry(block).or_default();
+                    let new = record.mask.without(*mask);
+                    *mask = mask.or(record.mask);
+                    !new.is_empty() && !zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0))
+                }
+            };
+            if contributes {
+                kept.push((id, lsn));
+            } else {
+                self.live.set_state(id, State::Written);
+                self.destage.note_written_bytes(BLOCK_BYTES);
+                self.counters.journal_left_out += 1;
+            }
+        }
+        kept.reverse();
+        kept
+    }
+
+    /// Pins every payload of the batch, fetching what is not in memory.
+    fn load_batch(&mut self) {
+        let mut left = 0;
+        let batch = core::mem::take(&mut self.journal.batch);
+        let mut loaded = Vec::with_capacity(batch.len());
+        for &(id, _, _) in &batch {
+            let frame = if self.live.get(id).descriptor.has_payload() { self.frame_of_record(id) } else { None };
+            if let Some(frame) = frame {
+                self.pool.pin(frame);
+            }
+            loaded.push(frame);
+        }
+        self.journal.stage = Stage::Loading { left: 0 };
+        let mut short = false;
+        let mut result = Vec::with_capacity(batch.len());
+        for ((id, lsn, _), frame) in batch.into_iter().zip(loaded) {
+            let mut frame = frame;
+            if frame.is_none() && self.live.get(id).descriptor.has_payload() && !short {
+                match self.pool.allocate() {
+                    Some(free) => {
+                        self.pool.pin(free);
+                        let check = self.check_of(id);
+                        let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
+                        let segment = flash.segment_of(id);
+                        flash.segments[segment as usize].busy += 1;
+                        let at = flash.place(id);
+                        let op = self.begin_op(Op::LoadForJournal { segment });
+                        self.effects.push_back(Effect::TierRead { op, at, frame: free, check });
+                        left += 1;
+                        frame = Some(free);
+                    }
+                    None => short = true,
+                }
+            }
+            result.push((id, lsn, frame));
+        }
+        self.journal.batch = result;
+        if short {
+            self.journal.failed = Some(IoError::NoSpace);
+        }
+        self.journal.stage = Stage::Loading { left };
+        if left == 0 {
+            self.write_batch();
+        }
+    }
+
+    pub(super) fn on_loaded_for_journal(&mut self, segment: u32, failed: Option<IoError>) {
+        let flash = self.flash.as_mut().expect("only flash is read back");
+        flash.segments[segment as usize].busy -= 1;
+        flash.drain_if_empty(segment);
+        let Stage::Loading { left } = self.journal.stage else { panic!("a load ends while loading") };
+        self.journal.failed = self.journal.failed.or(failed);
+        self.journal.stage = Stage::Loading { left: left - 1 };
+        if left == 1 {
+            self.write_batch();
+        }
+    }
+
+    fn write_batch(&mut self) {
+        if let Some(error) = self.journal.failed.take() {
+            return self.abandon_batch(error);
+        }
+        self.journal.sequence += 1;
+        self.journal.written = true;
+        let area = match planted!(self, overwrite_complete_batch) {
+            true if self.journal.sequence % 2 == 1 => self.journal.area_blocks,
+            true => 0,
+            false => self.journal.first_block(self.journal.free_area()),
+        };
+        let records: Vec<_> = self.journal.batch.iter().map(|&(id, ..)| self.live.get(id).descriptor).collect();
+        let payloads: Vec<(FrameId, Check)> = self
+            .journal
+            .batch
+            .iter()
+            .filter_map(|&(id, _, frame)| frame.map(|frame| (frame, self.check_of(id))))
+            .collect();
+        let head =
+            JournalBatch { sequence: self.journal.sequence, through: self.destage.collected, term: self.term, records }
+                .encode(&self.id, area);
+        let mut at = area;
+        let mut left = 0;
+        let mut head = Some(head);
+        let mut chunks = payloads.chunks(WRITE_BLOCKS);
+        loop {
+            let chunk = chunks.next();
+            if chunk.is_none() && head.is_none() {
+                break;
+            }
+            let head = head.take().unwrap_or_default();
+            let (frames, checks): (Vec<_>, Vec<_>) = chunk.unwrap_or_default().iter().copied().unzip();
+            let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
+            let op = self.begin_op(Op::JournalWrite);
+            self.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
+            self.counters.journal_writes += 1;
+            self.effects.push_back(Effect::JournalWrite { op, at, head, frames, checks });
+            at += blocks;
+            left += 1;
+        }
+        self.journal.stage = Stage::Writing { left };
+    }
+
+    pub(super) fn on_journal_written(&mut self, failed: Option<IoError>) {
+        self.journal.failed = self.journal.failed.or(failed);
+        let next = match self.journal.stage {
+            Stage::Writing { left } if left > 1 => {
+                self.journal.stage = Stage::Writing { left: left - 1 };
+                return;
+            }
+            Stage::Writing { .. } => Stage::Syncing,
+            Stage::Erasing { area } => Stage::ErasingSync { area },
+            Stage::Idle
+            | Stage::Loading { .. }
+            | Stage::Syncing
+            | Stage::ApplyingRanges
+            | Stage::Applying
+            | Stage::ErasingSync { .. } => panic!("a journal write ends while writing"),
+        };
+        if let Some(error) = self.journal.failed.take() {
+            return self.abandon_batch(error);
+        }
+        self.journal.stage = next;
+        if next == Stage::Syncing && planted!(self, apply_before_journal_sync) {
+            return self.on_journal_synced(None);
+        }
+        let op = self.begin_op(Op::JournalSync);
+        self.counters.backing_syncs += 1;
+        self.effects.push_back(Effect::JournalSync { op });
+    }
+
+    pub(super) fn on_journal_synced(&mut self, failed: Option<IoError>) {
+        if let Some(error) = failed {
+            return self.abandon_batch(error);
+        }
+        match self.journal.stage {
+            // The other area is done: now the newest.
+            Stage::ErasingSync { area } if area == self.journal.free_area() => self.erase(area.other()),
+            Stage::ErasingSync { .. } => {
+                self.journal.complete = None;
+                self.journal.written = false;
+                self.journal.stage = Stage::Idle;
+            }
+            Stage::Syncing => {
+                let area = self.journal.free_area();
+                self.journal.complete = Some(Complete { area, through: self.destage.collected });
+                self.journal.stage = Stage::ApplyingRanges;
+                let mut data: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
+                for (id, lsn, frame) in core::mem::take(&mut self.journal.batch) {
+                    self.unpin_batch_frame(frame);
+                    let descriptor = self.live.get(id).descriptor;
+                    if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
+                        self.journal.ranges.push_back((id, lsn));
+                    } else {
+                        data.push((descriptor.block, id, lsn));
+                    }
+                }
+                data.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
+                self.destage.hold_back(data.into_iter().map(|(_, id, lsn)| (id, lsn)).collect());
+            }
+            Stage::Idle
+            | Stage::Loading { .. }
+            | Stage::Writing { .. }
+            | Stage::ApplyingRanges
+            | Stage::Applying
+            | Stage::Erasing { .. } => panic!("a journal sync ends while syncing"),
+        }
+    }
+
+    /// Hands the next part of a synced batch to the ordinary way to the backing. False: nothing to hand over now.
+    pub(super) fn apply_batch(&mut self) -> bool {
+        if self.journal.stage != Stage::ApplyingRanges || self.destage.in_flight > 0 {
+            return false;
+        }
+        // Every kept record that a range overlaps is newer than the range (the older ones were dropped), so ranges go
+        // first; among themselves they go in log order.
+        match self.journal.ranges.pop_front() {
+            Some(range) => self.destage.queue_now(Pick::One(range)),
+            None => {
+                self.journal.stage = Stage::Applying;
+                self.destage.queue_now(Pick::HeldBack);
+            }
+        }
+        true
+    }
+
+    /// The batch is durable in the backing, or something failed and everything is tried again.
+    pub(super) fn end_batch(&mut self) {
+        for (_, _, frame) in core::mem::take(&mut self.journal.batch) {
+            self.unpin_batch_frame(frame);
+        }
+        self.journal.ranges.clear();
+        self.journal.stage = Stage::Idle;
+    }
+
+    fn unpin_batch_frame(&mut self, frame: Option<FrameId>) {
+        let Some(frame) = frame else { return };
+        if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+            self.pool.release(frame);
+        }
+        self.pool.unpin(frame);
+    }
+
+    fn abandon_batch(&mut self, error: IoError) {
+        self.end_batch();
+        self.backing_failed(error);
+    }
+
+    /// Rule 3: makes sure that no replay can follow an ordered group. True: it can go out now.
+    pub(super) fn journal_is_erased(&mut self) -> bool {
+        if !self.journal.written || planted!(self, ordered_without_erasing) {
+            return true;
+        }
+        let recorded = self.journal.complete.is_none_or(|complete| self.destaged >= complete.through);
+        if recorded && !self.backing_failing() {
+            let newest_first = planted!(self, erase_newest_first);
+            let area = self.journal.free_area();
+            self.erase(if newest_first { area.other() } else { area });
+        }
+        false
+    }
+
+    fn erase(&mut self, area: Area) {
+        self.journal.stage = Stage::Erasing { area };
+        let op = self.begin_op(Op::JournalWrite);
+        let (at, head) = (self.journal.first_block(area), vec![0; TIER_BLOCK_BYTES]);
+        self.effects.push_back(Effect::JournalWrite { op, at, head, frames: Vec::new(), checks: Vec::new() });
+    }
+
+    // --- what an earlier life left ---
+
+    /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are
+    /// not sent again: one by one they would take the backing back. To be told once at most, before
+    /// [`Event::BackingReady`], while recovering or serving.
+    pub fn journal_replayed(&mut self, through: Lsn) {
+        assert!(!self.destage.ready, "a journal is replayed before anything else is written to the backing");
+        if planted!(self, forget_replay) {
+            return;
+        }
+        self.journal.replayed = Some(through);
+        if self.phase == Phase::Serving {
+            self.end_replayed();
+        }
+    }
+
+    /// What was told by [`Volume::journal_replayed`] is durable in the tier: the journal may be erased.
+    pub fn replay_is_recorded(&self) -> bool {
+        self.journal.replayed.is_none_or(|through| self.phase != Phase::Recovering && self.destaged >= through)
+    }
+
+    /// The log is known: records that a replay has brought into the backing end.
+    pub(super) fn end_replayed(&mut self) {
+        let Some(told) = self.journal.replayed else { return };
+        // Positions above the log's end are given out anew.
+        let through = told.min(self.recovered);
+        self.journal.replayed = Some(through);
+        while let Some(id) = self.live.cursor() {
+            let lsn = self.live.get(id).descriptor.lsn;
+            if lsn > through {
+                break;
+            }
+            self.live.set_state(id, State::Written);
+            self.live.advance_cursor();
+            self.destage.collected = lsn;
+        }
+        if through > self.durable {
+            self.destage.collected = self.destage.collected.max(through);
+            self.durable = through;
+            self.checkpoint_wanted = true;
+            self.checkpoint_after = self.accepted;
+            self.write_checkpoint();
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! The journal beside an image: a file into which a batch of barrier groups goes whole before it goes to the backing.
+//!
+//! Core decides what is written where ([`Effect::JournalWrite`](forebay_core::api::Effect::JournalWrite)); this module
+//! makes, opens, finds again and removes the file, and [`replay`] brings a batch that was left behind into the backing.
+//! `docs/format.md` draws the file.
+//!
+//! Invariants:
+//! - A journal file that has its final name is whole: written with zeros over its whole length, named durably, with a
+//!   sealed first block that says whose it is and how long. One that was cut off later is recognised, and refused.
+//! - All its I/O goes through one locked file description, as for the backing.
+//! - It lies on the medium of the image, so its operations pass the same `slow:` and `faulty:` wrappers and count in
+//!   the same statistics ([`crate::VolumeIo`] sees to that).
+//! - A journal that may hold a batch is neither used nor removed before it was replayed.
+//!
+//! Contract with the node, for a backing that is a regular file:
+//! 1. **Before** core hears `BackingReady`, and before a new tier is formatted: lock the backing, and if there is a file at
+//!    [`path_of`] the image, replay it. An error means: do not touch the backing.
+//! 2. If the tier is there: [`Replay::begin`], with its checkpoint's watermark as [`ReplayRequest::destaged`];
+//!    [`Replay::apply`]; tell core [`ReplayReport::in_backing_through`], because the backing then has every record up to
+//!    there, and a group below it sent again by itself would take the backing back; wait until core has recorded that
+//!    in the tier; [`Replay::erase`]. If the tier is lost: [`replay`].
+//! 3. The journal that `erase` has opened, or [`Journal::create`] where there was none, goes to `VolumeIo`, its number of
+//!    blocks to core.
+//! 4. After a stop with drain core has erased the journal: [`remove`] it, so that whoever uses the image next without
+//!    Forebay does not find one. After any other end it stays.
+//!
+//! Left to others: what a batch contains and when it may be erased (core), a journal for block devices and NBD
+//! backings, which have no place beside them (there is none: they are destaged group by group).
+
+mod replay;
+
+pub use replay::{AreaState, BatchFound, Replay, ReplayReport, ReplayRequest, Verdict, copy_into, inspect, replay};
+
+use crate::file::{Access, DeviceFile, reserve, sync_folder_of};
+use crate::lock::{HolderDescription, LockAttempt, await_lock};
+use crate::memory::AlignedBuffer;
+use forebay_core::format::{FORMAT_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const BLOCK: u64 = TIER_BLOCK_BYTES as u64;
+/// Added to the name of the image.
+pub const NAME_SUFFIX: &str = ".forebay-journal";
+/// Added to the name of the journal while it is being made.
+const UNFINISHED_SUFFIX: &str = ".new";
+/// Area of a large volume's journal, by default: a batch of 16,000 blocks, beyond which merging gains little.
+const AREA_BYTES_DEFAULT_MAX: u64 = 64 << 20;
+/// Area of a small volume's journal, by default.
+const AREA_BYTES_DEFAULT_MIN: u64 = 4 << 20;
+/// Least blocks of one area: a head and a payload.
+const AREA_BLOCKS_MIN: u64 = 2;
+/// Most blocks of one area: 4 GiB. Core counts in `u32`, and nobody wants to replay more.
+const AREA_BLOCKS_MAX: u64 = 1 << 20;
+/// Blocks of the file before the first area.
+const SUPERBLOCK_BLOCKS: u64 = 1;
+const SUPERBLOCK_MAGIC: [u8; 8] = *b"FBJFILE\0";
+
+/// Why a journal cannot be used, replayed or removed. Unless it says so, nothing was changed.
+#[derive(Debug)]
+pub enum JournalError {
+    /// The file system has no room for the whole journal.
+    NoRoom {
+        /// The journal.
+        path: PathBuf,
+        /// Bytes asked for.
+        length: u64,
+    },
+    /// Another process, or requests of a killed one, hold it.
+    HeldBy {
+        /// The journal.
+        path: PathBuf,
+        /// Who.
+        holder: HolderDescription,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// It was written for another volume.
+    OtherVolume {
+        /// The journal.
+        path: PathBuf,
+        /// Whose it is.
+        found: [u8; 16],
+        /// Whose it should be.
+        expected: [u8; 16],
+    },
+    /// It was written by a newer version.
+    Newer {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// It may hold a batch that is not in the backing.
+    NotReplayed {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// There is one already.
+    Exists {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// It is not a whole journal, or does not fit the image.
+    Unusable {
+        /// The journal.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A system call failed.
+    Failed {
+        /// What was attempted, up to the name of the file.
+        attempted: &'static str,
+        /// The journal or the image.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::NoRoom { path, length } => write!(
+                f,
+                "cannot reserve {} MiB for the journal {}: the file system of the image is full; free some space, or \
+                 do without a journal",
+                length.div_ceil(1 << 20),
+                path.display()
+            ),
+            JournalError::HeldBy { path, holder, waited } => write!(
+                f,
+                "cannot use the journal {}: it is still locked by {holder} after {:.1} s; stop that process, or wait \
+                 for its last requests to end",
+                path.display(),
+                waited.as_secs_f64()
+            ),
+            JournalError::OtherVolume { path, found, expected } => write!(
+                f,
+                "refused to use the journal {}: it belongs to volume {} and not to volume {}; it may hold the only \
+                 copy of writes to this image, so serve that volume once more, or move the journal away if that volume \
+                 is given up",
+                path.display(),
+                Uuid(found),
+                Uuid(expected)
+            ),
+            JournalError::Newer { path } => write!(
+                f,
+                "refused to use the journal {}: it was written by a newer version of Forebay; serve the volume with \
+                 that version and stop it with a drain",
+                path.display()
+            ),
+            JournalError::NotReplayed { path } => write!(
+                f,
+                "refused to reuse or remove the journal {}: it may hold writes that are not in the image yet; serve \
+                 the volume, or replay the journal by `forebay salvage`",
+                path.display()
+            ),
+            JournalError::Exists { path } => write!(
+                f,
+                "cannot make the journal {}: there is a file of that name; it is replayed and removed by serving the \
+                 volume",
+                path.display()
+            ),
+            JournalError::Unusable { path, reason } => {
+                write!(f, "cannot use the journal {}: {reason}", path.display())
+            }
+            JournalError::Failed { attempted, path, error } => {
+                write!(f, "cannot {attempted} {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for JournalError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JournalError::Failed { error, .. } => Some(error),
+            JournalError::NoRoom { .. }
+            | JournalError::HeldBy { .. }
+            | JournalError::OtherVolume { .. }
+            | JournalError::Newer { .. }
+            | JournalError::NotReplayed { .. }
+            | JournalError::Exists { .. }
+            | JournalError::Unusable { .. } => None,
+        }
+    }
+}
+
+/// Sixteen bytes as people write an identity.
+struct Uuid<'a>(&'a [u8; 16]);
+
+impl fmt::Display for Uuid<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            write!(f, "{}{byte:02x}", if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    let path = path.to_owned();
+    move |error| JournalError::Failed { attempted, path, error }
+}
+
+fn unusable(path: &Path, reason: impl Into<String>) -> JournalError {
+    JournalError::Unusable { path: path.to_owned(), reason: reason.into() }
+}
+
+/// Where the journal of an image lies: beside the file itself, whatever links lead to it, so that it is found by
+/// every one of them. The image must exist, and be a regular file.
+pub fn path_of(image: &Path) -> io::Result<PathBuf> {
+    let mut path = image.canonicalize()?.into_os_string();
+    path.push(NAME_SUFFIX);
+    Ok(path.into())
+}
+
+/// Bytes of both areas for a volume of this size, where the operator does not say.
+pub fn areas_bytes_default(volume_bytes: u64) -> u64 {
+    let area = (volume_bytes / 16).clamp(AREA_BYTES_DEFAULT_MIN, AREA_BYTES_DEFAULT_MAX);
+    2 * (area - area % BLOCK)
+}
+
+/// Whether a volume may be served beside the journal at this place, found out without changing anything: how many blocks
+/// its areas have, or none if there is no journal. A journal of another volume is as good as none if it holds nothing.
+pub fn check(path: &Path, volume: &[u8; 16]) -> Result<Option<u32>, JournalError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open the journal", path)(error)),
+    };
+    let device =
+        DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
+    let superblock = read_superblock(&device)?;
+    let area_blocks = superblock.area_blocks;
+    if superblock.volume != *volume {
+        return match check_erased(&device, area_blocks) {
+            Ok(()) => Ok(None),
+            Err(_) => {
+                let (found, expected) = (superblock.volume, *volume);
+                Err(JournalError::OtherVolume { path: path.to_owned(), found, expected })
+            }
+        };
+    }
+    for area in [0, area_blocks] {
+        let mut head = AlignedBuffer::new(TIER_BLOCK_BYTES);
+        device.read_now(byte_of(area.into()), &mut head).map_err(failed("read the journal", path))?;
+        if is_newer(&head) {
+            return Err(JournalError::Newer { path: path.to_owned() });
+        }
+    }
+    Ok(Some(2 * area_blocks))
+}
+
+/// Removes an image's journal, durably; one that may hold a batch is refused. Nothing to do if there is none.
+pub fn remove(path: &Path) -> Result<(), JournalError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("open the journal", path)(error)),
+    };
+    let device =
+        DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
+    let superblock = read_superblock(&device)?;
+    check_erased(&device, superblock.area_blocks)?;
+    std::fs::remove_file(path).map_err(failed("remove the journal", path))?;
+    sync_folder_of(path).map_err(failed("sync the folder of the journal", path))
+}
+
+/// First block of the file: whose journal it is, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct JournalSuperblock {
+    volume: [u8; 16],
+    area_blocks: u32,
+}
+
+/// Why a first block is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotASuperblock {
+    Newer,
+    Broken(&'static str),
+}
+
+impl JournalSuperblock {
+    fn checksum(volume: &[u8; 16], block: &[u8]) -> u32 {
+        let mut seed = [0u8; 24];
+        seed[..16].copy_from_slice(volume);
+        crc32c(block) ^ crc32c(&seed)
+    }
+
+    fn encode(&self) -> AlignedBuffer {
+        let mut b = AlignedBuffer::new(TIER_BLOCK_BYTES);
+        b[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
+        b[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        b[16..32].copy_from_slice(&self.volume);
+        b[32..36].copy_from_slice(&self.area_blocks.to_le_bytes());
+        let sum = JournalSuperblock::checksum(&self.volume, &b);
+        b[12..16].copy_from_slice(&sum.to_le_bytes());
+        b
+    }
+
+    fn decode(b: &[u8]) -> Result<JournalSuperblock, NotASuperblock> {
+        if b.len() != TIER_BLOCK_BYTES || b[..8] != SUPERBLOCK_MAGIC {
+            return Err(NotASuperblock::Broken("it does not begin like a journal of Forebay"));
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(b[at..at + 4].try_into().expect("four bytes"));
+        if u16::from_le_bytes([b[8], b[9]]) > FORMAT_VERSION {
+            return Err(NotASuperblock::Newer);
+        }
+        let volume: [u8; 16] = b[16..32].try_into().expect("sixteen bytes");
+        let mut unsealed = b.to_vec();
+        unsealed[12..16].fill(0);
+        if JournalSuperblock::checksum(&volume, &unsealed) != u32_at(12) {
+            return Err(NotASuperblock::Broken("its first block is damaged"));
+        }
+        let area_blocks = u32_at(32);
+        if !(AREA_BLOCKS_MIN..=AREA_BLOCKS_MAX).contains(&u64::from(area_blocks)) {
+            return Err(NotASuperblock::Broken("its first block says an impossible length"));
+        }
+        Ok(JournalSuperblock { volume, area_blocks })
+    }
+
+    fn file_bytes(&self) -> u64 {
+        (SUPERBLOCK_BLOCKS + 2 * u64::from(self.area_blocks)) * BLOCK
+    }
+}
+
+/// What to do about a journal that cannot be read.
+const IF_BROKEN: &str = "if the volume's tier is there and whole, nothing in the journal is needed and it may be moved \
+                         away; without the tier the image may be in the middle of a batch: restore it from a backup";
+
+/// The first block of an open journal, and that the file is as long as it says.
+fn read_superblock(device: &DeviceFile) -> Result<JournalSuperblock, JournalError> {
+    let path = device.path();
+    let length = device.size().map_err(failed("read the size of the journal", path))?;
+    let mut block = AlignedBuffer::new(TIER_BLOCK_BYTES);
+    device.read_now(0, &mut block).map_err(failed("read the journal", path))?;
+    let superblock = JournalSuperblock::decode(&block).map_err(|why| match why {
+        NotASuperblock::Newer => JournalError::Newer { path: path.to_owned() },
+        NotASuperblock::Broken(what) => unusable(path, format!("{what}; {IF_BROKEN}")),
+    })?;
+    if length != superblock.file_bytes() {
+        let made = superblock.file_bytes();
+        return Err(unusable(path, format!("it has {length} bytes and was made with {made}; {IF_BROKEN}")));
+    }
+    Ok(superblock)
+}
+
+/// Byte of the file at which a block of the areas lies.
+fn byte_of(block: u64) -> u64 {
+    (SUPERBLOCK_BLOCKS + block) * BLOCK
+}
+
+/// Both areas begin with a block of zeros: no batch can be found here.
+fn check_erased(device: &DeviceFile, area_blocks: u32) -> Result<(), JournalError> {
+    for area in [0, area_blocks] {
+        let mut block = AlignedBuffer::new(TIER_BLOCK_BYTES);
+        device.read_now(byte_of(area.into()), &mut block).map_err(failed("read the journal", device.path()))?;
+        if block.iter().any(|&byte| byte != 0) {
+            return Err(JournalError::NotReplayed { path: device.path().to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Opens a journal for its I/O, as soon as nobody else has it.
+fn open_locked(path: &Path, lock_timeout: Duration) -> Result<DeviceFile, JournalError> {
+    let device = DeviceFile::open(path, false).map_err(failed("open the journal", path))?;
+    match await_lock(device.file(), lock_timeout).map_err(failed("lock the journal", path))? {
+        LockAttempt::Locked => Ok(device),
+        LockAttempt::HeldBy(holder) => {
+            Err(JournalError::HeldBy { path: path.to_owned(), holder, waited: lock_timeout })
+        }
+    }
+}
+
+/// An open journal that holds nothing.
+#[derive(Debug)]
+pub struct Journal {
+    file: Arc<DeviceFile>,
+    blocks: u32,
+}
+
+impl Journal {
+    /// Makes the journal of a volume, with two areas of `areas_bytes` together, all of it reserved and durable. The
+    /// image's lock must be held: nobody else makes this file then, and what an interrupted attempt left may go.
+    pub fn create(
+        path: &Path,
+        volume: &[u8; 16],
+        areas_bytes: u64,
+        lock_timeout: Duration,
+    ) -> Result<Journal, JournalError> {
+        let area_blocks = areas_bytes / 2 / BLOCK;
+        if !areas_bytes.is_multiple_of(2 * BLOCK) || !(AREA_BLOCKS_MIN..=AREA_BLOCKS_MAX).contains(&area_blocks) {
+            let reason = format!(
+                "it cannot be made with {areas_bytes} bytes: both areas together are a multiple of 8192 bytes, from \
+                 16384 to 8 GiB"
+            );
+            return Err(unusable(path, reason));
+        }
+        if path.exists() {
+            return Err(JournalError::Exists { path: path.to_owned() });
+        }
+        let superblock = JournalSuperblock { volume: *volume, area_blocks: area_blocks as u32 };
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(UNFINISHED_SUFFIX);
+        let unfinished = PathBuf::from(unfinished);
+        let _ = std::fs::remove_file(&unfinished);
+        let made = write_new(&unfinished, &superblock)
+            .and_then(|()| std::fs::rename(&unfinished, path))
+            .and_then(|()| sync_folder_of(path));
+        if let Err(error) = made {
+            let _ = std::fs::remove_file(&unfinished);
+            return Err(match error.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT) => {
+                    JournalError::NoRoom { path: path.to_owned(), length: superblock.file_bytes() }
+                }
+                Some(_) | None => failed("create the journal", path)(error),
+            });
+        }
+        Journal::open(path, volume, lock_timeout)
+    }
+
+    /// The journal that an earlier process has left, after [`replay`].
+    pub fn open(path: &Path, volume: &[u8; 16], lock_timeout: Duration) -> Result<Journal, JournalError> {
+        let device = open_locked(path, lock_timeout)?;
+        let superblock = read_superblock(&device)?;
+        if superblock.volume != *volume {
+            let (found, expected) = (superblock.volume, *volume);
+            return Err(JournalError::OtherVolume { path: path.to_owned(), found, expected });
+        }
+        check_erased(&device, superblock.area_blocks)?;
+        Ok(Journal { file: Arc::new(device), blocks: 2 * superblock.area_blocks })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Blocks of both areas: core's `VolumeConfig::journal_blocks`.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// How the bytes reach the medium, and why not directly.
+    pub fn access(&self) -> &Access {
+        self.file.access()
+    }
+
+    /// The open file, for operations.
+    pub(crate) fn file(&self) -> &Arc<DeviceFile> {
+        &self.file
+    }
+
+    /// Byte of the file at which a run of blocks begins; it must lie within the areas.
+    pub(crate) fn offset(&self, at: u32, blocks: u64) -> u64 {
+        assert!(u64::from(at) + blocks <= u64::from(self.blocks), "blocks {at}+{blocks} lie within the journal");
+        byte_of(at.into())
+    }
+}
+
+/// The whole content of a new journal, durable but for its name.
+fn write_new(path: &Path, superblock: &JournalSuperblock) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    match reserve(&file, superblock.file_bytes()) {
+        Ok(()) => {}
+        // File systems that cannot reserve (NFS before 4.2, for example) say by the zeros whether there is room.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => {}
+        Err(error) => return Err(error),
+    }
+    // Written once, so that no later sync has to note which blocks are in use.
+    write_zeros(&file, path, superblock.file_bytes())?;
+    DeviceFile::buffered(file.try_clone()?, path, "it is being made")?.write_now(0, &superblock.encode())?;
+    file.sync_all()
+}
+
+fn write_zeros(file: &File, path: &Path, length: u64) -> io::Result<()> {
+    let device = DeviceFile::buffered(file.try_clone()?, path, "it is being made")?;
+    let mut zeros = AlignedBuffer::new(256 * TIER_BLOCK_BYTES);
+    let mut done = 0;
+    while done < length {
+        let piece = (length - done).min(zeros.len() as u64) as usize;
+        zeros.set_len(piece);
+        device.write_now(done, &zeros)?;
+        done += piece as u64;
+    }
+    Ok(())
+}
+
+/// The head's own word about its version, which is believed before anything else of it.
+fn is_newer(head: &[u8]) -> bool {
+    JournalBatch::head_blocks_hint(head).is_some() && u16::from_le_bytes([head[36], head[37]]) > FORMAT_VERSION
+}
+
+#[cfg(test)]
+mod tests;
