@@ -9,7 +9,7 @@
 //!   a reply until [`Event::Sent`].
 //! - A failed operation is reported, never retried: what to do is core's decision.
 
-use crate::status::{ControlError, Policy};
+use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
@@ -91,6 +91,8 @@ pub enum Outcome {
 pub enum Control {
     /// Ask for another policy. Replied to at once; the effective policy follows, see [`crate::status`].
     SetPolicy(Policy),
+    /// Ask for another way of destage. Replied to at once; the effective one follows, see [`crate::status`].
+    SetDestage(DestageMode),
     /// Destage everything that is in the log now; replied to when it is durable in the backing. Writes go on.
     Drain,
     /// As `Drain`, then leave the backing unchanged for at most the given time.

@@ -37,6 +37,55 @@ impl Reason {
     }
 }
 
+/// How groups reach the backing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DestageMode {
+    /// One by one, each durable before the next.
+    Ordered,
+    /// Many merged into one batch, by the journal beside the backing.
+    Journaled,
+    /// Ordered while groups are large, journaled when they are small or the backlog grows.
+    #[default]
+    Auto,
+}
+
+/// Why destage is ordered or journaled now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DestageReason {
+    /// It is the requested mode.
+    AsRequested,
+    /// The backing has no journal.
+    NoJournal,
+    /// Write-through: each write waits for the backing, so there is nothing to merge.
+    PolicyThrough,
+    /// The tier failed; what it holds goes out group by group.
+    TierError,
+    /// No two groups have waited at a time yet.
+    NothingToMerge,
+    /// Groups are small.
+    SmallGroups,
+    /// Groups are large: a journal would write all of it twice and merge little.
+    LargeGroups,
+    /// More comes in than goes out.
+    BacklogGrows,
+}
+
+impl DestageReason {
+    /// Stable code for scripts and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            DestageReason::AsRequested => "as-requested",
+            DestageReason::NoJournal => "no-journal",
+            DestageReason::PolicyThrough => "policy-through",
+            DestageReason::TierError => "tier-error",
+            DestageReason::NothingToMerge => "nothing-to-merge",
+            DestageReason::SmallGroups => "small-groups",
+            DestageReason::LargeGroups => "large-groups",
+            DestageReason::BacklogGrows => "backlog-grows",
+        }
+    }
+}
+
 /// State of the way to the backing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BackingState {
@@ -104,6 +153,7 @@ pub struct Counters {
     pub backing_reads: u64,
     pub backing_syncs: u64,
     pub backing_errors: u64,
+    pub journal_batches: u64,
     pub journal_writes: u64,
     pub journal_write_bytes: u64,
     pub journal_left_out: u64,
@@ -130,8 +180,15 @@ pub struct Status {
     pub reason: Reason,
     pub reason_since: Instant,
     pub backing: BackingState,
+    /// Requested way of destage.
+    pub destage: DestageMode,
     /// Groups go to the backing merged, through the journal; otherwise one by one.
     pub journaled: bool,
+    pub destage_reason: DestageReason,
+    /// Bytes of the journal beside the backing, both areas together; 0: there is none.
+    pub journal_bytes: u64,
+    /// Mean size of the groups that clients made, the newest counting most.
+    pub group_bytes_mean: u64,
     /// Live bytes in the log that are not yet durable in the backing.
     pub dirty_bytes: u64,
     /// Bytes of the tier that are neither live nor free (flash: waiting for compaction or release).

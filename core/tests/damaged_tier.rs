@@ -3,7 +3,7 @@
 
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Phase, Policy};
+use forebay_core::status::{DestageMode, Phase, Policy};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 
@@ -61,6 +61,8 @@ impl Life {
             backing_depth_max: 8,
             backing_write_bytes_max: 1 << 20,
             destage_round_bytes_max: 1 << 20,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
             destage_delay: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));

@@ -6,7 +6,7 @@
 use crate::media::Landing;
 use crate::random::Random;
 use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout};
-use forebay_core::status::Policy;
+use forebay_core::status::{DestageMode, Policy};
 use forebay_core::types::*;
 
 /// Chances of faults, in cases of a million.
@@ -104,6 +104,7 @@ pub struct Setup {
     pub destage_round_bytes_max: u64,
     pub destage_delay: Duration,
     pub journal_blocks: u32,
+    pub destage: DestageMode,
 
     pub clients: usize,
     /// Requests that one client has open at a time.
@@ -166,6 +167,7 @@ impl Setup {
             destage_round_bytes_max: 256 << 10,
             destage_delay: Duration(0),
             journal_blocks: 0,
+            destage: DestageMode::Auto,
             clients: 1,
             depth_max: 1,
             requests: 0,
@@ -199,6 +201,7 @@ impl Setup {
             self.journal_blocks = 2 * random.range(2, 6) as u32;
         }
         self.weights[3] += random.pick(&[1, 3, 8]);
+        self.destage = random.pick(&[DestageMode::Auto, DestageMode::Auto, DestageMode::Journaled, DestageMode::Ordered]);
     }
 
     /// What the seed says.

@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Counters, Phase, Policy, Reason};
+use forebay_core::status::{Counters, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{Volume, VolumeConfig};
@@ -540,6 +540,7 @@ impl World {
             backing_depth_max: self.setup.backing_depth_max,
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
+            destage: self.setup.destage,
             destage_delay: self.setup.destage_delay,
             journal_blocks: self.setup.journal_blocks,
         };
@@ -1277,6 +1278,11 @@ impl World {
             _ => Control::Stop { drain: self.random.below(2) == 0 },
         };
         self.command(command);
+        // By the time, so that runs without a journal draw what they always drew.
+        if self.setup.journal_blocks > 0 && self.now.0.is_multiple_of(2) {
+            let modes = [DestageMode::Ordered, DestageMode::Journaled, DestageMode::Auto];
+            self.command(Control::SetDestage(modes[(self.now.0 / 2 % 3) as usize]));
+        }
     }
 
     fn command(&mut self, command: Control) {
@@ -1286,7 +1292,7 @@ impl World {
             Control::Resize(size) => self.oracle.grow(*size),
             Control::Stop { .. } => self.stopping = true,
             Control::Release => self.releasing = Some(self.backing_changes),
-            Control::SetPolicy(_) | Control::Drain | Control::Hold(_) => {}
+            Control::SetPolicy(_) | Control::SetDestage(_) | Control::Drain | Control::Hold(_) => {}
         }
         self.controls.insert(id, (command.clone(), self.moment));
         self.hand(Event::Control { id: ControlId(id), command });
@@ -1336,7 +1342,7 @@ impl World {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
-            (Control::SetPolicy(_), _)
+            (Control::SetPolicy(_) | Control::SetDestage(_), _)
             | (Control::Drain | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. }, Err(_)) => {}
         }
     }
@@ -2203,7 +2209,8 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
-        if record.term != self.term {
+        // Its own word: it may write to the tier in the step in which it begins to serve.
+        if record.term != self.volume.as_ref().map_or(self.term, |volume| volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }

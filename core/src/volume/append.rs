@@ -120,6 +120,7 @@ impl Volume {
         if self.group_has_records && !planted!(self, ignore_groups) {
             self.group = self.group.next();
             self.group_has_records = false;
+            self.note_group_closed();
         }
     }
 
@@ -260,6 +261,7 @@ impl Volume {
             return self.write_checkpoint();
         }
         let asked = self.acks.tier_sync_would_help(self.held)
+            || (self.journal.awaits_tier_sync && unsynced)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;

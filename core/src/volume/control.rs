@@ -100,6 +100,10 @@ impl Volume {
                 self.set_reason(reason);
                 self.answer_control(id, Ok(()));
             }
+            Control::SetDestage(mode) => {
+                self.journal.requested = mode;
+                self.answer_control(id, Ok(()));
+            }
             Control::Drain => self.begin_goal(id, Then::GoOn),
             Control::Hold(span) => self.begin_goal(id, Then::Hold(span)),
             Control::Release => {

@@ -324,6 +324,7 @@ impl Volume {
         let complete = self.destage.in_flight == 0
             && self.destage.unsynced_since.is_none()
             && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
+        self.choose_mode();
         if self.wants_journal() {
             if complete {
                 if self.destage.unsynced_since.is_none() {

@@ -29,18 +29,31 @@ use super::destage::Pick;
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::{JournalBatch, Kind, TIER_BLOCK_BYTES};
-use alloc::collections::BTreeMap;
+use crate::format::{Descriptor, JournalBatch, Kind, TIER_BLOCK_BYTES};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 
 /// Zeroed ranges in one batch: each is compared with every older record of the batch.
 const RANGES_MAX: usize = 32;
 /// Blocks of one journal write: large, because the journal is there to make the slow device write in sequence.
 const WRITE_BLOCKS: usize = 256;
-/// Mean size of a waiting group below which groups are worth merging: 1 MiB.
-const GROUP_BLOCKS_SMALL: u32 = 256;
+/// Mean size of a group below which groups are worth merging.
+const GROUP_BYTES_SMALL: u64 = 1 << 20;
+/// Mean size from which they are not any more: apart from the former, so that a mean in between changes nothing.
+const GROUP_BYTES_LARGE: u64 = 2 << 20;
+/// A backlog is merged whatever the size of its groups, as long as so many of them fit into one batch.
+const GROUPS_IN_BATCH_MIN: u64 = 4;
+/// Each closed group moves the mean by one so many-th of the difference.
+const GROUP_MEAN_WEIGHT: u64 = 8;
+/// How often the backlog is looked at, and the fill above which it counts as one.
+const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
+const BACKLOG_FILL: f64 = 0.25;
 /// Time that one batch should take to apply.
 const BATCH_TIME: Duration = Duration::from_secs(2);
+/// Payloads that a batch may always have, however slow the backing seems.
+const BATCH_PAYLOADS_MIN: usize = 256;
+/// Records looked at for one batch: they are looked at in one go, and clients wait meanwhile.
+const BATCH_RECORDS_MAX: usize = 16_384;
 
 /// How far the batch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +92,31 @@ impl Area {
     }
 }
 
+/// What a batch needs at most: a block that is written whole several times is in it once.
+#[derive(Default)]
+struct BatchSize {
+    records: usize,
+    payloads: usize,
+    ranges: usize,
+    whole: BTreeSet<BlockIndex>,
+}
+
+impl BatchSize {
+    fn fits_one_more(&self, area_blocks: u32) -> bool {
+        JournalBatch::head_blocks(self.records + 1) as usize + self.payloads < area_blocks as usize
+    }
+
+    fn add(&mut self, descriptor: &Descriptor, full: bool) {
+        match descriptor.kind {
+            Kind::Data { .. } if full && !self.whole.insert(descriptor.block) => return,
+            Kind::Data { .. } => self.payloads += 1,
+            Kind::ZeroSectors { .. } => {}
+            Kind::ZeroBlocks { .. } => self.ranges += 1,
+        }
+        self.records += 1;
+    }
+}
+
 /// The newest batch that is complete in the journal.
 #[derive(Clone, Copy, Debug)]
 struct Complete {
@@ -87,8 +125,27 @@ struct Complete {
     through: Lsn,
 }
 
+/// How much was waiting when last looked.
+#[derive(Clone, Copy, Debug)]
+struct Backlog {
+    at: Instant,
+    blocks: u32,
+    grows: bool,
+}
+
 /// See the module.
 pub(super) struct Journal {
+    /// What the operator wants.
+    pub(super) requested: DestageMode,
+    /// What is done now, and why.
+    journaled: bool,
+    pub(super) reason: DestageReason,
+    backlog: Backlog,
+    /// Mean bytes of closed groups; bytes that clients had written when the last one was closed.
+    group_bytes: Option<u64>,
+    group_began: u64,
+    /// A batch could begin, had the tier synced its first record (rule 6).
+    pub(super) awaits_tier_sync: bool,
     /// Blocks of one area; 0: there is no journal.
     area_blocks: u32,
     sequence: u64,
@@ -105,11 +162,16 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn new(blocks: u32) -> Journal {
-        let area_blocks = blocks / 2;
+    pub(super) fn new(config: &VolumeConfig, now: Instant) -> Journal {
         Journal {
-            // No batch fits into less than a head and a payload.
-            area_blocks: if area_blocks >= 2 { area_blocks } else { 0 },
+            requested: config.destage,
+            journaled: false,
+            reason: DestageReason::NothingToMerge,
+            backlog: Backlog { at: now, blocks: 0, grows: false },
+            group_bytes: None,
+            group_began: 0,
+            awaits_tier_sync: false,
+            area_blocks: area_blocks(config.journal_blocks),
             sequence: 0,
             complete: None,
             written: false,
@@ -119,6 +181,11 @@ impl Journal {
             failed: None,
             replayed: None,
         }
+    }
+
+    /// Both areas.
+    pub(super) fn bytes(&self) -> u64 {
+        2 * u64::from(self.area_blocks) * BLOCK_BYTES
     }
 
     /// A new term: its batches are newer than those of any earlier one.
@@ -154,23 +221,98 @@ impl Journal {
     }
 }
 
+/// Of each of two. No batch fits into less than a head and a payload.
+fn area_blocks(journal_blocks: u32) -> u32 {
+    Some(journal_blocks / 2).filter(|&blocks| blocks >= 2).unwrap_or(0)
+}
+
 impl Volume {
+    /// There is a journal beside the backing now, erased, of so many blocks. Not while there is one already.
+    pub fn journal_made(&mut self, blocks: u32) {
+        assert_eq!(self.journal.area_blocks, 0, "a journal is made where there is none");
+        self.journal.area_blocks = area_blocks(blocks);
+    }
+
     /// Is destage journaled now? Shown in the status.
     pub(super) fn is_journaled(&self) -> bool {
-        self.journal.is_busy() || self.journal.written
+        self.journal.journaled || self.must_journal()
+    }
+
+    /// Mean size of groups; one that is still open counts when it is larger.
+    pub(super) fn group_bytes_mean(&self) -> u64 {
+        let open = self.counters.write_bytes - self.journal.group_began;
+        self.journal.group_bytes.unwrap_or(0).max(open)
+    }
+
+    pub(super) fn note_group_closed(&mut self) {
+        let journal = &mut self.journal;
+        let bytes = self.counters.write_bytes - journal.group_began;
+        journal.group_began = self.counters.write_bytes;
+        let mean = journal.group_bytes.unwrap_or(bytes);
+        journal.group_bytes = Some(mean - mean / GROUP_MEAN_WEIGHT + bytes / GROUP_MEAN_WEIGHT);
+    }
+
+    /// Looks anew at how groups should go out.
+    pub(super) fn choose_mode(&mut self) {
+        self.look_at_backlog();
+        let forced = if self.journal.area_blocks == 0 {
+            Some(DestageReason::NoJournal)
+        } else if self.control.effective == Policy::Through {
+            Some(DestageReason::PolicyThrough)
+        } else if self.tier_failed {
+            Some(DestageReason::TierError)
+        } else {
+            None
+        };
+        let (journaled, reason) = match (self.journal.requested, forced) {
+            (DestageMode::Ordered, _) => (false, DestageReason::AsRequested),
+            (DestageMode::Journaled | DestageMode::Auto, Some(reason)) => (false, reason),
+            (DestageMode::Journaled, None) => (true, DestageReason::AsRequested),
+            (DestageMode::Auto, None) => self.choose_by_load(),
+        };
+        self.journal.journaled = journaled;
+        self.journal.reason = reason;
+    }
+
+    /// Leaving the journal costs its erasure, so what speaks for neither way changes nothing.
+    fn choose_by_load(&self) -> (bool, DestageReason) {
+        let mean = self.group_bytes_mean();
+        let several = self.groups_waiting() >= 2;
+        let area_bytes = u64::from(self.journal.area_blocks) * BLOCK_BYTES;
+        if several && mean < GROUP_BYTES_SMALL {
+            (true, DestageReason::SmallGroups)
+        } else if several && self.journal.backlog.grows && mean * GROUPS_IN_BATCH_MIN <= area_bytes {
+            (true, DestageReason::BacklogGrows)
+        } else if mean >= GROUP_BYTES_LARGE {
+            (false, DestageReason::LargeGroups)
+        } else {
+            match self.journal.reason {
+                DestageReason::SmallGroups | DestageReason::BacklogGrows | DestageReason::LargeGroups => {
+                    (self.journal.journaled, self.journal.reason)
+                }
+                DestageReason::AsRequested
+                | DestageReason::NoJournal
+                | DestageReason::PolicyThrough
+                | DestageReason::TierError
+                | DestageReason::NothingToMerge => (false, DestageReason::NothingToMerge),
+            }
+        }
+    }
+
+    fn look_at_backlog(&mut self) {
+        let Backlog { at, blocks, grows } = self.journal.backlog;
+        if self.now - at < BACKLOG_PERIOD {
+            return;
+        }
+        let now = self.live.payload_blocks();
+        // One that only stops to grow is still there.
+        let grows = self.fill() > BACKLOG_FILL && (now > blocks || grows);
+        self.journal.backlog = Backlog { at: self.now, blocks: now, grows };
     }
 
     /// Should what is chosen next be a journaled batch?
     pub(super) fn wants_journal(&self) -> bool {
-        if self.must_journal() {
-            return true;
-        }
-        let synced = self.live.cursor().is_some_and(|id| self.is_synced(id));
-        if self.journal.area_blocks == 0 || self.control.effective == Policy::Through || !synced {
-            return false;
-        }
-        let groups = self.groups_waiting();
-        groups >= 2 && self.live.payload_blocks() / groups < GROUP_BLOCKS_SMALL
+        self.must_journal() || (self.journal.journaled && self.live.cursor().is_some())
     }
 
     /// Rule 4.
@@ -186,26 +328,24 @@ impl Volume {
     /// Begins a batch. The caller has made sure of rule 1. False: nothing can be chosen now.
     pub(super) fn begin_batch(&mut self) -> bool {
         let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
-        let area = self.journal.area_blocks as usize;
         // A third of the frames at most: each payload stays pinned until it is in the journal.
-        let most = (rate_blocks as usize).max(GROUP_BLOCKS_SMALL as usize).min(self.pool.total() as usize / 3);
+        let most = (rate_blocks as usize).max(BATCH_PAYLOADS_MIN).min(self.pool.total() as usize / 3);
         let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
         let mut chosen: Vec<(u32, Lsn)> = Vec::new();
-        let (mut payloads, mut ranges) = (0, 0);
+        let mut size = BatchSize::default();
         while let Some(id) = self.live.cursor() {
             let descriptor = self.live.get(id).descriptor;
             // A batch that is tried again takes all that it took before, whatever the pace is now.
             let again = must.is_some_and(|through| descriptor.lsn <= through);
-            let head = JournalBatch::head_blocks(chosen.len() + 1) as usize;
-            let fits = head + payloads < area && (again || (chosen.len() < most && ranges < RANGES_MAX));
+            let fits = size.fits_one_more(self.journal.area_blocks)
+                && (again || (size.payloads < most && size.ranges < RANGES_MAX && chosen.len() < BATCH_RECORDS_MAX));
             if !fits || !(again || (self.is_eligible(id) && self.is_synced(id))) {
                 break;
             }
             if must.is_some() && !chosen.is_empty() && planted!(self, retry_takes_less) {
                 break;
             }
-            payloads += usize::from(descriptor.has_payload());
-            ranges += usize::from(matches!(descriptor.kind, Kind::ZeroBlocks { .. }));
+            size.add(&descriptor, self.live.get(id).mask.is_full());
             chosen.push((id, descriptor.lsn));
             self.live.set_state(id, State::Batched);
             self.live.advance_cursor();
@@ -213,8 +353,10 @@ impl Volume {
             self.destage.group = descriptor.group;
         }
         if chosen.is_empty() {
+            self.journal.awaits_tier_sync = self.live.cursor().is_some_and(|id| !self.is_synced(id));
             return false;
         }
+        self.journal.awaits_tier_sync = false;
         let kept = self.keep_newest(&chosen);
         self.journal.batch = kept.into_iter().map(|(id, lsn)| (id, lsn, None)).collect();
         self.load_batch();
@@ -395,6 +537,7 @@ impl Volume {
                 self.journal.stage = Stage::Idle;
             }
             Stage::Syncing => {
+                self.counters.journal_batches += 1;
                 let area = self.journal.free_area();
                 self.journal.complete = Some(Complete { area, through: self.destage.collected });
                 self.journal.stage = Stage::ApplyingRanges;

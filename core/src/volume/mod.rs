@@ -70,6 +70,8 @@ pub struct VolumeConfig {
     pub destage_round_bytes_max: u64,
     /// Blocks of the journal beside the backing, both areas together; 0: there is none, every group goes by itself.
     pub journal_blocks: u32,
+    /// Requested way of destage.
+    pub destage: DestageMode,
     /// Dirty writes younger than this wait for more to merge with (write-back only).
     pub destage_delay: Duration,
 }
@@ -281,7 +283,7 @@ impl Volume {
             writes: write::Writes::new(now),
             reads: Default::default(),
             destage: destage::Destage::new(&config, now),
-            journal: journal::Journal::new(config.journal_blocks),
+            journal: journal::Journal::new(&config, now),
             control: control::ControlState::new(config.policy, now),
             recovery: None,
             effects: VecDeque::with_capacity(256),
@@ -406,6 +408,9 @@ impl Volume {
         self.sync_log_if_wanted();
         self.expire_hold();
         self.destage();
+        if self.journal.awaits_tier_sync {
+            self.sync_log_if_wanted();
+        }
         self.settle_control();
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
@@ -527,7 +532,11 @@ impl Volume {
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
+            destage: self.journal.requested,
             journaled: self.is_journaled(),
+            destage_reason: self.journal.reason,
+            journal_bytes: self.journal.bytes(),
+            group_bytes_mean: self.group_bytes_mean(),
             dirty_bytes,
             dead_bytes: self.flash.as_ref().map_or(0, |flash| flash.dead_blocks() * BLOCK_BYTES),
             dirty_bytes_max: u64::from(self.dirty_blocks_max()) * BLOCK_BYTES,
