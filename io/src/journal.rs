@@ -219,6 +219,16 @@ pub fn path_of(image: &Path) -> io::Result<PathBuf> {
     Ok(path.into())
 }
 
+/// Whether a file begins like a journal, whatever follows.
+pub fn is_journal(path: &Path) -> io::Result<bool> {
+    let mut magic = [0; SUPERBLOCK_MAGIC.len()];
+    match io::Read::read_exact(&mut File::open(path)?, &mut magic) {
+        Ok(()) => Ok(magic == SUPERBLOCK_MAGIC),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Bytes of both areas for a volume of this size, where the operator does not say.
 pub fn areas_bytes_default(volume_bytes: u64) -> u64 {
     let area = (volume_bytes / 16).clamp(AREA_BYTES_DEFAULT_MIN, AREA_BYTES_DEFAULT_MAX);

@@ -3,6 +3,7 @@
 
 use crate::units;
 use anyhow::{Context, Result, bail};
+use forebay_core::status::DestageMode;
 use forebay_io::backing::BackingSpec;
 use forebay_io::backing::nbd::uri::NbdUri;
 use serde::{Deserialize, Serialize};
@@ -173,6 +174,39 @@ impl From<PolicyName> for forebay_core::status::Policy {
     }
 }
 
+/// How barrier groups reach the backing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DestageName {
+    /// One by one, each durable before the next.
+    Ordered,
+    /// Many merged into one batch, by a journal beside the image.
+    Journaled,
+    /// Ordered while groups are large, journaled when they are small or the backlog grows.
+    #[default]
+    Auto,
+}
+
+impl From<DestageName> for DestageMode {
+    fn from(name: DestageName) -> Self {
+        match name {
+            DestageName::Ordered => DestageMode::Ordered,
+            DestageName::Journaled => DestageMode::Journaled,
+            DestageName::Auto => DestageMode::Auto,
+        }
+    }
+}
+
+impl From<DestageMode> for DestageName {
+    fn from(mode: DestageMode) -> Self {
+        match mode {
+            DestageMode::Ordered => DestageName::Ordered,
+            DestageMode::Journaled => DestageName::Journaled,
+            DestageMode::Auto => DestageName::Auto,
+        }
+    }
+}
+
 /// Medium of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -224,6 +258,12 @@ pub struct VolumeSpec {
     /// RAM for staging and read cache before a flash tier.
     #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
+    /// How groups reach the backing; none = as recorded, or `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destage: Option<DestageName>,
+    /// Size of the journal beside the image.
+    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
+    pub journal_size: Option<u64>,
     /// Take the backing as raw whatever its first bytes say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FormatName>,
@@ -248,6 +288,17 @@ impl VolumeSpec {
         }
         if let Some(size) = self.size {
             check_size(&self.name, size)?;
+        }
+        if let Some(journal) = self.journal_size
+            && (!journal.is_multiple_of(8192) || !(JOURNAL_BYTES_MIN..=JOURNAL_BYTES_MAX).contains(&journal))
+        {
+            bail!(
+                "volume {}: a journal of {} cannot be made; it is a multiple of 8K from {} to {}",
+                self.name,
+                units::show_size(journal),
+                units::show_size(JOURNAL_BYTES_MIN),
+                units::show_size(JOURNAL_BYTES_MAX)
+            );
         }
         if let Some(tier) = self.tier_size {
             if tier < TIER_BYTES_MIN {
@@ -319,6 +370,9 @@ pub fn same_backing(one: &str, other: &str) -> bool {
 pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4096;
 /// Smallest tier by default: one that holds the largest request of the protocol twice.
 const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
+/// Bounds of a journal, both areas together: what a useful batch needs, and what `forebay-io` makes.
+const JOURNAL_BYTES_MIN: u64 = 2 << 20;
+const JOURNAL_BYTES_MAX: u64 = 8 << 30;
 /// Largest: block numbers of the format are 32 bits wide.
 pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
 /// Least RAM for staging and read cache: for nodes with very many small volumes. The largest request shrinks with it.
@@ -434,6 +488,8 @@ mod tests {
         volatile = true
         tier_size = 134217728
         policy = "through"
+        destage = "journaled"
+        journal_size = "64M"
     "#;
 
     #[test]
@@ -448,6 +504,9 @@ mod tests {
         assert_eq!(config.volume[0].size, Some(10 << 30));
         assert_eq!(config.volume[0].policy, None);
         assert_eq!(config.volume[1].tier_size, Some(128 << 20));
+        assert_eq!(config.volume[0].destage, None);
+        assert_eq!(config.volume[1].destage, Some(DestageName::Journaled));
+        assert_eq!(config.volume[1].journal_size, Some(64 << 20));
         assert_eq!(config.volume[1].policy, Some(PolicyName::Through));
     }
 
@@ -472,6 +531,9 @@ mod tests {
         refused(("size = \"10G\"", "size = 1000"), "multiple of 512");
         refused(("size = \"10G\"", "size = \"65T\""), "64T");
         refused(("134217728", "1000"), "too small");
+        refused(("\"64M\"", "\"12K\""), "multiple of 8K");
+        refused(("\"64M\"", "\"1M\""), "from 2M");
+        refused(("\"journaled\"", "\"sideways\""), "sideways");
         refused(("\"vm2\"", "\"../vm2\""), "volume name");
         refused(("unix:/run/forebay/nbd.sock", "/run/forebay/nbd.sock"), "unix:PATH");
         refused(("\"threads\"", "\"fibers\""), "fibers");

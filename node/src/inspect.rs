@@ -1,4 +1,4 @@
-//! `forebay inspect`: what lies on a tier, for people and scripts. Never writes.
+//! `forebay inspect`: what lies on a tier, or in the journal beside an image, for people and scripts. Never writes.
 
 use crate::tier_reader::{Damage, Found, TierContent, TierReader};
 use crate::units::show_size;
@@ -6,6 +6,7 @@ use crate::volume_store::VolumeId;
 use anyhow::Result;
 use forebay_core::format::{Kind, TierKind};
 use forebay_core::types::BLOCK_BYTES;
+use forebay_io::journal::{self, AreaState, BatchFound, Verdict};
 use serde::Serialize;
 use std::path::Path;
 
@@ -92,8 +93,81 @@ fn line(found: &Found, content: &TierContent) -> RecordLine {
     }
 }
 
+#[derive(Serialize)]
+struct JournalInspection {
+    path: String,
+    volume: String,
+    areas_bytes: u64,
+    areas: Vec<AreaLine>,
+    /// The batch that a replay without the tier would apply.
+    newest: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum AreaLine {
+    Empty,
+    Incomplete { sequence: Option<u64>, reason: String },
+    Complete { sequence: u64, term: u32, through: u64, records: usize, payload_blocks: u32 },
+}
+
+impl From<AreaState> for AreaLine {
+    fn from(state: AreaState) -> AreaLine {
+        match state {
+            AreaState::Empty => AreaLine::Empty,
+            AreaState::Incomplete { sequence, reason } => AreaLine::Incomplete { sequence, reason },
+            AreaState::Complete(BatchFound { sequence, through, term, records, payload_blocks }) => {
+                AreaLine::Complete { sequence, term: term.0, through: through.0, records, payload_blocks }
+            }
+        }
+    }
+}
+
+/// Prints what a journal holds. An incomplete batch is no damage: it is what a loss of power leaves.
+fn run_journal(path: &Path, json: bool) -> Result<bool> {
+    let found = journal::inspect(path, None)?;
+    let inspection = JournalInspection {
+        path: found.path.display().to_string(),
+        volume: VolumeId(found.volume).to_string(),
+        areas_bytes: u64::from(found.blocks) * BLOCK_BYTES,
+        newest: match found.verdict {
+            Verdict::NothingToApply => None,
+            Verdict::AlreadyInBacking(batch) | Verdict::Apply(batch) => Some(batch.sequence),
+        },
+        areas: found.areas.into_iter().map(AreaLine::from).collect(),
+    };
+    if json {
+        println!("{}", serde_json::to_string_pretty(&inspection)?);
+        return Ok(true);
+    }
+    println!("journal   {} ({})", inspection.path, show_size(inspection.areas_bytes));
+    println!("volume    {}", inspection.volume);
+    for (number, area) in inspection.areas.iter().enumerate() {
+        let text = match area {
+            AreaLine::Empty => "empty".to_owned(),
+            AreaLine::Incomplete { sequence, reason } => {
+                let batch = sequence.map_or("a batch".to_owned(), |sequence| format!("batch {sequence}"));
+                format!("{batch}, incomplete and never applied: {reason}")
+            }
+            AreaLine::Complete { sequence, term, through, records, payload_blocks } => format!(
+                "batch {sequence} of term {term}, complete: {records} records, {payload_blocks} payload blocks, \
+                 everything up to log position {through}"
+            ),
+        };
+        println!("area {number}    {text}");
+    }
+    match inspection.newest {
+        Some(sequence) => println!("replay    batch {sequence}, unless the tier says that the image has it"),
+        None => println!("replay    nothing"),
+    }
+    Ok(true)
+}
+
 /// Prints everything; true when nothing was damaged.
 pub fn run(path: &Path, json: bool) -> Result<bool> {
+    if journal::is_journal(path).unwrap_or(false) {
+        return run_journal(path, json);
+    }
     let reader = TierReader::open(path)?;
     let mut content = reader.content()?;
     let volume = content.superblock.volume;

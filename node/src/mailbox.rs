@@ -4,9 +4,9 @@
 use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
-use forebay_core::types::Instant;
+use forebay_core::types::{Instant, Lsn};
 use forebay_front::nbd::handshake::Negotiated;
-use forebay_io::Waker;
+use forebay_io::{Journal, Waker};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -45,6 +45,22 @@ pub enum ToShard {
     },
     /// The backing is locked: nobody else can write to it any more.
     BackingReady(VolumeKey),
+    /// A batch of an earlier life, if there was one, is durable in the backing.
+    JournalReplayed {
+        /// The volume.
+        key: VolumeKey,
+        /// The backing has everything up to here.
+        through: Option<Lsn>,
+        /// Told when the tier has recorded it.
+        recorded: mpsc::Sender<()>,
+    },
+    /// There is an erased journal beside the backing now.
+    JournalMade {
+        /// The volume.
+        key: VolumeKey,
+        /// Open and locked.
+        journal: Journal,
+    },
     /// An operator's command.
     Control {
         /// The volume.

@@ -11,6 +11,7 @@ mod cli;
 mod config;
 mod directory;
 mod inspect;
+mod journal;
 mod mailbox;
 mod memory_place;
 mod metrics;

@@ -1,6 +1,7 @@
 //! Prometheus text exposition of the reports. The format is a few lines of text; a registry would only copy what core
 //! counts already.
 
+use crate::config::DestageName;
 use crate::report::{NodeReport, VolumeReport};
 use std::fmt::Write;
 
@@ -47,6 +48,18 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
         gauge("volume_dirty_bytes_max", "Dirty bytes at which writes wait.", |v| v.dirty.bytes_max as f64),
         gauge("volume_dead_bytes", "Bytes of the tier neither live nor free.", |v| v.dirty.dead_bytes as f64),
         gauge("volume_clean_bytes", "Bytes of clean cache.", |v| v.dirty.clean_bytes as f64),
+        gauge("volume_destage_journaled", "1 while groups are merged by the journal.", |v| {
+            f64::from(u8::from(v.destage.effective == DestageName::Journaled))
+        }),
+        gauge("volume_destage_as_requested", "1 while the effective way of destage is the requested one.", |v| {
+            f64::from(u8::from(v.destage.reason == "as-requested"))
+        }),
+        gauge("volume_journal_bytes", "Size of the journal beside the image; 0: none.", |v| {
+            v.destage.journal_bytes as f64
+        }),
+        gauge("volume_group_bytes_mean", "Mean size of the groups that clients make.", |v| {
+            v.destage.group_bytes_mean as f64
+        }),
         gauge("volume_groups_waiting", "Barrier groups waiting to be destaged.", |v| f64::from(v.dirty.groups_waiting)),
         gauge("volume_oldest_dirty_seconds", "Age of the oldest dirty write.", |v| v.dirty.oldest_s),
         gauge("volume_drain_seconds", "Dirty bytes at the backing's measured speed.", |v| v.dirty.drain_left_s),

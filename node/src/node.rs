@@ -5,8 +5,9 @@
 //! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
-use crate::config::{self, PolicyName, VolumeSpec};
+use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
+use crate::journal::{self, Preparation};
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
@@ -27,6 +28,9 @@ pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2)
 
 /// How long a stop without drain waits for requests that were taken.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long a change of destage waits for what is done about the journal at the start.
+const PREPARED_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Why a command failed, as far as callers tell kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +68,11 @@ struct Running {
     activity: Arc<AtomicU64>,
     image: Image,
     marker_path: PathBuf,
-    /// Ends the wait for the backing's lock.
+    journal_place: Result<PathBuf, String>,
+    /// Ends what is done about its backing and journal besides serving.
     closed: Arc<AtomicBool>,
+    /// That has ended.
+    prepared: Arc<AtomicBool>,
 }
 
 struct Entry {
@@ -211,6 +218,7 @@ impl Node {
             tier_bytes: record.tier.size_bytes,
             volatile: record.volatile,
             memory_bytes: 0,
+            journal: Err("the volume is not open".to_owned()),
         };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
@@ -218,19 +226,16 @@ impl Node {
     }
 
     async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
-        let Opened { volume, mut record, facts, marker_path, image, remarks } = opened;
+        let Opened { volume, mut record, facts, marker_path, image, preparation, journal_place, remarks } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
         let shard = self.emptiest_shard();
         let activity = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(AtomicBool::new(false));
-        let awaits_lock = !volume.backing.locked();
+        let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let running = Running { shard, key, activity, image, marker_path, closed };
-        if awaits_lock {
-            self.await_lock(&running);
-        }
+        let running = Running { shard, key, activity, image, marker_path, journal_place, closed, prepared };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -255,6 +260,7 @@ impl Node {
         let Some(export) = self.export_of(&name, &running).await else {
             return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
         };
+        self.prepare_backing(&name, &running, preparation);
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
         entries.push(Entry { facts, record, running: Some(running), problem: None, activity_seen: 0 });
@@ -294,29 +300,16 @@ impl Node {
         (0..self.shards.len()).rev().min_by_key(|&shard| on(shard)).expect("a node has a shard")
     }
 
-    /// Waits on a thread of its own until no request of an earlier process can land any more (on an NBD export: until
-    /// none is expected).
-    fn await_lock(&self, running: &Running) {
-        let (shard, running) = (self.shards[running.shard].clone(), running.clone());
+    /// On a thread of its own: waits until no request of an earlier process can land any more (on an NBD export: until none
+    /// is expected), then does what is to be done about the journal.
+    fn prepare_backing(&self, name: &str, running: &Running, preparation: Preparation) {
+        let (shard, running, name) = (self.shards[running.shard].clone(), running.clone(), name.to_owned());
         std::thread::spawn(move || {
-            let file = match &running.image {
-                Image::File(file) => file,
-                Image::Nbd { quiet, .. } => {
-                    // The shard looks at the clock itself: a moment too early would be a moment for ever.
-                    std::thread::sleep(quiet.unwrap_or_default() + std::time::Duration::from_millis(10));
-                    return shard.send(ToShard::BackingReady(running.key));
-                }
-            };
-            while !running.closed.load(Ordering::Relaxed) {
-                match forebay_io::lock::await_lock(file.file(), std::time::Duration::from_secs(1)) {
-                    Ok(LockAttempt::Locked) => return shard.send(ToShard::BackingReady(running.key)),
-                    Ok(LockAttempt::HeldBy(_)) => {}
-                    Err(error) => {
-                        eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
-                        std::thread::sleep(std::time::Duration::from_secs(1));
-                    }
-                }
+            if await_image(&running) {
+                let say = |text| eprintln!("forebay: volume {name}: {text}");
+                preparation.run(&shard, running.key, &running.closed, say);
             }
+            running.prepared.store(true, Ordering::Release);
         });
     }
 
@@ -350,10 +343,10 @@ impl Node {
 
     /// One volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
-        let (facts, running, size, policy, problem) = {
+        let (facts, running, record, problem) = {
             let entries = self.entries();
             let Some(e) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            (e.facts.clone(), e.running.clone(), e.record.size_bytes, e.record.policy, e.problem.clone())
+            (e.facts.clone(), e.running.clone(), e.record.clone(), e.problem.clone())
         };
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot(&running).await
@@ -361,7 +354,7 @@ impl Node {
             return Ok(VolumeReport::running(&facts, &snapshot));
         }
         let problem = problem.unwrap_or_else(|| "its data-path thread has ended; see the daemon's messages".to_owned());
-        Ok(VolumeReport::failed(&facts, size, policy, &problem))
+        Ok(VolumeReport::failed(&facts, &record, &problem))
     }
 
     /// All of them, sorted by name.
@@ -435,6 +428,72 @@ impl Node {
         self.control(name, &running, Control::SetPolicy(policy.into())).await?;
         self.change_record(name, |record| record.policy = policy).await?;
         self.report(name).await
+    }
+
+    /// Asks for another way of destage; makes a journal where one is needed and there is none.
+    pub async fn set_destage(self: &Arc<Node>, name: &str, mode: DestageName) -> Answer<VolumeReport> {
+        let _admin = self.admin.lock().await;
+        let running = self.running(name)?;
+        let snapshot = self.when_prepared(name, &running).await?;
+        let missing = snapshot.status.journal_bytes == 0 && mode != DestageName::Ordered;
+        match &running.journal_place {
+            Ok(path) if missing => self.make_journal(name, &running, mode, path.clone(), &snapshot).await?,
+            Err(why) if mode == DestageName::Journaled => {
+                return failure(
+                    FailureKind::Conflict,
+                    format!("volume {name}: journaled destage needs a journal, but {why}; use auto or ordered"),
+                );
+            }
+            Ok(_) | Err(_) => {}
+        }
+        self.control(name, &running, Control::SetDestage(mode.into())).await?;
+        self.change_record(name, |record| record.destage = mode).await?;
+        self.report(name).await
+    }
+
+    /// What is done about its journal at the start has ended.
+    async fn when_prepared(&self, name: &str, running: &Running) -> Answer<Snapshot> {
+        let until = std::time::Instant::now() + PREPARED_WAIT;
+        while !running.prepared.load(Ordering::Acquire) {
+            if std::time::Instant::now() >= until {
+                let message = "its journal is still being replayed or made; try again later";
+                return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        match self.snapshot(running).await {
+            Some(snapshot) => Ok(snapshot),
+            None => failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended")),
+        }
+    }
+
+    async fn make_journal(
+        &self,
+        name: &str,
+        running: &Running,
+        mode: DestageName,
+        path: PathBuf,
+        snapshot: &Snapshot,
+    ) -> Answer<()> {
+        let Some(mut record) = self.entries().iter().find(|e| e.facts.name == name).map(|e| e.record.clone()) else {
+            return no_such_volume(name);
+        };
+        record.destage = mode;
+        let (marked, snapshot) = (running.clone(), *snapshot);
+        let work = move || {
+            // The marker first: whoever finds the image must know of the journal before it may hold anything.
+            save_marker(&record, &marked, &snapshot, false)?;
+            forebay_io::journal::remove(&path)?;
+            let bytes = journal::areas_bytes(&record);
+            Ok(forebay_io::Journal::create(&path, &record.volume.0, bytes, std::time::Duration::from_secs(1))?)
+        };
+        match blocking(work).await {
+            Ok(journal) => {
+                self.shards[running.shard].send(ToShard::JournalMade { key: running.key, journal });
+                Ok(())
+            }
+            Err(message) => failure(FailureKind::Failed, format!("volume {name}: {message}")),
+        }
     }
 
     async fn change_record(&self, name: &str, change: impl FnOnce(&mut Record)) -> Answer<()> {
@@ -540,6 +599,8 @@ impl Node {
             {
                 remove_durably(&marker)?;
             }
+            // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
+            journal::finish(&record)?;
             wipe_tier(&record)?;
             store.remove(&record.name)
         });
@@ -688,6 +749,13 @@ impl Node {
             }
         }
         self.detach(&running).await;
+        if result.is_none()
+            && drain
+            && let Ok(path) = running.journal_place
+            && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await
+        {
+            eprintln!("forebay: volume {name}: {message}");
+        }
         result
     }
 
@@ -701,6 +769,30 @@ impl Node {
 
 fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
+}
+
+/// Whether the image may be written to, as soon as that can be told; false when the volume was closed meanwhile.
+fn await_image(running: &Running) -> bool {
+    let file = match &running.image {
+        Image::File(file) => file,
+        Image::Nbd { quiet: None, .. } => return true,
+        Image::Nbd { quiet: Some(quiet), .. } => {
+            // The shard looks at the clock itself: a moment too early would be a moment for ever.
+            std::thread::sleep(*quiet + std::time::Duration::from_millis(10));
+            return true;
+        }
+    };
+    while !running.closed.load(Ordering::Relaxed) {
+        match forebay_io::lock::await_lock(file.file(), std::time::Duration::from_secs(1)) {
+            Ok(LockAttempt::Locked) => return true,
+            Ok(LockAttempt::HeldBy(_)) => {}
+            Err(error) => {
+                eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+    }
+    false
 }
 
 /// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
@@ -754,6 +846,14 @@ fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: b
         tier: record.tier.path.clone(),
         term: snapshot.status.term.0,
         destaged: snapshot.status.destaged.0,
+        journal: match (&running.journal_place, record.destage) {
+            (Ok(path), DestageName::Journaled | DestageName::Auto) => Some(path.clone()),
+            (Ok(path), DestageName::Ordered) if snapshot.status.journal_bytes > 0 || path.exists() => {
+                Some(path.clone())
+            }
+            (Ok(_), DestageName::Ordered) | (Err(_), _) => None,
+        }
+        .filter(|_| !clean),
         image,
         clean,
     };

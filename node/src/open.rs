@@ -8,7 +8,8 @@
 //!   lock: after a stop that was not clean its quiet time is awaited instead, counted from when the tier's lock is ours.
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
-use crate::config::{self, TierName, VolumeSpec};
+use crate::config::{self, DestageName, TierName, VolumeSpec};
+use crate::journal::{self, Preparation};
 use crate::memory_place;
 use crate::report::VolumeFacts;
 use crate::tier_reader::TierReader;
@@ -19,11 +20,12 @@ use crate::volume_store::{
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TierKind, TierLayout};
-use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
+use forebay_core::types::{BLOCK_BYTES, Duration, Lsn, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of};
 use forebay_io::{
-    Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, LockAttempt, MemoryTier, Tier, VolumeIo,
+    Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
+    VolumeIo,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +51,10 @@ pub struct OpenVolume {
     pub tier: Tier,
     /// Its backing; locked unless the lock is awaited.
     pub backing: Backing,
+    /// Its journal, if it has been made.
+    pub journal: Option<Journal>,
+    /// A replay comes before anything else that is written to the backing.
+    pub replay_due: bool,
 }
 
 /// An opened volume.
@@ -63,6 +69,10 @@ pub struct Opened {
     pub marker_path: PathBuf,
     /// The open backing, for its identity and for awaiting its lock.
     pub image: Image,
+    /// What is to be done about its journal.
+    pub preparation: Preparation,
+    /// Where its journal lies, or why it has no place for one.
+    pub journal_place: Result<PathBuf, String>,
     /// What the operator should know.
     pub remarks: Vec<String>,
 }
@@ -138,6 +148,8 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
         record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
+        record.destage = spec.destage.unwrap_or(record.destage);
+        record.journal_bytes = spec.journal_size.unwrap_or(record.journal_bytes);
         record.format_raw |= spec.format.is_some();
         return Ok((record, false));
     }
@@ -152,6 +164,8 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         volatile: spec.volatile,
         format_raw: spec.format.is_some(),
         memory_bytes: spec.memory.unwrap_or(0),
+        destage: spec.destage.unwrap_or_default(),
+        journal_bytes: spec.journal_size.unwrap_or(0),
         tier: TierRecord {
             kind,
             path: match &spec.tier_path {
@@ -213,8 +227,10 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, mut tier) = look_for_tier(&mut record)?;
+    let (found, destaged, mut tier) = look_for_tier(&mut record)?;
     settle_sizes(&mut record, spec, &backing)?;
+    let journal_place = journal::place(&backing);
+    journal::check_place(&record, &journal_place)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -242,6 +258,12 @@ pub fn open(
     let name = record.name.clone();
     let fresh = tier.is_none();
     if fresh {
+        // Whoever last wrote to the image: this volume before it lost its tier, or another that left it for good.
+        let (owner, bytes) = match &marker {
+            Some(marker) if marker.volume != record.volume => (marker.volume, backing.size()?),
+            Some(_) | None => (record.volume, record.size_bytes),
+        };
+        remarks.extend(journal::replay_without_tier(owner, bytes, &mut backing)?);
         if found == TierFound::Missing {
             // Should the old tier come back, it must not pass for this volume's.
             record.volume = VolumeId::random()?;
@@ -253,6 +275,13 @@ pub fn open(
             record.tier.path = place.dir.join(format!("{name}-{}.tier", record.volume));
         }
         store.save(&record)?;
+    }
+    let mut preparation = journal::prepare(&record, &backing, destaged)?;
+    let mut made = None;
+    if first && record.destage == DestageName::Journaled && backing.locked() {
+        made = preparation.make_now()?;
+    }
+    if fresh {
         tier = Some(make_tier(store, &record, progress)?);
     }
     let (tier, superblock) = tier.expect("found or made above");
@@ -277,6 +306,7 @@ pub fn open(
             TierName::Memory => 0,
             TierName::Flash => u64::from(frames) * BLOCK_BYTES,
         },
+        journal: journal_place.clone().map(|path| path.display().to_string()),
     };
     let config = VolumeConfig {
         superblock,
@@ -288,9 +318,13 @@ pub fn open(
         backing_depth_max: BACKING_DEPTH_MAX,
         backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
+        journal_blocks: made.as_ref().map_or(0, Journal::blocks),
+        destage: record.destage.into(),
         destage_delay: DESTAGE_DELAY,
     };
-    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, image, remarks })
+    let replay_due = preparation.holds_backing_back();
+    let volume = OpenVolume { config, arena, tier, backing, journal: made, replay_due };
+    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks })
 }
 
 /// Whether a former process of this volume may have ended with writes under way to its backing.
@@ -359,14 +393,14 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
     Ok(())
 }
 
-/// The tier, if it is there, with what it says of itself.
-fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superblock)>)> {
+/// The tier, if it is there, with what it says of itself, and of how far the backing is.
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<(Tier, Superblock)>)> {
     if !record.tier.made {
-        return Ok((TierFound::FirstStart, None));
+        return Ok((TierFound::FirstStart, Lsn(0), None));
     }
     let path = record.tier.path.as_path();
     if !path.exists() {
-        return Ok((TierFound::Missing, None));
+        return Ok((TierFound::Missing, Lsn(0), None));
     }
     let tier = match record.tier.kind {
         TierName::Memory => Tier::Memory(MemoryTier::open(path, TIER_LOCK_WAIT)?),
@@ -406,7 +440,7 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
         record.size_bytes = checkpoint.size_bytes;
     }
     let found = TierFound::Present { clean: newest.is_some_and(|c| c.clean), term: newest.map_or(0, |c| c.term.0) };
-    Ok((found, Some((tier, superblock))))
+    Ok((found, newest.map_or(Lsn(0), |c| c.destaged), Some((tier, superblock))))
 }
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {

@@ -1,7 +1,8 @@
 //! What is told of volumes and the node, in the words that the API, the command line and the metrics share.
 
-use crate::config::{PolicyName, TierName};
+use crate::config::{DestageName, PolicyName, TierName};
 use crate::mailbox::Snapshot;
+use crate::volume_store::Record;
 use forebay_core::api::IoError;
 use forebay_core::status::{BackingState, Counters, Phase, Policy};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct VolumeReport {
     pub connections: u32,
     /// RAM for its frames besides a memory tier.
     pub memory_bytes: u64,
+    /// How groups reach the backing.
+    pub destage: DestageReport,
     /// What waits to be destaged.
     pub dirty: DirtyReport,
     /// Log positions.
@@ -52,6 +55,27 @@ pub struct PolicyReport {
     pub reason: String,
     /// For how long.
     pub since_s: f64,
+}
+
+/// Requested and effective way of destage.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DestageReport {
+    /// As asked for.
+    pub requested: DestageName,
+    /// As it is: `ordered` or `journaled`.
+    pub effective: DestageName,
+    /// Code of why.
+    pub reason: String,
+    /// Mean size of the groups that clients make.
+    pub group_bytes_mean: u64,
+    /// The journal beside the image, where it lies or would lie.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub journal: Option<String>,
+    /// Why there is no place for one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub no_journal: Option<String>,
+    /// Size of the journal; 0 while there is none.
+    pub journal_bytes: u64,
 }
 
 /// The slow store under a volume.
@@ -154,6 +178,8 @@ pub struct VolumeFacts {
     pub volatile: bool,
     /// RAM for frames besides a memory tier.
     pub memory_bytes: u64,
+    /// Where its journal lies, or why it has no place for one.
+    pub journal: Result<String, String>,
 }
 
 impl VolumeReport {
@@ -184,6 +210,15 @@ impl VolumeReport {
             term: s.term.0,
             connections: snapshot.connections,
             memory_bytes: facts.memory_bytes,
+            destage: DestageReport {
+                requested: s.destage.into(),
+                effective: if s.journaled { DestageName::Journaled } else { DestageName::Ordered },
+                reason: s.destage_reason.code().to_owned(),
+                group_bytes_mean: s.group_bytes_mean,
+                journal: facts.journal.clone().ok(),
+                no_journal: facts.journal.clone().err(),
+                journal_bytes: s.journal_bytes,
+            },
             dirty: DirtyReport {
                 bytes: s.dirty_bytes,
                 bytes_max: s.dirty_bytes_max,
@@ -201,7 +236,8 @@ impl VolumeReport {
     }
 
     /// Of a volume that could not be opened.
-    pub fn failed(facts: &VolumeFacts, size_bytes: u64, policy: PolicyName, problem: &str) -> VolumeReport {
+    pub fn failed(facts: &VolumeFacts, record: &Record, problem: &str) -> VolumeReport {
+        let (size_bytes, policy) = (record.size_bytes, record.policy);
         VolumeReport {
             name: facts.name.clone(),
             volume: facts.volume.clone(),
@@ -224,6 +260,15 @@ impl VolumeReport {
             term: 0,
             connections: 0,
             memory_bytes: facts.memory_bytes,
+            destage: DestageReport {
+                requested: record.destage,
+                effective: DestageName::Ordered,
+                reason: "as-requested".to_owned(),
+                group_bytes_mean: 0,
+                journal: facts.journal.clone().ok(),
+                no_journal: facts.journal.clone().err(),
+                journal_bytes: 0,
+            },
             dirty: DirtyReport::default(),
             positions: Positions::default(),
             counters: BTreeMap::new(),
@@ -277,7 +322,7 @@ fn error_words(error: IoError) -> &'static str {
 }
 
 /// Every counter with its name. A counter that core gains does not compile until it is named here.
-pub fn counters(c: &Counters) -> [(&'static str, u64); 27] {
+pub fn counters(c: &Counters) -> [(&'static str, u64); 31] {
     macro_rules! named {
         ($($name:ident),* $(,)?) => {{
             let Counters { $($name),* } = *c;
@@ -303,6 +348,10 @@ pub fn counters(c: &Counters) -> [(&'static str, u64); 27] {
         backing_reads,
         backing_syncs,
         backing_errors,
+        journal_batches,
+        journal_writes,
+        journal_write_bytes,
+        journal_left_out,
         tier_writes,
         tier_write_blocks,
         tier_syncs,
@@ -318,7 +367,7 @@ pub fn counters(c: &Counters) -> [(&'static str, u64); 27] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use forebay_core::status::{Reason, Status};
+    use forebay_core::status::{DestageMode, DestageReason, Reason, Status};
     use forebay_core::types::{Duration, Instant, Lsn, Term};
 
     /// A node with one volume, for the tests of what is made of reports.
@@ -346,6 +395,7 @@ pub(crate) mod tests {
             tier_bytes: 1 << 26,
             volatile: false,
             memory_bytes: 1 << 26,
+            journal: Ok("/x.img.forebay-journal".into()),
         };
         let status = Status {
             phase: Phase::Serving,
@@ -356,6 +406,11 @@ pub(crate) mod tests {
             reason: Reason::TierError,
             reason_since: Instant(1_000_000_000),
             backing: BackingState::Failing(IoError::NoSpace),
+            destage: DestageMode::Auto,
+            journaled: true,
+            destage_reason: DestageReason::SmallGroups,
+            journal_bytes: 1 << 27,
+            group_bytes_mean: 4096,
             dirty_bytes: 4096,
             dead_bytes: 0,
             dirty_bytes_max: 1 << 25,
@@ -380,6 +435,10 @@ pub(crate) mod tests {
         let (_, report) = example();
         assert_eq!(report.policy.reason, "tier-error");
         assert_eq!(report.policy.since_s, 2.5);
+        assert_eq!(
+            (report.destage.effective, report.destage.reason.as_str()),
+            (DestageName::Journaled, "small-groups")
+        );
         assert_eq!(report.backing.error.as_deref(), Some("no space left"));
         let text = serde_json::to_string(&report).unwrap();
         let back: VolumeReport = serde_json::from_str(&text).unwrap();

@@ -1,15 +1,17 @@
-//! `forebay salvage`: replays a tier's log into a new image when nothing else is left. Neither the tier nor the base
-//! image is ever written to.
+//! `forebay salvage`: replays a tier's log, and the journal beside an image, into a new image when nothing else is left.
+//! Neither the tier nor the journal nor the base image is ever written to.
 
 use crate::tier_reader::{Damage, TierReader, byte_of};
 use crate::units::show_size;
 use anyhow::{Context, Result, bail};
 use forebay_core::format::Kind;
 use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES};
+use forebay_io::journal::{self, ReplayRequest, Verdict};
+use forebay_io::{Backing, BackingOptions};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What was done.
 #[derive(Debug, serde::Serialize)]
@@ -26,8 +28,70 @@ pub struct Salvaged {
     pub superseded: usize,
     /// Records whose payload was damaged; their ranges hold what was there before.
     pub lost: usize,
-    /// What was wrong with the tier.
+    /// Log position up to which a batch of the journal beside the base was written into the new image before.
+    pub journal_through: Option<u64>,
+    /// What was wrong with the tier or the journal.
     pub damage: Vec<Damage>,
+}
+
+/// What became of an image whose tier is lost.
+#[derive(Debug, serde::Serialize)]
+pub struct JournalSalvaged {
+    /// Bytes of the new image.
+    pub size_bytes: u64,
+    /// Log position up to which the batch of the journal brought it, if the journal held one.
+    pub journal_through: Option<u64>,
+}
+
+/// The tier is lost: makes of an image and the journal beside it an image that is a crash image by itself.
+pub fn run_journal(journal: &Path, to: &Path, base: Option<&Path>) -> Result<JournalSalvaged> {
+    let beside = journal.to_str().and_then(|path| path.strip_suffix(journal::NAME_SUFFIX)).map(PathBuf::from);
+    let Some(base) = base.map(Path::to_owned).or(beside) else {
+        bail!("{} is not named after its image; name the image by --base", journal.display());
+    };
+    let report = journal::inspect(journal, None)?;
+    let mut image = make_image(to, &[journal, &base])?;
+    copy_sparse(&base, &mut image, to)?;
+    let size_bytes = image.metadata()?.len();
+    let through = apply_journal(journal, to, &image, report.volume, size_bytes, None)?;
+    image.sync_all().with_context(|| format!("cannot sync {}", to.display()))?;
+    Ok(JournalSalvaged { size_bytes, journal_through: through.map(|through| through.0) })
+}
+
+/// Writes the batch of a journal into the new image, if it belongs there.
+fn apply_journal(
+    journal: &Path,
+    to: &Path,
+    image: &File,
+    volume: [u8; 16],
+    volume_bytes: u64,
+    destaged: Option<Lsn>,
+) -> Result<Option<Lsn>> {
+    // Whole blocks while it is written to, whatever its file system's unit.
+    let length = image.metadata()?.len();
+    image.set_len(length.next_multiple_of(BLOCK_BYTES))?;
+    let name = to.to_str().with_context(|| format!("{} is not UTF-8; name another file", to.display()))?;
+    let mut copy = Backing::open(name, BackingOptions { create: None, format_raw: true })?;
+    let volume_bytes = volume_bytes - volume_bytes % SECTOR_BYTES;
+    let request = ReplayRequest { volume, volume_bytes, destaged, lock_timeout: Default::default() };
+    let report = journal::copy_into(journal, &request, &mut copy)?;
+    image.set_len(length)?;
+    Ok(match report.verdict {
+        Verdict::Apply(batch) => Some(batch.through),
+        Verdict::AlreadyInBacking(_) | Verdict::NothingToApply => None,
+    })
+}
+
+fn make_image(to: &Path, sources: &[&Path]) -> Result<File> {
+    if sources.iter().any(|source| same_file(source, to)) {
+        bail!("cannot salvage to {}: it is the original; name a new file", to.display());
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(to)
+        .with_context(|| format!("cannot make {}; name a file that is not there yet", to.display()))
 }
 
 /// Replays. With a base image, records that are in the backing already are left out: an older one of them could undo a
@@ -36,17 +100,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
     let reader = TierReader::open(tier)?;
     let content = reader.content()?;
     let size_bytes = content.size_bytes();
-    for source in [Some(tier), base].into_iter().flatten() {
-        if same_file(source, to) {
-            bail!("cannot salvage to {}: it is the original; name a new file", to.display());
-        }
-    }
-    let mut image = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(to)
-        .with_context(|| format!("cannot make {}; name a file that is not there yet", to.display()))?;
+    let sources: Vec<&Path> = [Some(tier), base].into_iter().flatten().collect();
+    let mut image = make_image(to, &sources)?;
     if let Some(base) = base {
         copy_sparse(base, &mut image, to)?;
     }
@@ -62,8 +117,16 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
         in_base: 0,
         superseded: 0,
         lost: 0,
+        journal_through: None,
         damage: content.damage.clone(),
     };
+    if let Some(journal) = base.and_then(|base| journal::path_of(base).ok()).filter(|path| path.exists()) {
+        match apply_journal(&journal, to, &image, volume, size_bytes, Some(content.destaged())) {
+            Ok(through) => done.journal_through = through.map(|through| through.0),
+            // The tier has every record that a journal may hold and the image lacks.
+            Err(error) => done.damage.push(Damage { byte: 0, reason: format!("{error:#}") }),
+        }
+    }
     for found in &content.records {
         let record = &found.record;
         if record.lsn <= from {
@@ -177,6 +240,21 @@ fn write_zeros(image: &File, mut at: u64, end: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Prints what was done with an image and its journal.
+pub fn report_journal(done: &JournalSalvaged, to: &Path, json: bool) -> Result<bool> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(done)?);
+        return Ok(true);
+    }
+    match done.journal_through {
+        Some(through) => {
+            println!("{} holds everything up to log position {through}: it is a crash image", to.display());
+        }
+        None => println!("{} is a copy: the journal holds no complete batch", to.display()),
+    }
+    Ok(true)
+}
+
 /// Prints what was done; true when nothing was lost.
 pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
     if json {
@@ -191,6 +269,9 @@ pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
             done.in_base,
             done.superseded
         );
+        if let Some(through) = done.journal_through {
+            println!("the journal beside the base was written first: everything up to log position {through}");
+        }
         for d in &done.damage {
             println!("damage at byte {}: {}", d.byte, d.reason);
         }

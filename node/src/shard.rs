@@ -108,6 +108,8 @@ struct Slot {
     controls: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
     controls_made: u64,
     serving: Option<oneshot::Sender<Result<(), String>>>,
+    /// Waits until the tier has recorded what a replay has brought into the backing.
+    replayed: Option<mpsc::Sender<()>>,
     activity: Arc<AtomicU64>,
     touched: bool,
     /// The earliest entry of the shard's timers for it.
@@ -271,6 +273,10 @@ impl Shard {
                 eprintln!("forebay: {notice}");
             }
             slot.tell_when_serving(now);
+            if slot.replayed.is_some() && slot.volume.replay_is_recorded() {
+                // Whoever waited may have gone.
+                let _ = slot.replayed.take().map(|recorded| recorded.send(()));
+            }
             slot.activity.fetch_add(1, Ordering::Relaxed);
             let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
             if let Some(next) = next
@@ -296,6 +302,20 @@ impl Shard {
                         slot.volume.handle(now, Event::BackingReady);
                         self.touch(key as usize);
                     }
+                }
+                ToShard::JournalReplayed { key: VolumeKey(key), through, recorded } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    if let Some(through) = through {
+                        slot.volume.journal_replayed(through);
+                    }
+                    slot.replayed = Some(recorded);
+                    self.touch(key as usize);
+                }
+                ToShard::JournalMade { key: VolumeKey(key), journal } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.volume.journal_made(journal.blocks());
+                    slot.io.set_journal(journal);
+                    self.touch(key as usize);
                 }
                 ToShard::Control { key: VolumeKey(key), command, answer } => {
                     let Some(slot) = self.slot(key) else { continue };
@@ -344,9 +364,12 @@ impl Shard {
         serving: oneshot::Sender<Result<(), String>>,
         now: Instant,
     ) {
-        let locked = open.backing.locked();
+        let ready = open.backing.locked() && !open.replay_due;
         let identity = open.config.superblock.volume;
-        let io = VolumeIo::new(key, &open.config.superblock, open.arena, open.tier, open.backing);
+        let mut io = VolumeIo::new(key, &open.config.superblock, open.arena, open.tier, open.backing);
+        if let Some(journal) = open.journal {
+            io.set_journal(journal);
+        }
         #[allow(unused_mut)] // changed by a planted fault only
         let mut volume = Volume::new(open.config, now);
         let mut slot = Slot {
@@ -359,11 +382,12 @@ impl Shard {
             controls: HashMap::new(),
             controls_made: 0,
             serving: Some(serving),
+            replayed: None,
             activity,
             touched: false,
             armed: None,
         };
-        if locked {
+        if ready {
             slot.volume.handle(now, Event::BackingReady);
         }
         let key = key as usize;

@@ -9,7 +9,7 @@
 //!
 //! Whether another process uses the image *now* is not told by a marker but by the lock on it (`forebay-io`).
 
-use crate::config::{PolicyName, TierName};
+use crate::config::{DestageName, PolicyName, TierName};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -104,6 +104,12 @@ pub struct Record {
     pub format_raw: bool,
     /// RAM for staging and read cache before a flash tier.
     pub memory_bytes: u64,
+    /// Requested way of destage.
+    #[serde(default)]
+    pub destage: DestageName,
+    /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
+    #[serde(default)]
+    pub journal_bytes: u64,
     /// The tier.
     pub tier: TierRecord,
 }
@@ -297,6 +303,10 @@ pub struct Marker {
     pub term: u32,
     /// Log position up to which the image is complete.
     pub destaged: u64,
+    /// The journal beside the image: while the image is not complete, it may hold a batch that must be replayed before
+    /// anything else uses the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<PathBuf>,
     /// The image after its last sync.
     pub image: ImageIdentity,
     /// The image is complete by itself: the log was empty when the daemon stopped.
@@ -319,6 +329,16 @@ impl Marker {
             )
         })?;
         Ok(Some(marker))
+    }
+
+    /// What is due besides, before the image is used by itself.
+    fn journal_words(&self) -> String {
+        self.journal.as_ref().map_or(String::new(), |path| {
+            format!(
+                ", which first replays the journal {}; without that the image may be in the middle of a batch",
+                path.display()
+            )
+        })
     }
 
     /// Writes one.
@@ -378,21 +398,23 @@ pub fn judge(
         }
         bail!(
             "{image_name} is not complete: newer writes of volume {} ({}) lie on host {} in the tier {}; serve or drain it \
-             there first, or accept the image without them with --adopt-changed-backing",
+             there first, or accept the image without them with --adopt-changed-backing{}",
             marker.name,
             marker.volume,
             marker.host,
-            marker.tier.display()
+            marker.tier.display(),
+            marker.journal_words()
         );
     }
     match tier {
         TierFound::FirstStart | TierFound::Missing if marker.clean => Ok(None),
         TierFound::FirstStart | TierFound::Missing => bail!(
             "{image_name} is not complete: the writes after log position {} lie in the tier {} of host {}, which is not \
-             there; {WAY_OUT}",
+             there; {WAY_OUT}{}",
             marker.destaged,
             marker.tier.display(),
-            marker.host
+            marker.host,
+            marker.journal_words()
         ),
         TierFound::Present { term, .. } if term < marker.term => bail!(
             "the tier is of term {term}, but {image_name} was written to in term {}: the tier is an older copy, and newer \
@@ -465,6 +487,7 @@ mod tests {
             tier: "/t".into(),
             term: 3,
             destaged: 42,
+            journal: None,
             image: IMAGE,
             clean: false,
         }
@@ -516,6 +539,8 @@ mod tests {
     #[test]
     fn missing_or_older_tier_is_refused_unless_the_image_was_left_complete() {
         assert!(refusal(Some(&marker()), TierFound::Missing, IMAGE).contains("position 42"));
+        let journaled = Marker { journal: Some("/x.img.forebay-journal".into()), ..marker() };
+        assert!(refusal(Some(&journaled), TierFound::Missing, IMAGE).contains("replays the journal /x.img"));
         assert!(refusal(None, TierFound::Missing, IMAGE).contains("no marker"));
         assert!(refusal(None, DIRTY, IMAGE).contains("no marker"));
         assert!(refusal(Some(&marker()), TierFound::Present { clean: false, term: 2 }, IMAGE).contains("older copy"));
@@ -538,6 +563,8 @@ mod tests {
             volatile: false,
             format_raw: false,
             memory_bytes: 64 << 20,
+            destage: DestageName::Journaled,
+            journal_bytes: 8 << 20,
             tier: TierRecord { kind: TierName::Flash, path: "/t".into(), size_bytes: 1 << 26, made: true },
         };
         assert_eq!(store.load("vm1").unwrap(), None);

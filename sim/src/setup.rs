@@ -201,7 +201,8 @@ impl Setup {
             self.journal_blocks = 2 * random.range(2, 6) as u32;
         }
         self.weights[3] += random.pick(&[1, 3, 8]);
-        self.destage = random.pick(&[DestageMode::Auto, DestageMode::Auto, DestageMode::Journaled, DestageMode::Ordered]);
+        self.destage =
+            random.pick(&[DestageMode::Auto, DestageMode::Auto, DestageMode::Journaled, DestageMode::Ordered]);
     }
 
     /// What the seed says.

@@ -10,7 +10,8 @@ use forebay_sim::setup::Setup;
 fn journaled(kind: TierKind, variant: u64) -> Setup {
     let mut setup = Setup::quiet(kind, 24);
     setup.journal_blocks = [128, 48, 16][variant as usize % 3];
-    setup.destage = [DestageMode::Auto, DestageMode::Journaled, DestageMode::Auto, DestageMode::Ordered][variant as usize / 12 % 4];
+    setup.destage =
+        [DestageMode::Auto, DestageMode::Journaled, DestageMode::Auto, DestageMode::Ordered][variant as usize / 12 % 4];
     setup.requests = 500;
     setup.clients = 2;
     setup.depth_max = 4;

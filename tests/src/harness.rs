@@ -329,6 +329,8 @@ pub struct Volume {
     pub io: IoMode,
     /// `--policy`.
     pub policy: &'static str,
+    /// `--destage`.
+    pub destage: &'static str,
     /// Further arguments.
     pub arguments: Vec<OsString>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
@@ -348,6 +350,7 @@ impl Volume {
             tier_size: 64 << 20,
             io,
             policy: "back",
+            destage: "auto",
             arguments: Vec::new(),
             plant: None,
             environment: Vec::new(),
@@ -357,6 +360,42 @@ impl Volume {
     /// The image behind the default backing.
     pub fn image(&self) -> PathBuf {
         self.folder.join("backing.img")
+    }
+
+    /// The journal beside the image.
+    pub fn journal(&self) -> PathBuf {
+        self.folder.join("backing.img.forebay-journal")
+    }
+
+    /// All logs are lost: what remains when the journal beside the image, if there is one, is replayed into a copy of it.
+    #[track_caller]
+    pub fn image_after_salvage(&self) -> PathBuf {
+        wait_for_late_writes(&self.image());
+        if !self.journal().exists() {
+            return self.image();
+        }
+        wait_for_late_writes(&self.journal());
+        let to = self.folder.join("salvaged.img");
+        let _ = std::fs::remove_file(&to);
+        let mut command = Command::new(forebay());
+        command.arg("salvage").arg(self.journal()).arg("--to").arg(&to);
+        run_command(Duration::from_secs(60), command).expect_success();
+        to
+    }
+
+    /// All logs are lost: state and tier are removed, the loss is accepted, and a new daemon replays the journal into the
+    /// image before it serves. Returns the image when that daemon has stopped.
+    #[track_caller]
+    pub fn image_after_accepted_loss(&self) -> PathBuf {
+        wait_for_late_writes(&self.image());
+        std::fs::remove_dir_all(self.state()).expect("there is a state folder");
+        let mut again = self.clone();
+        again.tier = Tier::Flash;
+        again.backing = self.image().to_str().expect("a plain path").to_owned();
+        again.arguments.push("--adopt-changed-backing".into());
+        again.start().stop(Duration::from_secs(60));
+        assert!(!self.journal().exists(), "a clean stop removes the journal");
+        self.image()
     }
 
     /// State folder.
@@ -391,7 +430,7 @@ impl Volume {
         if let Some(size) = self.size {
             command.arg("--size").arg(size.to_string()).arg("--create");
         }
-        command.arg("--policy").arg(self.policy);
+        command.arg("--policy").arg(self.policy).arg("--destage").arg(self.destage);
         command.arg("--io").arg(self.io.word());
         match self.tier {
             Tier::Memory => command.args(["--tier", "memory", "--volatile"]),

@@ -1,9 +1,7 @@
 //! The daemon killed at random moments under pattern load: what it acknowledged is there when it runs again; its image
 //! alone is a crash image when all logs are lost; writes of the killed process that land late harm nothing.
 
-use forebay_tests::harness::{
-    Fuse, IoMode, Nbdkit, TempDir, Tier, Volume, no_fuse_or_loop, rounds, skip, wait_for_late_writes,
-};
+use forebay_tests::harness::{Fuse, IoMode, Nbdkit, TempDir, Tier, Volume, no_fuse_or_loop, rounds, skip};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
@@ -53,6 +51,7 @@ fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
     let mut rng = Rng::new(seed);
     let mut acknowledged = 0;
     for round in 0..rounds(5, 60) {
+        volume.destage = ["auto", "journaled", "ordered"][round as usize % 3];
         let mut options = load_options(&volume, &folder, &mut rng);
         options.exact_groups = round % 2 == 0;
         acknowledged += load_until_killed(&volume, &options, Duration::from_millis(30 + rng.below(500)));
@@ -94,6 +93,7 @@ in_both_io_modes! {
             let tier = if round % 2 == 0 { Tier::Flash } else { Tier::Memory };
             let mut volume = Volume::new(&folder, SIZE, tier, io);
             volume.tier_size = 8 << 20;
+            volume.destage = ["ordered", "journaled", "auto"][round as usize / 2 % 3];
             if round % 3 == 2 {
                 // A slow backing: the kill meets many writes of one group on their way.
                 volume.backing = format!("slow:iops=2000,latency=2ms,depth=16:{}", volume.backing);
@@ -101,10 +101,12 @@ in_both_io_modes! {
             let mut options = load_options(&volume, &folder, &mut rng);
             options.exact_groups = true;
             load_until_killed(&volume, &options, Duration::from_millis(300 + rng.below(900)));
-            wait_for_late_writes(&volume.image());
             let history = History::read(&options.journal).unwrap();
-            let verdict = check::image(&history, &volume.image())
-                .unwrap_or_else(|e| panic!("seed {seed}, round {round}, {tier:?}: {e}"));
+            let place = format!("seed {seed}, round {round}, {tier:?}, {}", volume.destage);
+            let verdict = check::image(&history, &volume.image_after_salvage())
+                .unwrap_or_else(|e| panic!("{place}, salvaged: {e}"));
+            check::image(&history, &volume.image_after_accepted_loss())
+                .unwrap_or_else(|e| panic!("{place}, served: {e}"));
             let (from, _, all) = verdict.groups.expect("an image check names its groups");
             partial += u64::from(from > 0 && from < all);
         }

@@ -3,7 +3,7 @@
 
 use forebay_tests::harness::{
     Daemon, Fuse, IoMode, Loop, Mounted, TempDir, Tier, Volume, find_tool, no_fuse_or_loop, rounds, run_command,
-    run_script, run_tool, skip, wait_for_late_writes, workspace,
+    run_script, run_tool, skip, workspace,
 };
 use forebay_tests::in_both_io_modes;
 use std::path::{Path, PathBuf};
@@ -126,10 +126,17 @@ in_both_io_modes! {
 }
 
 /// Runs a load on a mounted file system, kills the daemon in the middle, loses all logs, and returns the image.
-fn image_after_all_logs_lost(folder: &TempDir, kind: &str, io: IoMode, load: &str, alive: Duration) -> PathBuf {
+fn image_after_all_logs_lost(
+    folder: &TempDir,
+    (kind, destage): (&str, &'static str),
+    io: IoMode,
+    load: &str,
+    alive: Duration,
+) -> PathBuf {
     let size = if kind == "xfs" { 384 << 20 } else { 128 << 20 };
     let mut volume = Volume::new(folder, size, Tier::Flash, io);
     volume.tier_size = 24 << 20;
+    volume.destage = destage;
     let daemon: Daemon = volume.start();
     let mount = folder.join("mnt");
     let mount = mount.to_str().unwrap();
@@ -151,8 +158,8 @@ fn image_after_all_logs_lost(folder: &TempDir, kind: &str, io: IoMode, load: &st
     });
     drop(mounted);
     drop(disk);
-    wait_for_late_writes(&volume.image());
-    volume.image()
+    // By turns the two ways in which the journal is replayed.
+    if alive.as_millis() % 200 == 100 { volume.image_after_accepted_loss() } else { volume.image_after_salvage() }
 }
 
 /// A crash image is clean after the file system's own journal replay: nothing is repaired.
@@ -214,10 +221,10 @@ in_both_io_modes! {
         if let Some(reason) = no_fuse_or_loop() {
             return skip(reason);
         }
-        for round in 0..rounds(1, 10) {
+        for round in 0..rounds(2, 20) {
             let folder = TempDir::new("sqlite");
-            let alive = Duration::from_millis(1500 + 400 * round);
-            let image = image_after_all_logs_lost(&folder, "ext4", io, SQLITE, alive);
+            let (destage, alive) = way_and_time(round, 1500);
+            let image = image_after_all_logs_lost(&folder, ("ext4", destage), io, SQLITE, alive);
             clean_after_journal_replay(&folder, "ext4", &image).unwrap_or_else(|e| panic!("round {round}: {e}"));
             let device = Loop::attach(&image);
             let mount = folder.join("replayed");
@@ -237,14 +244,22 @@ tables=$(sqlite3 "$1/db" "SELECT count(*) FROM sqlite_master WHERE name='t'")
     }
 }
 
+/// How a round destages, and how long its daemon lives.
+fn way_and_time(round: u64, least_ms: u64) -> (&'static str, Duration) {
+    (
+        ["journaled", "ordered"][round as usize % 2],
+        Duration::from_millis(least_ms + 300 * (round / 2) + 100 * (round % 4)),
+    )
+}
+
 fn logs_lost_under_a_file_system(kind: &str, io: IoMode) {
     if let Some(reason) = no_fuse_or_loop() {
         return skip(reason);
     }
-    for round in 0..rounds(1, 15) {
+    for round in 0..rounds(2, 30) {
         let folder = TempDir::new(&format!("{kind}-lost"));
-        let alive = Duration::from_millis(1200 + 300 * round);
-        let image = image_after_all_logs_lost(&folder, kind, io, BUSY, alive);
+        let (destage, alive) = way_and_time(round, 1200);
+        let image = image_after_all_logs_lost(&folder, (kind, destage), io, BUSY, alive);
         clean_after_journal_replay(&folder, kind, &image).unwrap_or_else(|e| panic!("round {round}: {e}"));
     }
 }

@@ -51,12 +51,33 @@ fn groups_destaged_out_of_order_are_caught_when_all_logs_are_lost() {
         "groups-reordered",
         |volume, options| {
             volume.backing = format!("slow:iops=2000,latency=2ms,depth=16:{}", volume.backing);
+            volume.destage = "ordered";
             options.flush_every = 10;
         },
         |volume, options| {
             wait_for_late_writes(&volume.image());
             check::image(&History::read(&options.journal)?, &volume.image()).map(|_| ())
         },
+    );
+    println!("{message}");
+    assert!(
+        message.contains("no barrier explains the image") || message.contains("no state of it explains"),
+        "{message}"
+    );
+}
+
+/// The image alone is no crash image in the middle of a batch: that is what the journal is for.
+#[test]
+fn a_batch_that_never_reached_the_journal_is_caught_when_all_logs_are_lost() {
+    let message = caught_within(
+        20,
+        "journal-dropped",
+        |volume, options| {
+            volume.backing = format!("slow:iops=2000,latency=2ms,depth=16:{}", volume.backing);
+            volume.destage = "journaled";
+            options.flush_every = 10;
+        },
+        |volume, options| check::image(&History::read(&options.journal)?, &volume.image_after_salvage()).map(|_| ()),
     );
     println!("{message}");
     assert!(
@@ -103,8 +124,7 @@ fn the_planted_build_without_a_fault_passes() {
         daemon.kill9();
         load.join().expect("the load ends").expect("the load ends with its connection");
     });
-    wait_for_late_writes(&volume.image());
-    check::image(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+    check::image(&History::read(&options.journal).unwrap(), &volume.image_after_salvage()).unwrap();
     let daemon = volume.start();
     check::settle_after_kill(&options.journal, &volume.target()).unwrap();
     drop(daemon);

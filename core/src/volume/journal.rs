@@ -627,15 +627,17 @@ impl Volume {
 
     /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are
     /// not sent again: one by one they would take the backing back. To be told once at most, before
-    /// [`Event::BackingReady`], while recovering or serving.
+    /// [`Event::BackingReady`].
     pub fn journal_replayed(&mut self, through: Lsn) {
         assert!(!self.destage.ready, "a journal is replayed before anything else is written to the backing");
         if planted!(self, forget_replay) {
             return;
         }
         self.journal.replayed = Some(through);
-        if self.phase == Phase::Serving {
-            self.end_replayed();
+        match self.phase {
+            // It ends when the log is known.
+            Phase::Recovering | Phase::Refused(_) => {}
+            Phase::Serving | Phase::Stopping | Phase::Stopped => self.end_replayed(),
         }
     }
 

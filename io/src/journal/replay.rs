@@ -23,7 +23,7 @@ use forebay_core::types::*;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
 /// Payload blocks read by one call while a batch is verified.
@@ -33,6 +33,8 @@ const VERIFY_BLOCKS: usize = 256;
 const WINDOW_BLOCKS: usize = 8192;
 /// Bytes of one write to the backing at most.
 const WRITE_BYTES: usize = 1 << 20;
+/// Writes to the backing at one time.
+const WRITES_IN_FLIGHT: usize = 32;
 
 /// What a replay must know.
 #[derive(Clone, Copy, Debug)]
@@ -471,7 +473,7 @@ pub(super) fn write_window(
     payload: &[u8],
 ) -> io::Result<()> {
     sectors.sort_by_key(|sectors| sectors.block); // stable: records of one block stay in log order
-    let mut run = Run { start: 0, length: 0, bytes: AlignedBuffer::new(WRITE_BYTES) };
+    let mut runs = Runs::default();
     let mut whole = AlignedBuffer::new(TIER_BLOCK_BYTES);
     for same_block in sectors.chunk_by(|a, b| a.block == b.block) {
         let block = same_block[0].block;
@@ -494,39 +496,48 @@ pub(super) fn write_window(
         }
         for (first, count) in mask.runs() {
             let (from, bytes) = (u64::from(first) * SECTOR_BYTES, (u64::from(count) * SECTOR_BYTES) as usize);
-            run.append(backing, block.byte() + from, &whole[from as usize..][..bytes])?;
+            runs.append(block.byte() + from, &whole[from as usize..][..bytes]);
         }
     }
-    run.write_out(backing)
+    runs.write(backing)
 }
 
-/// Neighbouring bytes on their way to the backing.
-struct Run {
-    start: u64,
-    length: usize,
-    bytes: AlignedBuffer,
-}
+/// Neighbouring bytes of a window on their way to the backing, by address.
+#[derive(Default)]
+struct Runs(Vec<(u64, Vec<u8>)>);
 
-impl Run {
-    fn append(&mut self, backing: &mut Backing, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if self.start + self.length as u64 != offset || self.length + bytes.len() > WRITE_BYTES {
-            self.write_out(backing)?;
-            self.start = offset;
+impl Runs {
+    fn append(&mut self, offset: u64, bytes: &[u8]) {
+        match self.0.last_mut() {
+            Some((start, run)) if *start + run.len() as u64 == offset && run.len() + bytes.len() <= WRITE_BYTES => {
+                run.extend_from_slice(bytes);
+            }
+            Some(_) | None => self.0.push((offset, bytes.to_vec())),
         }
-        self.bytes.set_len(WRITE_BYTES);
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-        Ok(())
     }
 
-    fn write_out(&mut self, backing: &mut Backing) -> io::Result<()> {
-        if self.length == 0 {
-            return Ok(());
-        }
-        self.bytes.set_len(self.length);
-        self.length = 0;
+    /// Several at a time, because a slow medium is slow by its latency first. The first error ends it.
+    fn write(self, backing: &mut Backing) -> io::Result<()> {
         let file = image_file(backing);
-        write(backing, &file, self.start, &self.bytes)
+        let writers = self.0.len().min(WRITES_IN_FLIGHT);
+        let (backing, left) = (Mutex::new(backing), Mutex::new(self.0.into_iter()));
+        let write_some = || -> io::Result<()> {
+            loop {
+                let Some((offset, bytes)) = left.lock().expect("nobody panics with it").next() else { return Ok(()) };
+                let mut buffer = AlignedBuffer::new(bytes.len());
+                buffer.copy_from_slice(&bytes);
+                let operation = DeviceOperation::Write { bytes: bytes.len() as u64 };
+                let written = through_wrappers(&backing, operation, || file.write_now(offset, &buffer));
+                if written.is_err() {
+                    left.lock().expect("nobody panics with it").by_ref().for_each(drop);
+                }
+                written?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..writers).map(|_| scope.spawn(write_some)).collect();
+            writers.into_iter().try_for_each(|writer| writer.join().expect("a writer does not panic"))
+        })
     }
 }
 
@@ -540,7 +551,8 @@ fn read(backing: &mut Backing, file: &Arc<DeviceFile>, offset: u64, buffer: &mut
         return Ok(());
     }
     let bytes = buffer.len() as u64;
-    let corrupt = through_wrappers(backing, DeviceOperation::Read { bytes }, || file.read_now(offset, buffer))?;
+    let corrupt =
+        through_wrappers(&Mutex::new(backing), DeviceOperation::Read { bytes }, || file.read_now(offset, buffer))?;
     if corrupt {
         buffer[0] ^= 1;
     }
@@ -549,29 +561,29 @@ fn read(backing: &mut Backing, file: &Arc<DeviceFile>, offset: u64, buffer: &mut
 
 fn write(backing: &mut Backing, file: &Arc<DeviceFile>, offset: u64, buffer: &AlignedBuffer) -> io::Result<()> {
     let operation = DeviceOperation::Write { bytes: buffer.len() as u64 };
-    through_wrappers(backing, operation, || file.write_now(offset, buffer)).map(|_| ())
+    through_wrappers(&Mutex::new(backing), operation, || file.write_now(offset, buffer)).map(|_| ())
 }
 
 fn zero(backing: &mut Backing, file: &Arc<DeviceFile>, offset: u64, length: u64, hole: bool) -> io::Result<()> {
     let kind = OperationKind::Zero { offset, length, hole };
     let mut operation = Operation::new(file.clone(), kind, Buffers::none());
-    through_wrappers(backing, DeviceOperation::Zero { bytes: length }, || operation.run()).map(|_| ())
+    through_wrappers(&Mutex::new(backing), DeviceOperation::Zero { bytes: length }, || operation.run()).map(|_| ())
 }
 
 fn sync(backing: &mut Backing, file: &Arc<DeviceFile>) -> io::Result<()> {
     let mut operation = Operation::new(file.clone(), OperationKind::Sync, Buffers::none());
-    through_wrappers(backing, DeviceOperation::Sync, || operation.run()).map(|_| ())
+    through_wrappers(&Mutex::new(backing), DeviceOperation::Sync, || operation.run()).map(|_| ())
 }
 
 /// Does one operation in this thread as the wrappers will have it, and counts it. True: what was read is to be
 /// corrupted.
 fn through_wrappers(
-    backing: &mut Backing,
+    backing: &Mutex<&mut Backing>,
     operation: DeviceOperation,
     make: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<bool> {
     let asked = now();
-    let admission = backing.admit(asked, operation);
+    let admission = backing.lock().expect("nobody panics with it").admit(asked, operation);
     let result = match admission.fate {
         Fate::Honest | Fate::Corrupted | Fate::AnsweredEarly => make(),
         Fate::Fails(errno) => Err(io::Error::from_raw_os_error(errno)),
@@ -580,6 +592,7 @@ fn through_wrappers(
         Fate::Dropped => Ok(()),
     };
     std::thread::sleep(until(admission.due, now()));
+    let mut backing = backing.lock().expect("nobody panics with it");
     let (stats, bytes) = match operation {
         DeviceOperation::Read { bytes } => (&mut backing.stats.reads, bytes),
         DeviceOperation::Write { bytes } => (&mut backing.stats.writes, bytes),

@@ -7,7 +7,7 @@
 mod access;
 mod listener;
 
-use crate::config::{PolicyName, VolumeSpec};
+use crate::config::{DestageName, PolicyName, VolumeSpec};
 use crate::metrics;
 use crate::node::{Failure, FailureKind, Node};
 use access::Guard;
@@ -144,12 +144,22 @@ async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcom
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    policy: PolicyName,
+    policy: Option<PolicyName>,
+    destage: Option<DestageName>,
 }
 
 async fn set(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<Change>) -> Outcome {
     let Json(change) = body?;
-    ok(to_the_end(async move { node.set_policy(&name, change.policy).await }).await?)
+    let work = async move {
+        if let Some(policy) = change.policy {
+            node.set_policy(&name, policy).await?;
+        }
+        match change.destage {
+            Some(destage) => node.set_destage(&name, destage).await,
+            None => node.report(&name).await,
+        }
+    };
+    ok(to_the_end(work).await?)
 }
 
 #[derive(Deserialize)]
@@ -234,7 +244,7 @@ mod tests {
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
             "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\nformat='raw'\nadopt_changed_backing=true",
+             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\nadopt_changed_backing=true",
         )
         .unwrap();
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {

@@ -4,7 +4,9 @@ mod client;
 pub use client::Client;
 mod volume;
 
-use crate::config::{Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec};
+use crate::config::{
+    Config, DestageName, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec,
+};
 use crate::units::{parse_seconds, parse_size};
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -37,22 +39,25 @@ enum Command {
         #[command(flatten)]
         to: ApiArgs,
     },
-    /// Decode a tier offline; never writes
+    /// Decode a tier, or a journal, offline; never writes
     Inspect {
-        /// The tier's file or block device
+        /// The tier's file or block device, or IMAGE.forebay-journal
         tier: PathBuf,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Replay a tier's log into a new image; never writes to the originals
+    /// Replay a tier's log, or a journal, into a new image; never writes to the originals
+    ///
+    /// Of a tier: the base, then what the journal beside it holds, then the log. Of IMAGE.forebay-journal: the image with
+    /// the journal's batch, for an image whose tier is lost.
     Salvage {
-        /// The tier's file or block device
+        /// The tier's file or block device, or IMAGE.forebay-journal
         tier: PathBuf,
         /// The new image
         #[arg(long)]
         to: PathBuf,
-        /// Image to begin from; without one, what no record covers reads as zeros
+        /// Image to begin from [default: zeros; of a journal: the image that it lies beside]
         #[arg(long)]
         base: Option<PathBuf>,
         /// Print JSON
@@ -119,6 +124,13 @@ struct ServeArgs {
     /// RAM for staging and read cache before a flash tier [default: an eighth of the volume, 64M to 256M]
     #[arg(long, value_parser = parse_size, requires = "backing")]
     memory: Option<u64>,
+    /// How barrier groups reach the backing: one by one, merged by a journal beside the image, or as the load suggests
+    /// [default: auto]
+    #[arg(long, requires = "backing")]
+    destage: Option<DestageName>,
+    /// Size of the journal [default: an eighth of the volume, 8M to 128M]
+    #[arg(long, value_parser = parse_size, requires = "backing")]
+    journal_size: Option<u64>,
     /// Take the backing as raw although it begins like another format
     #[arg(long, requires = "backing")]
     format: Option<FormatName>,
@@ -170,6 +182,8 @@ impl ServeArgs {
                 tier_size: self.tier_size,
                 tier_path: self.tier_path,
                 memory: self.memory,
+                destage: self.destage,
+                journal_size: self.journal_size,
                 format: self.format,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
@@ -223,6 +237,10 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
+        Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
+            let done = crate::salvage::run_journal(&tier, &to, base.as_deref())?;
+            crate::salvage::report_journal(&done, &to, json)
+        }
         Command::Salvage { tier, to, base, json } => {
             let done = crate::salvage::run(&tier, &to, base.as_deref())?;
             crate::salvage::report(&done, &to, json)

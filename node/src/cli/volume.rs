@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::seconds;
-use crate::config::{FormatName, PolicyName, TierName, VolumeSpec};
+use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
@@ -45,6 +45,13 @@ pub enum Command {
         /// RAM for staging and read cache before a flash tier
         #[arg(long, value_parser = parse_size)]
         memory: Option<u64>,
+        /// How barrier groups reach the backing: one by one, merged by a journal beside the image, or as the load suggests
+        /// [default: auto]
+        #[arg(long)]
+        destage: Option<DestageName>,
+        /// Size of the journal [default: an eighth of the volume, 8M to 128M]
+        #[arg(long, value_parser = parse_size)]
+        journal_size: Option<u64>,
         /// Take the backing as raw although it begins like another format
         #[arg(long)]
         format: Option<FormatName>,
@@ -64,8 +71,11 @@ pub enum Command {
         /// Its name
         name: String,
         /// When a write is acknowledged
+        #[arg(long, required_unless_present = "destage")]
+        policy: Option<PolicyName>,
+        /// How barrier groups reach the backing
         #[arg(long)]
-        policy: PolicyName,
+        destage: Option<DestageName>,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
@@ -112,6 +122,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             tier_size,
             tier_path,
             memory,
+            destage,
+            journal_size,
             format,
             adopt_changed_backing,
         } => {
@@ -126,6 +138,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 tier_size,
                 tier_path: tier_path.map(|p| std::path::absolute(&p).unwrap_or(p)),
                 memory,
+                destage,
+                journal_size,
                 format,
                 adopt_changed_backing,
             };
@@ -134,7 +148,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy } => client.call("PATCH", &path(&name, ""), Some(&json!({ "policy": policy })))?,
+        Command::Set { name, policy, destage } => {
+            client.call("PATCH", &path(&name, ""), Some(&json!({ "policy": policy, "destage": destage })))?
+        }
         Command::Drain { name, hold } => drain(client, &name, hold, json)?,
         Command::Release { name } => client.call("POST", &path(&name, "/release"), None)?,
         Command::Resize { name, size } => {
@@ -240,6 +256,26 @@ fn policy_text(v: &VolumeReport) -> String {
     }
 }
 
+fn destage_text(v: &VolumeReport) -> String {
+    let word = |name: DestageName| match name {
+        DestageName::Ordered => "ordered",
+        DestageName::Journaled => "journaled",
+        DestageName::Auto => "auto",
+    };
+    let d = &v.destage;
+    let asked = if d.reason == "as-requested" {
+        String::new()
+    } else {
+        format!(" (asked: {}; {})", word(d.requested), d.reason)
+    };
+    let journal = match (&d.journal, &d.no_journal, d.journal_bytes) {
+        (Some(path), _, bytes) if bytes > 0 => format!("journal {path} of {}", show_size(bytes)),
+        (_, Some(why), _) => format!("no journal: {why}"),
+        (Some(_) | None, None, _) => "no journal".to_owned(),
+    };
+    format!("{}{asked}, mean group {}, {journal}", word(d.effective), show_size(d.group_bytes_mean))
+}
+
 fn print_list(volumes: &[VolumeReport]) {
     let mut rows = vec![["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING"].map(str::to_owned)];
     for v in volumes {
@@ -287,6 +323,7 @@ fn print_one(v: &VolumeReport) {
         show_seconds(v.dirty.drain_left_s),
         show_size(v.dirty.destage_bytes_per_s)
     );
+    println!("destage   {}", destage_text(v));
     println!("cache     {} clean, {} dead", show_size(v.dirty.clean_bytes), show_size(v.dirty.dead_bytes));
     println!(
         "log       accepted {}, held {}, synced {}, destaged {}",

@@ -398,6 +398,8 @@ impl Clients {
             | Effect::BackingWrite { .. }
             | Effect::BackingZero { .. }
             | Effect::BackingSync { .. }
+            | Effect::JournalWrite { .. }
+            | Effect::JournalSync { .. }
             | Effect::Merge { .. }
             | Effect::Copy { .. } => unreachable!("io carries out effects on devices and memory"),
         }

@@ -19,6 +19,7 @@ enum Fault {
     SyncEarly,
     GroupsReordered,
     AckEarly,
+    JournalDropped,
 }
 
 /// The planted fault of one volume.
@@ -48,12 +49,13 @@ impl Plant {
             Some("sync-early") => Some(Fault::SyncEarly),
             Some("groups-reordered") => Some(Fault::GroupsReordered),
             Some("ack-early") => Some(Fault::AckEarly),
+            Some("journal-dropped") => Some(Fault::JournalDropped),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         };
         match fault {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
-            Some(Fault::SyncDropped | Fault::SyncEarly) | None => {}
+            Some(Fault::SyncDropped | Fault::SyncEarly | Fault::JournalDropped) | None => {}
         }
         Plant { fault, answered: HashSet::new() }
     }
@@ -61,7 +63,10 @@ impl Plant {
     /// What becomes of an effect.
     pub fn twist(&mut self, effect: Effect) -> Twisted {
         let op = match effect {
-            Effect::TierSync { op } | Effect::BackingSync { op } => op,
+            Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => op,
+            Effect::JournalWrite { op, .. } if self.fault == Some(Fault::JournalDropped) => {
+                return Twisted { event: Some(Event::Done { op, outcome: Outcome::Ok }), effect: None };
+            }
             _ => return Twisted { event: None, effect: Some(effect) },
         };
         let done = Event::Done { op, outcome: Outcome::Ok };
@@ -71,7 +76,9 @@ impl Plant {
                 self.answered.insert(op);
                 Twisted { event: Some(done), effect: Some(effect) }
             }
-            Some(Fault::GroupsReordered | Fault::AckEarly) | None => Twisted { event: None, effect: Some(effect) },
+            Some(Fault::GroupsReordered | Fault::AckEarly | Fault::JournalDropped) | None => {
+                Twisted { event: None, effect: Some(effect) }
+            }
         }
     }
 

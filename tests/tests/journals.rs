@@ -1,0 +1,140 @@
+//! The journal beside an image: it comes and goes with its volume, a killed daemon's batch is replayed before anything
+//! else is written, and one that cannot be trusted is refused, with nothing touched.
+
+use forebay_tests::harness::{IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command};
+use forebay_tests::in_both_io_modes;
+use forebay_tests::pattern::check;
+use forebay_tests::pattern::journal::History;
+use forebay_tests::pattern::load::{self, Ended, LoadOptions};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SIZE: u64 = 48 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Both areas, of a volume of that size.
+const JOURNAL_BYTES: u64 = 8 << 20;
+/// Small groups before a slow backing: a kill finds a batch on its way.
+const WRAPPER: &str = "slow:iops=500,latency=4ms,depth=8:";
+
+fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    let mut command = Command::new(forebay());
+    command.args(arguments);
+    run_command(MINUTE, command)
+}
+
+fn inspect(journal: &Path) -> Value {
+    let output = run([OsStr::new("inspect"), journal.as_os_str(), OsStr::new("--json")]).expect_success();
+    serde_json::from_str(&output.stdout).expect("inspect prints JSON")
+}
+
+fn complete_batches(journal: &Path) -> usize {
+    inspect(journal)["areas"].as_array().unwrap().iter().filter(|area| area["state"] == "complete").count()
+}
+
+fn load_options(volume: &Volume, folder: &TempDir) -> LoadOptions {
+    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+    (options.flush_every, options.exact_groups, options.time) = (6, true, Some(MINUTE));
+    options
+}
+
+fn journaled(folder: &TempDir, io: IoMode) -> Volume {
+    let mut volume = Volume::new(folder, SIZE, Tier::Flash, io);
+    volume.backing = format!("{WRAPPER}{}", volume.backing);
+    volume.destage = "journaled";
+    volume
+}
+
+/// Kills the daemon when its journal holds a batch that is not yet in the image.
+fn killed_with_a_batch(volume: &Volume, options: &LoadOptions) {
+    let daemon = volume.start();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(options));
+        let begun = Instant::now();
+        while daemon.show()["counters"]["journal_batches"].as_u64() < Some(2) {
+            assert!(begun.elapsed() < MINUTE, "no batch was made: {}", daemon.show());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        daemon.kill9();
+        let ended = load.join().expect("the load ends").expect("it ends with its connection");
+        assert!(matches!(ended, Ended::ConnectionLost(_)), "{ended:?}");
+    });
+    volume.image_after_salvage();
+    assert!(complete_batches(&volume.journal()) > 0, "the kill came between two batches");
+}
+
+in_both_io_modes! {
+    fn a_killed_daemons_batch_is_replayed_before_anything_else(io: IoMode) {
+        let folder = TempDir::new("journal-kill");
+        let mut volume = journaled(&folder, io);
+        let options = load_options(&volume, &folder);
+        killed_with_a_batch(&volume, &options);
+        let daemon = volume.start();
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+        let begun = Instant::now();
+        while daemon.show()["destage"]["journal_bytes"] != JOURNAL_BYTES {
+            assert!(begun.elapsed() < MINUTE, "the journal is not in use again: {}", daemon.output());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon.kill9();
+        volume.backing = volume.image().to_str().unwrap().to_owned();
+        let daemon = volume.start();
+        daemon.stop(MINUTE);
+        assert!(!volume.journal().exists(), "a clean stop removes the journal");
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+    }
+
+    fn a_stop_while_the_journal_is_replayed_ends_drained(io: IoMode) {
+        let folder = TempDir::new("journal-stop");
+        let volume = journaled(&folder, io);
+        let options = load_options(&volume, &folder);
+        killed_with_a_batch(&volume, &options);
+        let daemon = volume.start();
+        daemon.stop(MINUTE);
+        let mut options = options;
+        options.exact_groups = true;
+        let daemon = volume.start();
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+        daemon.stop(MINUTE);
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+    }
+}
+
+#[test]
+fn the_way_of_destage_changes_live_and_says_why() {
+    let folder = TempDir::new("journal-live");
+    let mut volume = Volume::new(&folder, SIZE, Tier::Flash, IoMode::Uring);
+    volume.destage = "ordered";
+    let daemon = volume.start();
+    let destage = || daemon.show()["destage"].clone();
+    assert_eq!((&destage()["effective"], &destage()["journal_bytes"]), (&"ordered".into(), &0.into()));
+    assert!(!volume.journal().exists(), "ordered destage needs no journal");
+
+    daemon.volume_command(["set", "vm1", "--destage", "journaled"]).expect_success();
+    assert_eq!(std::fs::metadata(volume.journal()).unwrap().len(), JOURNAL_BYTES + 4096);
+    let mut options = load_options(&volume, &folder);
+    options.requests = Some(300);
+    load::run(&options).unwrap();
+    daemon.drain();
+    let shown = destage();
+    assert_eq!((&shown["effective"], &shown["reason"]), (&"journaled".into(), &"as-requested".into()), "{shown}");
+    assert!(daemon.show()["counters"]["journal_batches"].as_u64() > Some(0));
+
+    daemon.volume_command(["set", "vm1", "--destage", "ordered"]).expect_success();
+    load::run(&options).unwrap();
+    daemon.drain();
+    assert_eq!(destage()["effective"], "ordered");
+    assert_eq!(complete_batches(&volume.journal()), 0, "an ordered group comes after the journal's erasure");
+
+    daemon.volume_command(["set", "vm1", "--destage", "auto"]).expect_success();
+    load::run(&options).unwrap();
+    assert_eq!((&destage()["effective"], &destage()["reason"]), (&"journaled".into(), &"small-groups".into()));
+    daemon.volume_command(["set", "vm1", "--policy", "through"]).expect_success();
+    load::run(&options).unwrap();
+    assert_eq!((&destage()["effective"], &destage()["reason"]), (&"ordered".into(), &"policy-through".into()));
+    daemon.stop(MINUTE);
+    assert!(!volume.journal().exists());
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
