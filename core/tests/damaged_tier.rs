@@ -217,6 +217,69 @@ fn summary_does_not_bring_back_what_was_cut_off() {
     }
 }
 
+/// L-BF-7: of a segment that was opened and never synced the summary landed, and its first header did not. Whoever uses
+/// the segment next must not have that summary believed, should its own be lost.
+#[test]
+fn summary_of_a_segment_without_a_head_brings_nothing_back() {
+    let layout = layout(TierKind::Flash);
+    let head = |segment: u32| at(layout.payload_first + segment * layout.segment_blocks);
+    let summary = at(layout.payload_first + layout.segment_blocks - layout.summary_blocks)..head(1);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..14 {
+        life.write(block, 100 + block as u8);
+    }
+    let mut tier = life.kill();
+    assert!(tier[summary.clone()].iter().any(|&byte| byte != 0), "the first segment is sealed");
+    tier[head(0)..][..BLOCK].fill(0);
+    tier[head(1)..][..BLOCK].fill(0);
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    let before = life.tier[summary.clone()].to_vec();
+    for block in 20..34 {
+        life.write(block, 200);
+    }
+    life.flush();
+    let mut tier = life.kill();
+    for _ in 0..3 {
+        tier[summary.clone()].copy_from_slice(&before);
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(0), life.read(5), life.read(20), life.read(33)), (Ok(0), Ok(0), Ok(200), Ok(200)));
+        tier = life.kill();
+    }
+}
+
+/// L-BF-7: the same for a batch behind a first header that never landed, at the place of one that is lost later.
+#[test]
+fn batch_of_a_life_without_a_head_brings_nothing_back() {
+    let first = at(layout(TierKind::Flash).payload_first);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..3 {
+        life.write(block, 100);
+    }
+    let mut tier = life.kill();
+    tier[first..first + 4 * BLOCK].fill(0);
+    let left = tier[first + 4 * BLOCK..first + 6 * BLOCK].to_vec();
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(10, 200);
+    life.write(11, 200);
+    life.flush();
+    life.write(12, 200);
+    life.write(13, 200); // says that the first two are synced
+    let mut tier = life.kill();
+    tier[first + 4 * BLOCK..first + 6 * BLOCK].copy_from_slice(&left);
+    for _ in 0..3 {
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(2), life.read(10), life.read(11)), (Ok(0), Ok(200), Ok(200)));
+        assert_eq!(
+            (life.read(12), life.read(13)),
+            (Ok(0), Ok(0)),
+            "the end of the log is where its own batch is missing"
+        );
+        tier = life.kill();
+    }
+}
+
 /// L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
 /// but its length, by which they are found, is gone.
 #[test]

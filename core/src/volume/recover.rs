@@ -12,6 +12,7 @@
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
 //!   erased before serving, or a later recovery could take them for the continuation of what is written now.
 
+use super::flash::{following_number, segment_number};
 use super::live::NONE;
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
@@ -33,6 +34,7 @@ pub(super) enum Step {
     Table { first: u32 },
     Head { segment: u32 },
     SummaryOf { segment: u32 },
+    LeftSummary { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
     Verify { entry: usize },
@@ -81,6 +83,8 @@ pub(super) struct Recovery {
     /// Summaries that may speak of batches that did not all land: `(segment, last batch)`. What is cut off must not
     /// come back by one of them when the numbers of its batches have been given again.
     unproven: Vec<(u32, u64)>,
+    /// Segments without a head that have something in the place of their summary.
+    left_summaries: Vec<u32>,
     /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
     number_max: u64,
     /// Segments to be walked batch by batch.
@@ -138,6 +142,7 @@ impl Volume {
             (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
+            (Step::LeftSummary { segment }, Outcome::Bytes(bytes)) => self.on_left_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
             (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
@@ -262,7 +267,14 @@ impl Volume {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
             Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => return self.scan_segments(),
+            Err(_) => {
+                self.recovery_mut().pending += 1;
+                let summary = self.segment_block(segment, self.config.superblock.layout.segment_blocks);
+                let at = TierBlock(summary.0 - self.config.superblock.layout.summary_blocks);
+                let op = self.begin_op(Op::Recover(Step::LeftSummary { segment }));
+                self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+                return self.scan_segments();
+            }
         };
         {
             let recovery = self.recovery_mut();
@@ -272,6 +284,16 @@ impl Volume {
             let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
             let op = self.begin_op(Op::Recover(Step::SummaryOf { segment }));
             self.effects.push_back(Effect::TierScan { op, at: summary, blocks: layout.summary_blocks });
+        }
+        self.scan_segments();
+    }
+
+    /// The segment is unused: its head was erased, or never landed. A summary in it lists records that have ended, or that
+    /// were cut off, and would bring them back the day a torn head makes the summary the better witness.
+    fn on_left_summary(&mut self, segment: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        if bytes.iter().any(|&byte| byte != 0) {
+            self.recovery_mut().left_summaries.push(segment);
         }
         self.scan_segments();
     }
@@ -400,7 +422,9 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if number(&next_segment) != number(&segment) + 1 || recovery.sealed.contains_key(&segment) {
+            if number(&next_segment) as u32 != (number(&segment) as u32).wrapping_add(1)
+                || recovery.sealed.contains_key(&segment)
+            {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
@@ -419,7 +443,14 @@ impl Volume {
         if newest.max(newest_sealed) < synced {
             return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
         }
+        // A cut-off life may have left a batch where this log's own one did not land: its term is too low for its place.
         let mut term = Term(0);
+        for (&sequence, found) in recovery.batches.range(..=synced) {
+            if sequence > checkpointed && found.batch.term < term {
+                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
+            }
+            term = term.max(found.batch.term);
+        }
         let mut cut = None;
         for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
             if sequence != expected || found.batch.term < term {
@@ -528,16 +559,18 @@ impl Volume {
         }
         let segments = core::mem::take(&mut recovery.segments);
         let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        let summary_at = layout.segment_blocks - layout.summary_blocks;
         // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
         for (segment, last) in core::mem::take(&mut recovery.unproven) {
             if last > last_batch {
-                erase.push((segment, layout.segment_blocks - layout.summary_blocks));
+                erase.push((segment, summary_at));
             }
         }
+        erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, summary_at)));
         for (segment, at) in erase {
             writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
         }
-        let next_number = number_max + 1;
+        let next_number = following_number(segment_number(self.term, number_max as u32));
         self.recovery_mut().writes = writes;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
