@@ -5,7 +5,7 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{backing_ahead_of_tier, exhaustive, rotting_memory, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -67,6 +67,17 @@ fn an_acknowledged_write_survives_the_death_of_the_process() {
 fn a_flushed_write_survives_a_power_cut_on_flash() {
     let coverage = holds_on(&[TierKind::Flash], "power cut", 320, |s| s.faults.power_lost = 5_000);
     met(&coverage, &["power lost", "torn tier write at a crash", "torn backing write at a crash"]);
+}
+
+#[test]
+fn a_backing_ahead_of_the_tier_is_never_taken_back() {
+    for policy in [Policy::Back, Policy::Through] {
+        for seed in 0..150 {
+            if let Err(failure) = run_setup("backing ahead", backing_ahead_of_tier(policy), seed, false) {
+                panic!("{policy:?}: {}: {}", failure.run, failure.message);
+            }
+        }
+    }
 }
 
 #[test]

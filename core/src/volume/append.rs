@@ -253,7 +253,7 @@ impl Volume {
             self.checkpoint_wanted = true;
             return self.write_checkpoint();
         }
-        let asked = self.acks.tier_sync_would_help(self.held)
+        let asked = self.acks.tier_sync_would_help(self.held, self.synced)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;

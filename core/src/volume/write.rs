@@ -158,7 +158,7 @@ impl Volume {
         let lsn = self.accepted;
         match self.control.effective {
             Policy::Back => self.answer_at(id, lsn, Ground::Synced),
-            Policy::Through => self.answer_at(id, lsn, Ground::Durable),
+            Policy::Through => self.answer_at(id, lsn, Ground::Vouched),
         }
     }
 
