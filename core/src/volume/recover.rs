@@ -32,6 +32,7 @@ pub(super) enum Step {
     Checkpoints,
     Table { first: u32 },
     Head { segment: u32 },
+    FormerSummary,
     SummaryOf { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
@@ -83,6 +84,8 @@ pub(super) struct Recovery {
     unproven: Vec<(u32, u64)>,
     /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
     number_max: u64,
+    /// Numbers in summaries of segments that have no head.
+    lives_claimed: Vec<u64>,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -137,6 +140,7 @@ impl Volume {
             (Step::Checkpoints, Outcome::Bytes(bytes)) => self.on_checkpoints(&bytes),
             (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
+            (Step::FormerSummary, Outcome::Bytes(bytes)) => self.on_former_summary(&bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
@@ -262,7 +266,7 @@ impl Volume {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
             Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => return self.scan_segments(),
+            Err(_) => return self.peek_former_summary(segment),
         };
         {
             let recovery = self.recovery_mut();
@@ -272,6 +276,27 @@ impl Volume {
             let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
             let op = self.begin_op(Op::Recover(Step::SummaryOf { segment }));
             self.effects.push_back(Effect::TierScan { op, at: summary, blocks: layout.summary_blocks });
+        }
+        self.scan_segments();
+    }
+
+    /// A segment without a head is not in use; but it may have been opened and sealed before a loss of power that took
+    /// its head and left its summary. Were the number of that life given again, the summary would speak for batches
+    /// that it has never seen.
+    fn peek_former_summary(&mut self, segment: u32) {
+        let layout = self.config.superblock.layout;
+        self.recovery_mut().pending += 1;
+        let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+        let op = self.begin_op(Op::Recover(Step::FormerSummary));
+        self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+        self.scan_segments();
+    }
+
+    fn on_former_summary(&mut self, bytes: &[u8]) {
+        let recovery = self.recovery_mut();
+        recovery.pending -= 1;
+        if let Some(number) = Summary::life_claimed(bytes) {
+            recovery.lives_claimed.push(number);
         }
         self.scan_segments();
     }
@@ -527,7 +552,11 @@ impl Volume {
             known.2 = summary.last_batch;
         }
         let segments = core::mem::take(&mut recovery.segments);
-        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        let number_found = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        // Lives that left no head were opened since the last checkpoint, each in a segment of its own.
+        let lost_at_most = number_found + u64::from(layout.segments());
+        let claimed = recovery.lives_claimed.iter().copied().filter(|&number| number <= lost_at_most).max();
+        let number_max = number_found.max(claimed.unwrap_or(0));
         // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
         for (segment, last) in core::mem::take(&mut recovery.unproven) {
             if last > last_batch {
