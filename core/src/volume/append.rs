@@ -4,6 +4,7 @@
 use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
 use super::frames::Owner;
 use super::live::State;
+use super::write::needs;
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
 use alloc::vec;
@@ -306,8 +307,24 @@ impl Volume {
         }
     }
 
+    /// Below so many free segments the log cleans up: always an eighth, and as many as the first write that waits needs,
+    /// which else would wait for a clean-up that nothing begins.
     fn segments_low(&self) -> u32 {
-        SEGMENTS_KEPT_FREE + (self.config.superblock.layout.segments() / 8).max(2)
+        let Some(flash) = &self.flash else { return 0 };
+        let usual = (self.config.superblock.layout.segments() / 8).max(2);
+        let wanted = self.writes.first_waiting().map_or(0, |request| {
+            let (blocks, others) = needs(request);
+            let (claimed_blocks, claimed_others) = self.claimed();
+            flash.segments_for(blocks + claimed_blocks + u64::from(others + claimed_others))
+        });
+        SEGMENTS_KEPT_FREE + usual.max(wanted)
+    }
+
+    /// Flash: the largest request that finds room in a log that is empty but for its open segment and the one before.
+    pub(super) fn request_blocks_max(&self) -> u32 {
+        let Some(flash) = &self.flash else { return u32::MAX };
+        let segments = self.config.superblock.layout.segments() - SEGMENTS_KEPT_FREE - 2;
+        self.dirty_blocks_max().min(segments * (flash.segment_data_blocks() / 2))
     }
 
     /// Flash: moves the live records out of the emptiest segment when free segments run low.

@@ -189,6 +189,7 @@ impl Volume {
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
             || self.fill() > FILL_EAGER
+            || self.writes.first_waiting().is_some()
             || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
         if eager { Duration(0) } else { self.config.destage_delay }
     }

@@ -196,6 +196,11 @@ impl FlashLog {
         open + segments * u64::from(self.segment_data_blocks() / 2)
     }
 
+    /// Free segments in which so many payload blocks can certainly be appended, counted as [`FlashLog::room`] counts.
+    pub fn segments_for(&self, blocks: u64) -> u32 {
+        blocks.div_ceil(u64::from(self.segment_data_blocks() / 2)).min(u64::from(self.layout.segments())) as u32
+    }
+
     /// Recovery found where the log goes on.
     pub fn resume(&mut self, next_number: u64, last_batch: u64) {
         self.next_number = next_number;
