@@ -25,6 +25,9 @@ const PARALLEL: usize = 32;
 /// A segment whose head does not decode; real numbers begin at 1.
 const UNKNOWN_NUMBER: u64 = 0;
 
+const TOO_SHORT: &str = "the tier is shorter than its superblock says";
+const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
+
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -175,6 +178,11 @@ impl Volume {
         let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
+        let size = newest.size_bytes;
+        let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
+        if !is_a_size || newest.term.0 == u32::MAX {
+            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        }
         self.checkpoint = newest;
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
@@ -220,9 +228,10 @@ impl Volume {
                 }
             }
         }
-        let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
-        if bytes.is_empty() {
-            self.refuse_tier("the tier is shorter than its superblock says");
+        let read = bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
+        let next = first + read;
+        if read == 0 {
+            self.refuse_tier(TOO_SHORT);
         } else if next < layout.table_blocks {
             self.scan_table(next);
         } else {
@@ -263,6 +272,9 @@ impl Volume {
     fn on_segment_head(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let at = self.segment_block(segment, 0);
+        if bytes.len() != TIER_BLOCK_BYTES {
+            return self.refuse_tier(TOO_SHORT);
+        }
         let number = match Batch::decode(&self.id, at, bytes) {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
@@ -341,10 +353,14 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let place = self.segment_block(segment, at);
         let number = self.recovery_mut().segments[&segment].0;
+        let end = layout.segment_blocks - layout.summary_blocks;
         if let Ok(batch) = Batch::decode(&self.id, place, bytes)
             && batch.segment == number
         {
             let next = at + 1 + batch.payload_blocks();
+            if next > end {
+                return self.refuse_tier(MISPLACED);
+            }
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(batch.synced_through);
             let found = FoundBatch { segment, at, batch };
@@ -360,7 +376,7 @@ impl Volume {
                     recovery.batches.insert(found.batch.sequence, found);
                 }
             }
-            if next + 2 <= layout.segment_blocks - layout.summary_blocks {
+            if next + 2 <= end {
                 self.walk(segment, next);
             }
         } else {
@@ -396,7 +412,7 @@ impl Volume {
             next += 1;
         }
         if next == at {
-            return self.refuse_tier("the tier is shorter than its superblock says");
+            return self.refuse_tier(TOO_SHORT);
         }
         self.search(segment, next);
         self.scan_segments();
@@ -550,7 +566,8 @@ impl Volume {
             last_batch = last_batch.max(summary.last_batch);
             for (descriptor, payload) in summary.records {
                 last = last.max(descriptor.lsn);
-                let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
+                let at = segment * layout.segment_blocks;
+                let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
             let known = recovery.segments.get_mut(&segment).expect("its head was read");
@@ -582,11 +599,33 @@ impl Volume {
 
     // --- both ---
 
+    /// A record lies where its kind lies, and is for blocks that the volume has.
+    fn is_possible(&self, record: &FoundRecord) -> bool {
+        let layout = self.config.superblock.layout;
+        let blocks = match record.descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        let within_volume = record.descriptor.block.0 + blocks <= self.size_bytes.div_ceil(BLOCK_BYTES);
+        // The last frame of a memory tier is the frame of zeros.
+        let payloads = layout.payload_blocks - u32::from(layout.kind == TierKind::Memory);
+        let within_tier = match (layout.kind, record.descriptor.has_payload()) {
+            (TierKind::Memory, true) => record.id < payloads,
+            (TierKind::Memory, false) => record.id >= layout.payload_blocks,
+            (TierKind::Flash, true) => record.id / layout.segment_blocks == record.segment,
+            (TierKind::Flash, false) => record.id == NONE,
+        };
+        within_volume && within_tier
+    }
+
     /// The records are known: makes them the log, and begins the new term.
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         records.retain(|r| r.descriptor.lsn > destaged);
+        if !records.iter().all(|record| self.is_possible(record)) {
+            return self.refuse_tier(MISPLACED);
+        }
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
@@ -626,6 +665,7 @@ impl Volume {
         self.held = last;
         self.synced = last;
         self.destage.resume(self.destaged);
+        self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }
