@@ -2209,8 +2209,8 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
-        // Its own word: it may write to the tier in the step in which it begins to serve.
-        if record.term != self.volume.as_ref().map_or(self.term, |volume| volume.term()) {
+        // Asked of the volume: it may move records before this world has noticed that it serves.
+        if self.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }

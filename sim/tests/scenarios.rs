@@ -5,7 +5,7 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{backing_ahead_of_tier, exhaustive, rotting_memory, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -70,6 +70,17 @@ fn a_flushed_write_survives_a_power_cut_on_flash() {
 }
 
 #[test]
+fn a_backing_ahead_of_the_tier_is_never_taken_back() {
+    for policy in [Policy::Back, Policy::Through] {
+        for seed in 0..150 {
+            if let Err(failure) = run_setup("backing ahead", backing_ahead_of_tier(policy), seed, false) {
+                panic!("{policy:?}: {}: {}", failure.run, failure.message);
+            }
+        }
+    }
+}
+
+#[test]
 fn the_backing_alone_is_a_crash_image_when_all_logs_are_lost() {
     let coverage = holds_on(&BOTH, "all logs lost", 60, |s| {
         s.faults.logs_lost = 3_000;
@@ -125,6 +136,18 @@ fn a_backing_that_stalls_throttles_clients_and_nothing_else() {
         s.think_micros_max = 10;
     });
     met(&coverage, &["backing stalled", "client throttled"]);
+}
+
+#[test]
+fn a_request_may_be_as_large_as_the_volume_says_on_the_smallest_tier() {
+    holds_on(&[TierKind::Flash], "large requests", 6, |s| {
+        s.frames = 4096;
+        s.size_bytes = 400 * 4096;
+        s.size_bytes_max = s.size_bytes;
+        s.request_bytes_max = 1 << 20;
+        s.weights = [1, 12, 1, 1, 0];
+        s.cold = 500_000;
+    });
 }
 
 #[test]

@@ -138,3 +138,97 @@ fn the_way_of_destage_changes_live_and_says_why() {
     daemon.stop(MINUTE);
     assert!(!volume.journal().exists());
     check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+}
+
+#[test]
+fn a_journal_goes_with_its_volume_and_leaves_a_crash_image() {
+    let folder = TempDir::new("journal-delete");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    let daemon = volume.start();
+    daemon.volume_command(["delete", "vm1"]).expect_failure();
+    daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();
+    assert!(!volume.journal().exists());
+    check::image(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+    drop(daemon);
+}
+
+#[test]
+fn a_tier_is_salvaged_over_an_image_in_the_middle_of_a_batch() {
+    let folder = TempDir::new("journal-salvage");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    let (tier, to) = (volume.state().join("tiers/vm1.tier"), folder.join("new.img"));
+    let image = volume.image();
+    let before = (std::fs::read(&image).unwrap(), std::fs::read(volume.journal()).unwrap());
+    run([OsStr::new("salvage"), tier.as_os_str(), "--to".as_ref(), to.as_os_str(), "--base".as_ref(), image.as_os_str()])
+        .expect_success();
+    assert!(before == (std::fs::read(&image).unwrap(), std::fs::read(volume.journal()).unwrap()), "only read");
+    // Without a loss of power everything acknowledged is in the tier.
+    check::image_complete(&History::read(&options.journal).unwrap(), &to).unwrap();
+}
+
+#[test]
+fn what_cannot_be_trusted_is_refused_untouched() {
+    let folder = TempDir::new("journal-refusals");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    let path = volume.journal();
+    let good = std::fs::read(&path).unwrap();
+    let image = std::fs::read(volume.image()).unwrap();
+    let refused = |bytes: &[u8], words: &[&str]| {
+        std::fs::write(&path, bytes).unwrap();
+        volume.expect_refusal().says(words);
+        assert!(std::fs::read(&path).unwrap() == bytes && std::fs::read(volume.image()).unwrap() == image, "{words:?}");
+    };
+    refused(&good[..good.len() - 4096], &["journal", "was made with", "backup"]);
+    refused(&[], &["journal"]);
+    let changed = |at: usize, with: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = with;
+        bytes
+    };
+    refused(&changed(8, 2), &["newer version"]);
+    refused(&changed(20, !good[20]), &["first block is damaged"]);
+    // Another volume's, with a batch: made by a volume of its own.
+    let elsewhere = TempDir::new("journal-other");
+    let other = journaled(&elsewhere, IoMode::Threads);
+    killed_with_a_batch(&other, &load_options(&other, &elsewhere));
+    refused(&std::fs::read(other.journal()).unwrap(), &["belongs to volume", "serve that volume once more"]);
+    // A flipped bit in each batch makes it incomplete: the tier has all of it, and nothing is lost.
+    let mut flipped = good.clone();
+    for area in [4096, 4096 + JOURNAL_BYTES as usize / 2] {
+        flipped[area + 100] ^= 1;
+    }
+    std::fs::write(&path, &flipped).unwrap();
+    assert_eq!(complete_batches(&path), 0);
+    let daemon = volume.start();
+    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    daemon.stop(MINUTE);
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+}
+
+#[test]
+fn without_a_place_beside_it_a_backing_is_destaged_in_order() {
+    let folder = TempDir::new("journal-nowhere");
+    let disk = folder.sparse("disk", SIZE);
+    let server = Nbdkit::start(&folder, ["file", disk.to_str().unwrap()]);
+    let mut volume = Volume::new(&folder, SIZE, Tier::Flash, IoMode::Uring);
+    (volume.backing, volume.size) = (server.uri(), None);
+    volume.destage = "journaled";
+    volume.expect_refusal().says(&["needs a journal", "NBD export has no place", "auto or ordered"]);
+    volume.destage = "auto";
+    let daemon = volume.start();
+    let mut options = load_options(&volume, &folder);
+    options.requests = Some(100);
+    load::run(&options).unwrap();
+    daemon.drain();
+    let shown = daemon.show()["destage"].clone();
+    assert_eq!((&shown["effective"], &shown["reason"]), (&"ordered".into(), &"no-journal".into()), "{shown}");
+    let said = daemon.volume_command(["set", "vm1", "--destage", "journaled"]).expect_failure().text();
+    assert!(said.contains("NBD export has no place"), "{said}");
+    daemon.stop(MINUTE);
+}

@@ -357,6 +357,8 @@ impl Volume {
             return false;
         }
         self.journal.awaits_tier_sync = false;
+        // Sent again group by group it would take the backing back: only the checkpoint, or a replay, ends it.
+        self.destage.repeatable = false;
         let kept = self.keep_newest(&chosen);
         self.journal.batch = kept.into_iter().map(|(id, lsn)| (id, lsn, None)).collect();
         self.load_batch();
