@@ -628,6 +628,13 @@ impl Nbdkit {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
+    /// Sends a signal: SIGSTOP and SIGCONT make it hang and go on.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
+        let result = unsafe { libc::kill(self.child.id() as i32, signal) };
+        assert_eq!(result, 0, "signal {signal}: {}", std::io::Error::last_os_error());
+    }
+
     /// SIGKILL.
     pub fn kill9(mut self) {
         self.child.kill().expect("SIGKILL");
