@@ -67,7 +67,8 @@ impl Life {
         let mut life = Life { volume, kind, tier, frames: vec![0; frames as usize * BLOCK], now: 1, requests: 0 };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
-            life.frames.copy_from_slice(&life.tier[first..]);
+            let payload = life.tier.get(first..).unwrap_or_default();
+            life.frames[..payload.len()].copy_from_slice(payload);
         }
         life.run();
         life
@@ -126,7 +127,8 @@ impl Life {
                 Some((op, if good { Outcome::Ok } else { Outcome::Failed(IoError::Checksum) }))
             }
             Effect::TierScan { op, at: place, blocks } => {
-                Some((op, Outcome::Bytes(self.tier[at(place.0)..][..at(blocks)].to_vec())))
+                let end = self.tier.len().min(at(place.0 + blocks));
+                Some((op, Outcome::Bytes(self.tier[end.min(at(place.0))..end].to_vec())))
             }
             Effect::BackingRead { op, frames, .. } => {
                 frames.iter().for_each(|&frame| self.frame(frame).fill(0));
@@ -150,15 +152,22 @@ impl Life {
 
     /// A whole block of one byte value, acknowledged.
     fn write(&mut self, block: u64, value: u8) {
+        self.write_blocks(block, 1, value);
+    }
+
+    /// Neighbouring blocks in one request, and so in one batch where they fit.
+    fn write_blocks(&mut self, first: u64, count: u32, value: u8) {
         let mut frames = Frames::new();
-        assert!(self.volume.take_frames(1, &mut frames));
-        let frame = frames[0];
-        self.frame(frame).fill(value);
+        assert!(self.volume.take_frames(count, &mut frames));
         let term = self.volume.term();
-        let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
-        let payload = Payloads::from_slice(&[Payload { frame, checksum }]);
-        let offset = block * BLOCK_BYTES;
-        self.request(Request::Write { offset, length: BLOCK as u32, payload, fua: false }).expect("acknowledged");
+        let mut payload = Payloads::new();
+        for (block, &frame) in (first..).zip(&frames) {
+            self.frame(frame).fill(value);
+            let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
+            payload.push(Payload { frame, checksum });
+        }
+        let (offset, length) = (first * BLOCK_BYTES, count * BLOCK as u32);
+        self.request(Request::Write { offset, length, payload, fua: false }).expect("acknowledged");
     }
 
     fn flush(&mut self) {
@@ -213,6 +222,49 @@ fn summary_does_not_bring_back_what_was_cut_off() {
             "a read does not change its mind"
         );
         assert_eq!(life.read(29), Ok(200));
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
+/// of that life must not be given again: the summary would speak for batches that it has never seen.
+#[test]
+fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
+    let layout = layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.flush();
+    // Fills the rest of the first segment, the whole second one, and begins the third: few batches, large ones.
+    for i in 0..5 {
+        life.write_blocks(1 + 10 * i, 10, 50);
+    }
+    let mut tier = life.kill();
+    let first = at(layout.payload_first);
+    let segment = at(layout.segment_blocks);
+    let summary = at(layout.segment_blocks - layout.summary_blocks);
+    assert!(tier[first + segment + summary..][..8] == *b"FBSUMM\0\0", "the second segment is full");
+    // Nothing but the first write was flushed; the power cut left it, and the second segment's summary.
+    tier[first + at(2)..first + segment].fill(0);
+    tier[first + segment..][..summary].fill(0);
+    tier[first + 2 * segment..].fill(0);
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    assert_eq!((life.read(0), life.read(20)), (Ok(1), Ok(0)));
+    for block in 40..48 {
+        life.write(block, 7);
+        life.flush();
+    }
+    let mut tier = life.kill();
+    // From the second of these starts on, the checkpoint vouches for more batches than the summary lists.
+    for start in 0..4 {
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!(life.phase(), Phase::Serving, "start {start}");
+        assert_eq!((life.read(0), life.read(20)), (Ok(1), Ok(0)), "start {start}");
+        for block in 40..48 {
+            assert_eq!(life.read(block), Ok(7), "start {start}, block {block}");
+        }
+        life.write(60, start);
+        life.flush();
         tier = life.kill();
     }
 }
@@ -301,5 +353,112 @@ fn damaged_checkpoint_is_covered_by_its_copy() {
         tier[at(1) + 30] ^= 1;
         tier[at(2) + 30] ^= 1;
         assert!(matches!(Life::after(kind, tier).phase(), Phase::Refused(_)));
+    }
+}
+
+/// O-9: a tier that has become shorter is refused, wherever it ends.
+#[test]
+fn tier_that_was_cut_off_is_refused() {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut life = Life::first(kind);
+        life.write(1, 1);
+        life.flush();
+        let tier = life.kill();
+        let layout = layout(kind);
+        let scanned = match kind {
+            TierKind::Memory => layout.table_first + layout.table_blocks,
+            TierKind::Flash => layout.payload_first + layout.payload_blocks - layout.segment_blocks,
+        };
+        for blocks in 2..=scanned {
+            let mut short = tier.clone();
+            short.truncate(at(blocks) - 1);
+            let volume = Life::after(kind, short);
+            assert!(matches!(volume.phase(), Phase::Refused(_)), "{kind:?} cut off within block {}", blocks - 1);
+        }
+    }
+}
+
+/// R7: what is sealed like the volume's own and cannot be true is refused; it is neither believed nor a reason to die.
+#[test]
+fn records_for_places_that_do_not_exist_are_refused() {
+    let refused = |kind, tier: Vec<u8>, what: &str| {
+        let life = Life::after(kind, tier);
+        assert!(matches!(life.phase(), Phase::Refused(_)), "{kind:?}, {what}: {:?}", life.phase());
+    };
+    let data = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
+    let descriptor = |block: u64, kind| Descriptor {
+        lsn: Lsn(9),
+        block: BlockIndex(block),
+        group: Group(1),
+        term: Term(1),
+        kind,
+    };
+    let beyond = [
+        (descriptor(VOLUME_BLOCKS as u64, data), "a block behind the end"),
+        (descriptor((1 << 40) - 1, data), "the last block there is"),
+        (descriptor(1, Kind::ZeroBlocks { blocks: u32::MAX, hole: true }), "a range over the end"),
+    ];
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let tier = Life::first(kind).kill();
+        for size_bytes in [0, u64::MAX, VOLUME_BYTES_MAX + 512, 4097] {
+            let mut tier = tier.clone();
+            let checkpoint = Checkpoint { sequence: 99, term: Term(3), size_bytes, ..Checkpoint::default() };
+            tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+            refused(kind, tier, "a size that no volume has");
+        }
+    }
+
+    let layout = layout(TierKind::Memory);
+    let tier = Life::first(TierKind::Memory).kill();
+    let with_entry = |index: u32, descriptor: Descriptor| {
+        let mut tier = tier.clone();
+        let entry = at(layout.table_first) + index as usize * DESCRIPTOR_BYTES;
+        tier[entry..entry + DESCRIPTOR_BYTES].copy_from_slice(&descriptor.encode(&ID, u64::from(index)));
+        tier
+    };
+    for (descriptor, what) in beyond {
+        let index = if descriptor.has_payload() { 0 } else { layout.payload_blocks };
+        refused(TierKind::Memory, with_entry(index, descriptor), what);
+    }
+    refused(TierKind::Memory, with_entry(layout.payload_blocks, descriptor(1, data)), "data where ranges are");
+    refused(TierKind::Memory, with_entry(layout.payload_blocks - 1, descriptor(1, data)), "data in the frame of zeros");
+    let zero = Kind::ZeroSectors { mask: SectorMask(1) };
+    refused(TierKind::Memory, with_entry(0, descriptor(1, zero)), "zeros where data is");
+
+    let layout = self::layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.flush();
+    let first = at(layout.payload_first);
+    let tier = life.kill();
+    let with_batch = |records: Vec<Descriptor>| {
+        let mut tier = tier.clone();
+        let place = TierBlock(layout.payload_first);
+        let batch = Batch { segment: 1, sequence: 1, synced_through: 1, term: Term(1), records };
+        tier[first..first + BLOCK].copy_from_slice(&batch.encode(&ID, place));
+        tier
+    };
+    for (descriptor, what) in beyond {
+        refused(TierKind::Flash, with_batch(vec![descriptor]), what);
+    }
+    refused(TierKind::Flash, with_batch(vec![descriptor(1, data); 100]), "a batch longer than its segment");
+
+    for payload in [layout.segment_blocks, u32::MAX] {
+        let mut tier = tier.clone();
+        let data_blocks = layout.segment_blocks - layout.summary_blocks;
+        let place = TierBlock(layout.payload_first + data_blocks);
+        let records = vec![(descriptor(1, data), payload)];
+        let summary = Summary { segment: 1, first_batch: 1, last_batch: 1, records };
+        let bytes = summary.encode(&ID, place, layout.summary_blocks);
+        tier[first + at(data_blocks)..][..bytes.len()].copy_from_slice(&bytes);
+        let checkpoint = Checkpoint {
+            sequence: 99,
+            term: Term(3),
+            batches_synced: 1,
+            size_bytes: (VOLUME_BLOCKS * BLOCK) as u64,
+            ..Checkpoint::default()
+        };
+        tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+        refused(TierKind::Flash, tier, "a payload outside its segment");
     }
 }

@@ -1911,7 +1911,8 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
-        if record.term != self.term {
+        // Asked of the volume: it may move records before this world has noticed that it serves.
+        if self.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }

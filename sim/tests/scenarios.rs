@@ -148,6 +148,18 @@ fn a_backing_that_stalls_throttles_clients_and_nothing_else() {
 }
 
 #[test]
+fn a_request_may_be_as_large_as_the_volume_says_on_the_smallest_tier() {
+    holds_on(&[TierKind::Flash], "large requests", 6, |s| {
+        s.frames = 4096;
+        s.size_bytes = 400 * 4096;
+        s.size_bytes_max = s.size_bytes;
+        s.request_bytes_max = 1 << 20;
+        s.weights = [1, 12, 1, 1, 0];
+        s.cold = 500_000;
+    });
+}
+
+#[test]
 fn a_backing_without_zero_requests_gets_zeros_as_data() {
     let coverage = holds_on(&BOTH, "no zero requests", 40, |s| {
         s.faults.backing_zero_unsupported = true;

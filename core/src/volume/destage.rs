@@ -189,6 +189,7 @@ impl Volume {
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
             || self.fill() > FILL_EAGER
+            || self.writes.first_waiting().is_some()
             || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
         if eager { Duration(0) } else { self.config.destage_delay }
     }
@@ -432,26 +433,33 @@ impl Volume {
     }
 
     fn start_payload(&mut self, mut writing: Writing) -> bool {
-        let missing = writing.records.iter().filter(|(id, _)| self.frame_of_record(*id).is_none()).count() as u32;
         // Pin first: allocating for the missing ones evicts.
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
+        let mut missing = 0;
         for &(id, _) in &writing.records {
             let frame = self.frame_of_record(id);
-            if let Some(frame) = frame {
-                self.pool.pin(frame);
+            match frame {
+                Some(frame) => self.pool.pin(frame),
+                None => missing += 1,
+            }
+            if self.pool.available() < missing {
+                if let Some(frame) = frame {
+                    self.pool.unpin(frame);
+                }
+                break;
             }
             pinned.push(frame);
         }
-        if self.pool.available() < missing {
-            for frame in pinned.into_iter().flatten() {
-                self.pool.unpin(frame);
-            }
-            // All but the first go back to where they came from; the caller keeps the first.
-            for &entry in writing.records[1..].iter().rev() {
-                self.destage.queue.push_front(entry);
-            }
+        // The run is as long as there are frames for it: one that waited for all of its frames could wait for ever,
+        // with clients' payloads in them that wait for room in the log. The rest goes back to where it came from; of
+        // an empty run the caller keeps the first.
+        for &entry in writing.records[pinned.len().max(1)..].iter().rev() {
+            self.destage.queue.push_front(entry);
+        }
+        if pinned.is_empty() {
             return false;
         }
+        writing.records.truncate(pinned.len());
         let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
         for (i, frame) in pinned.into_iter().enumerate() {
             let frame = frame.unwrap_or_else(|| {

@@ -7,13 +7,15 @@
 //! Invariants: the list is strictly ascending in position; a chain is strictly descending; an id is in the list if and
 //! only if its position is not 0; the destage cursor points at the first record that is not yet collected.
 
-use super::block_map::BlockMap;
+use super::block_map::{self, BlockMap};
 use super::chunked::Chunked;
 use super::ranges::ZeroMap;
-use crate::format::{Descriptor, Kind};
+use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
 use crate::types::*;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
+
+const _: () = assert!((TIER_BLOCKS_MAX + RANGES_MAX) as u64 <= block_map::VALUE_MAX as u64, "every id fits the index");
 
 /// No record.
 pub const NONE: u32 = u32::MAX;

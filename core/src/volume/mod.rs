@@ -287,9 +287,11 @@ impl Volume {
         self.term
     }
 
-    /// Largest request that is accepted: what is always kept back from dirty data, at most [`REQUEST_BYTES_MAX`].
+    /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
+    /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        (u64::from(self.frames_reserved() - 2) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
     /// Checks a request's bounds before it is handed in.

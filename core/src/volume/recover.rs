@@ -24,6 +24,9 @@ const PARALLEL: usize = 32;
 /// A segment whose head does not decode; real numbers begin at 1.
 const UNKNOWN_NUMBER: u64 = 0;
 
+const TOO_SHORT: &str = "the tier is shorter than its superblock says";
+const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
+
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -32,6 +35,7 @@ pub(super) enum Step {
     Checkpoints,
     Table { first: u32 },
     Head { segment: u32 },
+    FormerSummary,
     SummaryOf { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
@@ -83,6 +87,8 @@ pub(super) struct Recovery {
     unproven: Vec<(u32, u64)>,
     /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
     number_max: u64,
+    /// Numbers in summaries of segments that have no head.
+    lives_claimed: Vec<u64>,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -137,6 +143,7 @@ impl Volume {
             (Step::Checkpoints, Outcome::Bytes(bytes)) => self.on_checkpoints(&bytes),
             (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
+            (Step::FormerSummary, Outcome::Bytes(bytes)) => self.on_former_summary(&bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
@@ -170,6 +177,11 @@ impl Volume {
         let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
+        let size = newest.size_bytes;
+        let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
+        if !is_a_size || newest.term.0 == u32::MAX {
+            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        }
         self.checkpoint = newest;
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
@@ -215,9 +227,10 @@ impl Volume {
                 }
             }
         }
-        let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
-        if bytes.is_empty() {
-            self.refuse_tier("the tier is shorter than its superblock says");
+        let read = bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
+        let next = first + read;
+        if read == 0 {
+            self.refuse_tier(TOO_SHORT);
         } else if next < layout.table_blocks {
             self.scan_table(next);
         } else {
@@ -258,11 +271,14 @@ impl Volume {
     fn on_segment_head(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let at = self.segment_block(segment, 0);
+        if bytes.len() != TIER_BLOCK_BYTES {
+            return self.refuse_tier(TOO_SHORT);
+        }
         let number = match Batch::decode(&self.id, at, bytes) {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
             Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => return self.scan_segments(),
+            Err(_) => return self.peek_former_summary(segment),
         };
         {
             let recovery = self.recovery_mut();
@@ -272,6 +288,27 @@ impl Volume {
             let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
             let op = self.begin_op(Op::Recover(Step::SummaryOf { segment }));
             self.effects.push_back(Effect::TierScan { op, at: summary, blocks: layout.summary_blocks });
+        }
+        self.scan_segments();
+    }
+
+    /// A segment without a head is not in use; but it may have been opened and sealed before a loss of power that took
+    /// its head and left its summary. Were the number of that life given again, the summary would speak for batches
+    /// that it has never seen.
+    fn peek_former_summary(&mut self, segment: u32) {
+        let layout = self.config.superblock.layout;
+        self.recovery_mut().pending += 1;
+        let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+        let op = self.begin_op(Op::Recover(Step::FormerSummary));
+        self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+        self.scan_segments();
+    }
+
+    fn on_former_summary(&mut self, bytes: &[u8]) {
+        let recovery = self.recovery_mut();
+        recovery.pending -= 1;
+        if let Some(number) = Summary::life_claimed(bytes) {
+            recovery.lives_claimed.push(number);
         }
         self.scan_segments();
     }
@@ -319,10 +356,14 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let place = self.segment_block(segment, at);
         let number = self.recovery_mut().segments[&segment].0;
+        let end = layout.segment_blocks - layout.summary_blocks;
         if let Ok(batch) = Batch::decode(&self.id, place, bytes)
             && batch.segment == number
         {
             let next = at + 1 + batch.payload_blocks();
+            if next > end {
+                return self.refuse_tier(MISPLACED);
+            }
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(batch.synced_through);
             let found = FoundBatch { segment, at, batch };
@@ -338,7 +379,7 @@ impl Volume {
                     recovery.batches.insert(found.batch.sequence, found);
                 }
             }
-            if next + 2 <= layout.segment_blocks - layout.summary_blocks {
+            if next + 2 <= end {
                 self.walk(segment, next);
             }
         } else {
@@ -374,7 +415,7 @@ impl Volume {
             next += 1;
         }
         if next == at {
-            return self.refuse_tier("the tier is shorter than its superblock says");
+            return self.refuse_tier(TOO_SHORT);
         }
         self.search(segment, next);
         self.scan_segments();
@@ -519,7 +560,8 @@ impl Volume {
             last_batch = last_batch.max(summary.last_batch);
             for (descriptor, payload) in summary.records {
                 last = last.max(descriptor.lsn);
-                let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
+                let at = segment * layout.segment_blocks;
+                let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
             let known = recovery.segments.get_mut(&segment).expect("its head was read");
@@ -527,7 +569,11 @@ impl Volume {
             known.2 = summary.last_batch;
         }
         let segments = core::mem::take(&mut recovery.segments);
-        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        let number_found = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        // Lives that left no head were opened since the last checkpoint, each in a segment of its own.
+        let lost_at_most = number_found + u64::from(layout.segments());
+        let claimed = recovery.lives_claimed.iter().copied().filter(|&number| number <= lost_at_most).max();
+        let number_max = number_found.max(claimed.unwrap_or(0));
         // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
         for (segment, last) in core::mem::take(&mut recovery.unproven) {
             if last > last_batch {
@@ -549,11 +595,33 @@ impl Volume {
 
     // --- both ---
 
+    /// A record lies where its kind lies, and is for blocks that the volume has.
+    fn is_possible(&self, record: &FoundRecord) -> bool {
+        let layout = self.config.superblock.layout;
+        let blocks = match record.descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        let within_volume = record.descriptor.block.0 + blocks <= self.size_bytes.div_ceil(BLOCK_BYTES);
+        // The last frame of a memory tier is the frame of zeros.
+        let payloads = layout.payload_blocks - u32::from(layout.kind == TierKind::Memory);
+        let within_tier = match (layout.kind, record.descriptor.has_payload()) {
+            (TierKind::Memory, true) => record.id < payloads,
+            (TierKind::Memory, false) => record.id >= layout.payload_blocks,
+            (TierKind::Flash, true) => record.id / layout.segment_blocks == record.segment,
+            (TierKind::Flash, false) => record.id == NONE,
+        };
+        within_volume && within_tier
+    }
+
     /// The records are known: makes them the log, and begins the new term.
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         records.retain(|r| r.descriptor.lsn > destaged);
+        if !records.iter().all(|record| self.is_possible(record)) {
+            return self.refuse_tier(MISPLACED);
+        }
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);

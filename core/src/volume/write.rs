@@ -57,6 +57,11 @@ impl Writes {
         (self.waiting.len() + self.behind_locks.len()) as u32
     }
 
+    /// The request that is admitted next.
+    pub(super) fn first_waiting(&self) -> Option<&Request> {
+        self.waiting.front().map(|(_, request)| request)
+    }
+
     /// Nothing is on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.tasks.is_empty() && self.behind_locks.is_empty()
@@ -73,11 +78,11 @@ fn changed(request: &Request) -> (u64, u64) {
 }
 
 /// Payload blocks and other records that a request may append at most.
-fn needs(request: &Request) -> (u64, u32) {
+pub(super) fn needs(request: &Request) -> (u64, u32) {
     match request {
         Request::Write { payload, .. } => (payload.len() as u64, 0),
-        // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
-        Request::Zero { .. } => (2, 6),
+        // Two edges, and whole blocks in records of less than 2^32 each; a volume has at most 2^34.
+        Request::Zero { .. } => (2, 7),
         Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
     }
 }
