@@ -3,7 +3,7 @@
 
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Phase, Policy};
+use forebay_core::status::{ControlError, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 
@@ -20,6 +20,9 @@ struct Life {
     frames: Vec<u8>,
     now: u64,
     requests: u64,
+    /// What the tier answers to writes and syncs.
+    tier_answer: Outcome,
+    answers: Vec<Result<(), ControlError>>,
 }
 
 fn layout(kind: TierKind) -> TierLayout {
@@ -35,14 +38,18 @@ fn at(block: u32) -> usize {
 
 impl Life {
     fn first(kind: TierKind) -> Life {
-        Life::begin(kind, vec![0; TIER_BLOCKS * BLOCK], true)
+        Life::begin(kind, vec![0; TIER_BLOCKS * BLOCK], true, Policy::Back)
     }
 
     fn after(kind: TierKind, tier: Vec<u8>) -> Life {
-        Life::begin(kind, tier, false)
+        Life::serving_with(kind, tier, Policy::Back)
     }
 
-    fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool) -> Life {
+    fn serving_with(kind: TierKind, tier: Vec<u8>, policy: Policy) -> Life {
+        Life::begin(kind, tier, false, policy)
+    }
+
+    fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool, policy: Policy) -> Life {
         let layout = layout(kind);
         let size_bytes = (VOLUME_BLOCKS * BLOCK) as u64;
         let superblock = if fresh {
@@ -55,7 +62,7 @@ impl Life {
             superblock,
             fresh,
             size_bytes,
-            policy: Policy::Back,
+            policy,
             frames,
             backing_align: 512,
             backing_depth_max: 8,
@@ -64,7 +71,8 @@ impl Life {
             destage_delay: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));
-        let mut life = Life { volume, kind, tier, frames: vec![0; frames as usize * BLOCK], now: 1, requests: 0 };
+        let frames = vec![0; frames as usize * BLOCK];
+        let mut life = Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
             let payload = life.tier.get(first..).unwrap_or_default();
@@ -116,9 +124,9 @@ impl Life {
                     bytes.extend_from_slice(self.frame(frame));
                 }
                 self.tier[at(place.0)..][..bytes.len()].copy_from_slice(&bytes);
-                Some((op, Outcome::Ok))
+                Some((op, self.tier_answer.clone()))
             }
-            Effect::TierSync { op } => Some((op, Outcome::Ok)),
+            Effect::TierSync { op } => Some((op, self.tier_answer.clone())),
             Effect::TierRead { op, at: place, frame, check } => {
                 let bytes = self.tier[at(place.0)..][..BLOCK].to_vec();
                 let sum = payload_checksum(&ID, check.block, check.mask, check.term, &bytes);
@@ -139,6 +147,10 @@ impl Life {
                 None
             }
             Effect::FramesFree | Effect::TierDiscard { .. } => None,
+            Effect::Answer { result, .. } => {
+                self.answers.push(result);
+                None
+            }
             other => panic!("not asked for by whole blocks before an absent backing: {other:?}"),
         }
     }
@@ -168,6 +180,11 @@ impl Life {
         }
         let (offset, length) = (first * BLOCK_BYTES, count * BLOCK as u32);
         self.request(Request::Write { offset, length, payload, fua: false }).expect("acknowledged");
+    }
+
+    fn command(&mut self, command: Control) {
+        self.volume.handle(Instant(self.now), Event::Control { id: ControlId(1), command });
+        self.run();
     }
 
     fn flush(&mut self) {
@@ -455,5 +472,42 @@ fn records_for_places_that_do_not_exist_are_refused() {
         };
         tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
         refused(TierKind::Flash, tier, "a payload outside its segment");
+    }
+}
+
+/// L-TM-4, L-TF-4: with policy through the loss of the tier costs nothing flushed. While the log holds what was
+/// acknowledged before the change, or by an earlier process, that is not so, and the volume does not say it.
+#[test]
+fn write_through_is_not_effective_while_the_tier_alone_holds_something() {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let shown = |life: &Life| {
+            let status = life.volume.status(Instant(life.now));
+            (status.requested, status.effective, status.reason)
+        };
+        let mut life = Life::first(kind);
+        life.command(Control::SetPolicy(Policy::Through));
+        assert_eq!(shown(&life), (Policy::Through, Policy::Through, Reason::AsRequested), "the log is empty");
+        life.command(Control::SetPolicy(Policy::Back));
+        life.write(1, 1);
+        life.flush();
+        for _ in 0..2 {
+            life.command(Control::SetPolicy(Policy::Through));
+            assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}");
+        }
+        let tier = life.kill();
+        let life = Life::serving_with(kind, tier, Policy::Through);
+        assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}, after a start");
+    }
+}
+
+/// L-BF-13: nothing waits for a tier that has failed, a resize neither.
+#[test]
+fn resize_is_answered_when_the_tier_fails() {
+    let mut life = Life::first(TierKind::Flash);
+    life.write(1, 1);
+    life.tier_answer = Outcome::Failed(IoError::Failed);
+    for _ in 0..2 {
+        life.command(Control::Resize(2 * (VOLUME_BLOCKS * BLOCK) as u64));
+        assert_eq!(core::mem::take(&mut life.answers), [Err(ControlError::TierFailed)]);
     }
 }

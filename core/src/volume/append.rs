@@ -236,6 +236,7 @@ impl Volume {
             self.control.reason_since = self.now;
             self.fail_tier_waiters();
             self.refuse_waiting(RequestError::Io);
+            self.fail_resize();
             // What was collected will never be written; its frames must not be missed for ever.
             let unwritten = self.flash.as_mut().map(|flash| flash.give_up()).unwrap_or_default();
             for frames in unwritten {

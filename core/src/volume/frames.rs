@@ -300,17 +300,11 @@ impl FramePool {
 
     /// Forgets all cached blocks in a range.
     pub fn uncache_range(&mut self, first: BlockIndex, count: u64) {
-        if count <= u64::from(self.total) {
-            for block in first.0..first.0 + count {
-                self.uncache(BlockIndex(block));
-            }
-        } else {
-            let range = first.0..first.0 + count;
-            let inside: Vec<u32> =
-                self.cached.iter().filter(|(block, _)| range.contains(&block.0)).map(|(_, id)| id).collect();
-            for id in inside {
-                self.drop_cached(id);
-            }
+        if count == 1 {
+            return self.uncache(first);
+        }
+        for (_, id) in self.cached.within(first, count) {
+            self.drop_cached(id);
         }
     }
 

@@ -215,17 +215,9 @@ impl LiveLog {
             }
             Kind::ZeroBlocks { blocks, .. } => {
                 let (first, count) = (descriptor.block, u64::from(blocks));
-                if supersede && count <= self.index.len() as u64 {
-                    for block in first.0..first.0 + count {
-                        self.end_covered_and_reindex(&descriptor, BlockIndex(block), dead);
-                    }
-                } else if supersede {
-                    let range = first.0..first.0 + count;
-                    let inside: Vec<BlockIndex> =
-                        self.index.iter().map(|(block, _)| block).filter(|block| range.contains(&block.0)).collect();
-                    for block in inside {
-                        self.end_covered_and_reindex(&descriptor, block, dead);
-                    }
+                let inside = if supersede { self.index.within(first, count) } else { Vec::new() };
+                for (block, _) in inside {
+                    self.end_covered_and_reindex(&descriptor, block, dead);
                 }
                 self.zeros.zero(first, count, descriptor.lsn);
                 self.link(id, descriptor, mask, NONE);

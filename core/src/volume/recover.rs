@@ -661,6 +661,7 @@ impl Volume {
         self.held = last;
         self.synced = last;
         self.destage.resume(self.destaged);
+        self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }
