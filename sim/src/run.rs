@@ -91,6 +91,20 @@ pub fn rotting_memory() -> Setup {
     setup
 }
 
+/// A flash tier whose syncs fail and forget what they covered, with the process dying before the power.
+pub fn forgetful_flash() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 24);
+    setup.requests = 80;
+    setup.clients = 2;
+    setup.depth_max = 4;
+    setup.weights = [2, 10, 1, 4, 0];
+    setup.batch_max = 4;
+    setup.faults.tier_sync_error = 100_000;
+    setup.faults.process_killed = 8_000;
+    setup.faults.power_lost = 8_000;
+    setup
+}
+
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("{name}, seed {seed}"), || {

@@ -5,7 +5,7 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{exhaustive, forgetful_flash, rotting_memory, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -267,6 +267,18 @@ fn a_failing_tier_costs_speed_and_no_flushed_data() {
         s.faults.power_lost = 500;
     });
     met(&coverage, &["tier write failed", "tier sync failed"]);
+}
+
+#[test]
+fn what_a_failed_sync_forgot_is_written_again_before_it_is_relied_upon() {
+    let mut coverage = Coverage::default();
+    for seed in 0..60 {
+        match run_setup("forgetful flash", forgetful_flash(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["tier sync failed", "process killed", "power lost", "crash while recovering"]);
 }
 
 #[test]

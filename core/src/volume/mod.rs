@@ -14,8 +14,8 @@
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
-//! [`control`] policies, drain, hold, stop.
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state,
+//! [`rewrite`] making durable what that keeps; [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -31,6 +31,7 @@ mod live;
 mod ranges;
 mod read;
 mod recover;
+mod rewrite;
 mod write;
 
 use crate::api::*;
@@ -117,6 +118,8 @@ pub struct Rules {
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_unsynced: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
