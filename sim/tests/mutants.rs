@@ -9,7 +9,7 @@ fn every_planted_bug_is_caught() {}
 #[cfg(feature = "mutants")]
 mod planted {
     use forebay_core::volume::Rules;
-    use forebay_sim::run::{forgetful_flash, rotting_memory, run_mutant, run_setup_mutant};
+    use forebay_sim::run::{forgetful_flash, rotting_memory, rotting_under_edges, run_mutant, run_setup_mutant};
 
     /// A mutant that survives so many seeds is a hole in the checks.
     const SEEDS_MAX: u64 = 3_000;
@@ -59,6 +59,15 @@ mod planted {
         rules.trust_unsynced = true;
         let caught = (0..100).any(|seed| run_setup_mutant("forgetful flash", forgetful_flash(), seed, rules).is_err());
         assert!(caught, "trust_unsynced survived: what a start reads and no sync covers is relied upon unseen");
+    }
+
+    #[test]
+    fn merge_unchecked() {
+        let mut rules = Rules::default();
+        rules.merge_unchecked = true;
+        let name = "rotting under edges";
+        let caught = (0..40).any(|seed| run_setup_mutant(name, rotting_under_edges(), seed, rules).is_err());
+        assert!(caught, "merge_unchecked survived: damaged memory got a valid checksum and reached the backing unseen");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, forgetful_flash, rotting_memory, run_setup};
+use forebay_sim::run::{exhaustive, forgetful_flash, rotting_memory, rotting_under_edges, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -257,6 +257,18 @@ fn memory_that_rots_never_reaches_the_backing() {
         }
     }
     met(&coverage, &["damage detected by checksum"]);
+}
+
+#[test]
+fn memory_that_rots_under_an_unaligned_write_fails_it() {
+    let mut coverage = Coverage::default();
+    for seed in 0..40 {
+        match run_setup("rotting under edges", rotting_under_edges(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum", "unaligned edge merged"]);
 }
 
 #[test]

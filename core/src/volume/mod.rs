@@ -120,6 +120,8 @@ pub struct Rules {
     pub skip_check: bool,
     #[cfg(feature = "mutants")]
     pub trust_unsynced: bool,
+    #[cfg(feature = "mutants")]
+    pub merge_unchecked: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -444,8 +446,13 @@ impl Volume {
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
             Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
-                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
-                self.on_merged(task, edge, checksum);
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    // Memory was damaged under the write: it is not made right by a new checksum.
+                    Outcome::Failed(_) => Err(RequestError::Io),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_merged(task, edge, merged);
             }
             Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
