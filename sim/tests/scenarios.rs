@@ -5,7 +5,9 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{backing_ahead_of_tier, exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{
+    backing_ahead_of_tier, exhaustive, forgetful_flash, rotting_memory, rotting_under_edges, run_setup,
+};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -306,6 +308,18 @@ fn memory_that_rots_never_reaches_the_backing() {
 
 /// Proves L-TF-13, L-BF-13.
 #[test]
+fn memory_that_rots_under_an_unaligned_write_fails_it() {
+    let mut coverage = Coverage::default();
+    for seed in 0..40 {
+        match run_setup("rotting under edges", rotting_under_edges(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum", "unaligned edge merged"]);
+}
+
+#[test]
 fn a_failing_tier_costs_speed_and_no_flushed_data() {
     let coverage = holds_with_both_policies(&[TierKind::Flash], "tier errors", 80, |s| {
         s.faults.tier_write_error = 10_000;
@@ -313,6 +327,18 @@ fn a_failing_tier_costs_speed_and_no_flushed_data() {
         s.faults.power_lost = 500;
     });
     met(&coverage, &["tier write failed", "tier sync failed"]);
+}
+
+#[test]
+fn what_a_failed_sync_forgot_is_written_again_before_it_is_relied_upon() {
+    let mut coverage = Coverage::default();
+    for seed in 0..60 {
+        match run_setup("forgetful flash", forgetful_flash(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["tier sync failed", "process killed", "power lost", "crash while recovering"]);
 }
 
 #[test]
