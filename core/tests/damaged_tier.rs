@@ -217,7 +217,7 @@ impl Life {
     }
 }
 
-/// L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
+/// Proves L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
 /// the summary must not bring them back when the numbers of those batches have been given again.
 #[test]
 fn summary_does_not_bring_back_what_was_cut_off() {
@@ -248,7 +248,7 @@ fn summary_does_not_bring_back_what_was_cut_off() {
     }
 }
 
-/// L-BF-7: of a segment that was opened and never synced the summary landed, and its first header did not. Whoever uses
+/// Proves L-BF-7: of a segment that was opened and never synced the summary landed, and its first header did not. Whoever uses
 /// the segment next must not have that summary believed, should its own be lost.
 #[test]
 fn summary_of_a_segment_without_a_head_brings_nothing_back() {
@@ -279,7 +279,7 @@ fn summary_of_a_segment_without_a_head_brings_nothing_back() {
     }
 }
 
-/// L-BF-7: the same for a batch behind a first header that never landed, at the place of one that is lost later.
+/// Proves L-BF-7: the same for a batch behind a first header that never landed, at the place of one that is lost later.
 #[test]
 fn batch_of_a_life_without_a_head_brings_nothing_back() {
     let first = at(layout(TierKind::Flash).payload_first);
@@ -311,7 +311,7 @@ fn batch_of_a_life_without_a_head_brings_nothing_back() {
     }
 }
 
-/// L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
+/// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
 /// of that life must not be given again: the summary would speak for batches that it has never seen.
 #[test]
 fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
@@ -354,7 +354,7 @@ fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
     }
 }
 
-/// L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
+/// Proves L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
 /// but its length, by which they are found, is gone.
 #[test]
 fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
@@ -371,7 +371,7 @@ fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
     }
 }
 
-/// L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
+/// Proves L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
 #[test]
 fn damaged_newest_descriptor_is_no_interrupted_store() {
     let mut life = Life::first(TierKind::Memory);
@@ -391,7 +391,7 @@ fn damaged_newest_descriptor_is_no_interrupted_store() {
     }
 }
 
-/// L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
+/// Proves L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
 #[test]
 fn interrupted_store_of_a_descriptor_is_forgotten() {
     let mut life = Life::first(TierKind::Memory);
@@ -416,7 +416,7 @@ fn interrupted_store_of_a_descriptor_is_forgotten() {
     }
 }
 
-/// L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
+/// Proves L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
 #[test]
 fn damaged_checkpoint_is_covered_by_its_copy() {
     for kind in [TierKind::Memory, TierKind::Flash] {

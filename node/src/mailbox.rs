@@ -4,7 +4,7 @@
 use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
-use forebay_core::types::{Instant, Lsn};
+use forebay_core::types::{BlockIndex, Instant, Lsn};
 use forebay_front::nbd::handshake::Negotiated;
 use forebay_io::{Journal, Waker};
 use std::os::fd::OwnedFd;
@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub connections: u32,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
+    /// The block whose payload last failed its check.
+    pub damaged: Option<BlockIndex>,
 }
 
 /// Something for a shard to do.

@@ -109,6 +109,41 @@ pub fn backing_ahead_of_tier(policy: Policy) -> Setup {
     setup
 }
 
+/// As [`rotting_memory`], with unaligned writes over what has rotted.
+pub fn rotting_under_edges() -> Setup {
+    let mut setup = rotting_memory();
+    let whole = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
+    let part = |i: u64| Step::Write { offset: i * 5 % 8 * 4096 + 700, length: 900, fua: false };
+    setup.script = Some(
+        (0..60)
+            .map(|i| {
+                if i % 12 == 11 {
+                    Step::Flush
+                } else if i % 2 == 0 {
+                    whole(i / 2)
+                } else {
+                    part(i / 2)
+                }
+            })
+            .collect(),
+    );
+    setup
+}
+
+/// A flash tier whose syncs fail and forget what they covered, with the process dying before the power.
+pub fn forgetful_flash() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 24);
+    setup.requests = 80;
+    setup.clients = 2;
+    setup.depth_max = 4;
+    setup.weights = [2, 10, 1, 4, 0];
+    setup.batch_max = 4;
+    setup.faults.tier_sync_error = 100_000;
+    setup.faults.process_killed = 8_000;
+    setup.faults.power_lost = 8_000;
+    setup
+}
+
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("{name}, seed {seed}"), || {

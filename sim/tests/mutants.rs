@@ -10,7 +10,9 @@ fn every_planted_bug_is_caught() {}
 mod planted {
     use forebay_core::status::Policy;
     use forebay_core::volume::Rules;
-    use forebay_sim::run::{backing_ahead_of_tier, rotting_memory, run_mutant, run_setup_mutant};
+    use forebay_sim::run::{
+        backing_ahead_of_tier, forgetful_flash, rotting_memory, rotting_under_edges, run_mutant, run_setup_mutant,
+    };
 
     /// A mutant that survives so many seeds is a hole in the checks.
     const SEEDS_MAX: u64 = 3_000;
@@ -76,6 +78,23 @@ mod planted {
     #[test]
     fn checkpoint_far_behind() {
         is_caught_ahead_of_tier("checkpoint_far_behind", |rules| rules.checkpoint_far_behind = true);
+    }
+
+    #[test]
+    fn trust_unsynced() {
+        let mut rules = Rules::default();
+        rules.trust_unsynced = true;
+        let caught = (0..100).any(|seed| run_setup_mutant("forgetful flash", forgetful_flash(), seed, rules).is_err());
+        assert!(caught, "trust_unsynced survived: what a start reads and no sync covers is relied upon unseen");
+    }
+
+    #[test]
+    fn merge_unchecked() {
+        let mut rules = Rules::default();
+        rules.merge_unchecked = true;
+        let name = "rotting under edges";
+        let caught = (0..40).any(|seed| run_setup_mutant(name, rotting_under_edges(), seed, rules).is_err());
+        assert!(caught, "merge_unchecked survived: damaged memory got a valid checksum and reached the backing unseen");
     }
 
     #[test]

@@ -163,8 +163,15 @@ fn a_tier_is_salvaged_over_an_image_in_the_middle_of_a_batch() {
     let (tier, to) = (volume.state().join("tiers/vm1.tier"), folder.join("new.img"));
     let image = volume.image();
     let before = (std::fs::read(&image).unwrap(), std::fs::read(volume.journal()).unwrap());
-    run([OsStr::new("salvage"), tier.as_os_str(), "--to".as_ref(), to.as_os_str(), "--base".as_ref(), image.as_os_str()])
-        .expect_success();
+    run([
+        OsStr::new("salvage"),
+        tier.as_os_str(),
+        "--to".as_ref(),
+        to.as_os_str(),
+        "--base".as_ref(),
+        image.as_os_str(),
+    ])
+    .expect_success();
     assert!(before == (std::fs::read(&image).unwrap(), std::fs::read(volume.journal()).unwrap()), "only read");
     // Without a loss of power everything acknowledged is in the tier.
     check::image_complete(&History::read(&options.journal).unwrap(), &to).unwrap();

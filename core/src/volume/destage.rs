@@ -354,8 +354,8 @@ impl Volume {
         }
         let descriptor = self.live.get(first).descriptor;
         if descriptor.group != self.destage.group {
-            let complete = settled
-                && (self.vouched(self.destage.collected) || planted!(self, next_group_before_checkpoint));
+            let complete =
+                settled && (self.vouched(self.destage.collected) || planted!(self, next_group_before_checkpoint));
             if !complete && !planted!(self, ignore_groups) {
                 return false;
             }
@@ -745,8 +745,9 @@ impl Volume {
         if !wanted {
             return;
         }
-        // After a restart the last positions may be of records that were cut off: nothing of them is left to be written.
-        let through = if self.live.cursor().is_none() { self.accepted } else { d.collected };
+        // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
+        // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
+        let through = if self.live.cursor().is_none() { self.held.max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
