@@ -60,10 +60,10 @@ const BATCH_RECORDS_MAX: usize = 16_384;
 enum Stage {
     /// No batch.
     Idle,
-    /// Payloads that left memory are read from the tier.
+    /// Payloads of the next piece that left memory are read from the tier. None left: it waits for frames.
     Loading { left: u32 },
-    /// On its way into the journal.
-    Writing { left: u32 },
+    /// A piece is on its way into the journal.
+    Writing,
     /// In the journal, not yet durable there.
     Syncing,
     /// Zeroed ranges go to the backing, one after the other.
@@ -153,8 +153,14 @@ pub(super) struct Journal {
     /// A batch was begun since the last erasure: a replay may find one.
     written: bool,
     stage: Stage,
-    /// Kept records in log order, with their pinned frames.
-    batch: Vec<(u32, Lsn, Option<FrameId>)>,
+    /// Kept records in log order.
+    batch: Vec<(u32, Lsn)>,
+    /// So many of them are in the journal, or in the piece that is on its way there.
+    taken: usize,
+    /// That piece: what goes before it, where it goes, its pinned payloads.
+    head: Vec<u8>,
+    at: u32,
+    piece: Vec<(FrameId, Check)>,
     ranges: VecDeque<(u32, Lsn)>,
     failed: Option<IoError>,
     /// What the executor has told of an earlier life's batch.
@@ -177,6 +183,10 @@ impl Journal {
             written: false,
             stage: Stage::Idle,
             batch: Vec::new(),
+            taken: 0,
+            head: Vec::new(),
+            at: 0,
+            piece: Vec::new(),
             ranges: VecDeque::new(),
             failed: None,
             replayed: None,
@@ -328,9 +338,10 @@ impl Volume {
     /// Begins a batch. The caller has made sure of rule 1. False: nothing can be chosen now.
     pub(super) fn begin_batch(&mut self) -> bool {
         let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
-        // A third of the frames at most: each payload stays pinned until it is in the journal.
-        let most = (rate_blocks as usize).max(BATCH_PAYLOADS_MIN).min(self.pool.total() as usize / 3);
+        let most = (rate_blocks as usize).max(BATCH_PAYLOADS_MIN);
         let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
+        // Who is answered by the backing's own completion of a record must not find it left out of a batch.
+        let more = self.control.effective == Policy::Back;
         let mut chosen: Vec<(u32, Lsn)> = Vec::new();
         let mut size = BatchSize::default();
         while let Some(id) = self.live.cursor() {
@@ -338,7 +349,8 @@ impl Volume {
             // A batch that is tried again takes all that it took before, whatever the pace is now.
             let again = must.is_some_and(|through| descriptor.lsn <= through);
             let fits = size.fits_one_more(self.journal.area_blocks)
-                && (again || (size.payloads < most && size.ranges < RANGES_MAX && chosen.len() < BATCH_RECORDS_MAX));
+                && (again
+                    || (more && size.payloads < most && size.ranges < RANGES_MAX && chosen.len() < BATCH_RECORDS_MAX));
             if !fits || !(again || (self.is_eligible(id) && self.is_synced(id))) {
                 break;
             }
@@ -360,8 +372,7 @@ impl Volume {
         // Sent again group by group it would take the backing back: only the checkpoint, or a replay, ends it.
         self.destage.repeatable = false;
         let kept = self.keep_newest(&chosen);
-        self.journal.batch = kept.into_iter().map(|(id, lsn)| (id, lsn, None)).collect();
-        self.load_batch();
+        self.begin_writing(kept);
         true
     }
 
@@ -397,50 +408,60 @@ impl Volume {
         kept
     }
 
-    /// Pins every payload of the batch, fetching what is not in memory.
-    fn load_batch(&mut self) {
+    fn begin_writing(&mut self, batch: Vec<(u32, Lsn)>) {
+        self.journal.sequence += 1;
+        self.journal.written = true;
+        let area = match planted!(self, overwrite_complete_batch) {
+            true if self.journal.sequence % 2 == 1 => self.journal.area_blocks,
+            true => 0,
+            false => self.journal.first_block(self.journal.free_area()),
+        };
+        let records = batch.iter().map(|&(id, _)| self.live.get(id).descriptor).collect();
+        let (sequence, through) = (self.journal.sequence, self.destage.collected);
+        self.journal.head = JournalBatch { sequence, through, term: self.term, records }.encode(&self.id, area);
+        self.journal.at = area;
+        self.journal.batch = batch;
+        self.journal.taken = 0;
+        self.load_piece();
+    }
+
+    /// Pins the next payloads, fetching what is not in memory: as many as there are frames for, because clients whose
+    /// writes wait for this batch may hold all others.
+    fn load_piece(&mut self) {
         let mut left = 0;
-        let batch = core::mem::take(&mut self.journal.batch);
-        let mut loaded = Vec::with_capacity(batch.len());
-        for &(id, _, _) in &batch {
-            let frame = if self.live.get(id).descriptor.has_payload() { self.frame_of_record(id) } else { None };
-            if let Some(frame) = frame {
-                self.pool.pin(frame);
+        while let Some(&(id, _)) = self.journal.batch.get(self.journal.taken)
+            && self.journal.piece.len() < WRITE_BLOCKS
+        {
+            if self.live.get(id).descriptor.has_payload() {
+                let Some((frame, loads)) = self.frame_for_journal(id) else { break };
+                self.journal.piece.push((frame, self.check_of(id)));
+                left += u32::from(loads);
             }
-            loaded.push(frame);
-        }
-        self.journal.stage = Stage::Loading { left: 0 };
-        let mut short = false;
-        let mut result = Vec::with_capacity(batch.len());
-        for ((id, lsn, _), frame) in batch.into_iter().zip(loaded) {
-            let mut frame = frame;
-            if frame.is_none() && self.live.get(id).descriptor.has_payload() && !short {
-                match self.pool.allocate() {
-                    Some(free) => {
-                        self.pool.pin(free);
-                        let check = self.check_of(id);
-                        let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
-                        let segment = flash.segment_of(id);
-                        flash.segments[segment as usize].busy += 1;
-                        let at = flash.place(id);
-                        let op = self.begin_op(Op::LoadForJournal { segment });
-                        self.effects.push_back(Effect::TierRead { op, at, frame: free, check });
-                        left += 1;
-                        frame = Some(free);
-                    }
-                    None => short = true,
-                }
-            }
-            result.push((id, lsn, frame));
-        }
-        self.journal.batch = result;
-        if short {
-            self.journal.failed = Some(IoError::NoSpace);
+            self.journal.taken += 1;
         }
         self.journal.stage = Stage::Loading { left };
-        if left == 0 {
-            self.write_batch();
+        let starved = self.journal.piece.is_empty() && self.journal.taken < self.journal.batch.len();
+        if left == 0 && !starved {
+            self.write_piece();
         }
+    }
+
+    /// A pinned frame with the payload of a record, and whether it must be read first. None: no frame is free.
+    fn frame_for_journal(&mut self, id: u32) -> Option<(FrameId, bool)> {
+        if let Some(frame) = self.frame_of_record(id) {
+            self.pool.pin(frame);
+            return Some((frame, false));
+        }
+        let frame = self.pool.allocate()?;
+        self.pool.pin(frame);
+        let check = self.check_of(id);
+        let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
+        let segment = flash.segment_of(id);
+        flash.segments[segment as usize].busy += 1;
+        let at = flash.place(id);
+        let op = self.begin_op(Op::LoadForJournal { segment });
+        self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        Some((frame, true))
     }
 
     pub(super) fn on_loaded_for_journal(&mut self, segment: u32, failed: Option<IoError>) {
@@ -451,61 +472,33 @@ impl Volume {
         self.journal.failed = self.journal.failed.or(failed);
         self.journal.stage = Stage::Loading { left: left - 1 };
         if left == 1 {
-            self.write_batch();
+            self.write_piece();
         }
     }
 
-    fn write_batch(&mut self) {
+    fn write_piece(&mut self) {
         if let Some(error) = self.journal.failed.take() {
             return self.abandon_batch(error);
         }
-        self.journal.sequence += 1;
-        self.journal.written = true;
-        let area = match planted!(self, overwrite_complete_batch) {
-            true if self.journal.sequence % 2 == 1 => self.journal.area_blocks,
-            true => 0,
-            false => self.journal.first_block(self.journal.free_area()),
-        };
-        let records: Vec<_> = self.journal.batch.iter().map(|&(id, ..)| self.live.get(id).descriptor).collect();
-        let payloads: Vec<(FrameId, Check)> = self
-            .journal
-            .batch
-            .iter()
-            .filter_map(|&(id, _, frame)| frame.map(|frame| (frame, self.check_of(id))))
-            .collect();
-        let head =
-            JournalBatch { sequence: self.journal.sequence, through: self.destage.collected, term: self.term, records }
-                .encode(&self.id, area);
-        let mut at = area;
-        let mut left = 0;
-        let mut head = Some(head);
-        let mut chunks = payloads.chunks(WRITE_BLOCKS);
-        loop {
-            let chunk = chunks.next();
-            if chunk.is_none() && head.is_none() {
-                break;
-            }
-            let head = head.take().unwrap_or_default();
-            let (frames, checks): (Vec<_>, Vec<_>) = chunk.unwrap_or_default().iter().copied().unzip();
-            let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
-            let op = self.begin_op(Op::JournalWrite);
-            self.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
-            self.counters.journal_writes += 1;
-            self.effects.push_back(Effect::JournalWrite { op, at, head, frames, checks });
-            at += blocks;
-            left += 1;
-        }
-        self.journal.stage = Stage::Writing { left };
+        let head = core::mem::take(&mut self.journal.head);
+        let (frames, checks): (Vec<_>, Vec<_>) = self.journal.piece.iter().copied().unzip();
+        let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
+        let (op, at) = (self.begin_op(Op::JournalWrite), self.journal.at);
+        self.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
+        self.counters.journal_writes += 1;
+        self.journal.at += blocks;
+        self.journal.stage = Stage::Writing;
+        self.effects.push_back(Effect::JournalWrite { op, at, head, frames, checks });
     }
 
     pub(super) fn on_journal_written(&mut self, failed: Option<IoError>) {
-        self.journal.failed = self.journal.failed.or(failed);
+        self.unpin_piece();
+        if let Some(error) = failed {
+            return self.abandon_batch(error);
+        }
         let next = match self.journal.stage {
-            Stage::Writing { left } if left > 1 => {
-                self.journal.stage = Stage::Writing { left: left - 1 };
-                return;
-            }
-            Stage::Writing { .. } => Stage::Syncing,
+            Stage::Writing if self.journal.taken < self.journal.batch.len() => return self.load_piece(),
+            Stage::Writing => Stage::Syncing,
             Stage::Erasing { area } => Stage::ErasingSync { area },
             Stage::Idle
             | Stage::Loading { .. }
@@ -514,9 +507,6 @@ impl Volume {
             | Stage::Applying
             | Stage::ErasingSync { .. } => panic!("a journal write ends while writing"),
         };
-        if let Some(error) = self.journal.failed.take() {
-            return self.abandon_batch(error);
-        }
         self.journal.stage = next;
         if next == Stage::Syncing && planted!(self, apply_before_journal_sync) {
             return self.on_journal_synced(None);
@@ -544,8 +534,7 @@ impl Volume {
                 self.journal.complete = Some(Complete { area, through: self.destage.collected });
                 self.journal.stage = Stage::ApplyingRanges;
                 let mut data: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
-                for (id, lsn, frame) in core::mem::take(&mut self.journal.batch) {
-                    self.unpin_batch_frame(frame);
+                for (id, lsn) in core::mem::take(&mut self.journal.batch) {
                     let descriptor = self.live.get(id).descriptor;
                     if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
                         self.journal.ranges.push_back((id, lsn));
@@ -558,7 +547,7 @@ impl Volume {
             }
             Stage::Idle
             | Stage::Loading { .. }
-            | Stage::Writing { .. }
+            | Stage::Writing
             | Stage::ApplyingRanges
             | Stage::Applying
             | Stage::Erasing { .. } => panic!("a journal sync ends while syncing"),
@@ -567,6 +556,9 @@ impl Volume {
 
     /// Hands the next part of a synced batch to the ordinary way to the backing. False: nothing to hand over now.
     pub(super) fn apply_batch(&mut self) -> bool {
+        if self.journal.stage == (Stage::Loading { left: 0 }) {
+            self.load_piece();
+        }
         if self.journal.stage != Stage::ApplyingRanges || self.destage.in_flight > 0 {
             return false;
         }
@@ -584,19 +576,21 @@ impl Volume {
 
     /// The batch is durable in the backing, or something failed and everything is tried again.
     pub(super) fn end_batch(&mut self) {
-        for (_, _, frame) in core::mem::take(&mut self.journal.batch) {
-            self.unpin_batch_frame(frame);
-        }
+        self.unpin_piece();
+        self.journal.batch.clear();
+        self.journal.head.clear();
         self.journal.ranges.clear();
         self.journal.stage = Stage::Idle;
     }
 
-    fn unpin_batch_frame(&mut self, frame: Option<FrameId>) {
-        let Some(frame) = frame else { return };
-        if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
-            self.pool.release(frame);
+    fn unpin_piece(&mut self) {
+        for (frame, _) in core::mem::take(&mut self.journal.piece) {
+            // One that was loaded for this alone has no other owner.
+            if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+                self.pool.release(frame);
+            }
+            self.pool.unpin(frame);
         }
-        self.pool.unpin(frame);
     }
 
     fn abandon_batch(&mut self, error: IoError) {
