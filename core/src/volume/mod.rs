@@ -222,10 +222,9 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        let mut pool = FramePool::new(config.frames);
-        // The last frame: on a memory tier every other one may hold a record.
+        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
         let zero_frame = FrameId(config.frames - 1);
-        pool.claim(zero_frame);
+        let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -574,5 +573,32 @@ impl Volume {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::TierLayout;
+
+    #[test]
+    fn frames_that_were_never_used_cost_no_memory() {
+        let layout = TierLayout::memory(1 << 20).expect("a possible size");
+        let volume = Volume::new(
+            VolumeConfig {
+                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                fresh: true,
+                size_bytes: 512,
+                policy: Policy::Back,
+                frames: layout.payload_blocks,
+                backing_align: 512,
+                backing_depth_max: 1,
+                backing_write_bytes_max: 4096,
+                destage_round_bytes_max: 4096,
+                destage_delay: Duration(0),
+            },
+            Instant(0),
+        );
+        assert_eq!(volume.pool.chunks_used(), 0);
     }
 }
