@@ -72,7 +72,8 @@ impl Life {
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];
-        let mut life = Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
+        let mut life =
+            Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
             let payload = life.tier.get(first..).unwrap_or_default();
@@ -416,13 +417,8 @@ fn records_for_places_that_do_not_exist_are_refused() {
         assert!(matches!(life.phase(), Phase::Refused(_)), "{kind:?}, {what}: {:?}", life.phase());
     };
     let data = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
-    let descriptor = |block: u64, kind| Descriptor {
-        lsn: Lsn(9),
-        block: BlockIndex(block),
-        group: Group(1),
-        term: Term(1),
-        kind,
-    };
+    let descriptor =
+        |block: u64, kind| Descriptor { lsn: Lsn(9), block: BlockIndex(block), group: Group(1), term: Term(1), kind };
     let beyond = [
         (descriptor(VOLUME_BLOCKS as u64, data), "a block behind the end"),
         (descriptor((1 << 40) - 1, data), "the last block there is"),

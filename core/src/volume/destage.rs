@@ -248,7 +248,9 @@ impl Volume {
         d.unsynced_since = None;
         d.collected = self.durable;
         self.live.rewind_cursor(self.durable);
-        self.recount_written();
+        if !planted!(self, count_lost_writes) {
+            self.recount_written();
+        }
         // Trying again counts as in use until it fails again.
         self.destage.failing = None;
     }
@@ -269,6 +271,7 @@ impl Volume {
         }
         if let Some(stop) = self.control.destage_stops_after()
             && descriptor.lsn > stop
+            && !planted!(self, destage_under_hold)
         {
             return false;
         }
@@ -700,7 +703,9 @@ impl Volume {
         d.retry_delay = RETRY_DELAY_MIN;
         self.durable = self.durable.max(through);
         self.checkpoint_wanted = true;
-        self.checkpoint_after = self.accepted;
+        if !planted!(self, checkpoint_ahead_of_log) {
+            self.checkpoint_after = self.accepted;
+        }
         self.write_checkpoint();
     }
 

@@ -289,7 +289,8 @@ impl FlashLog {
             self.seal_segment(volume);
             let number = self.next_number;
             self.next_number += 1;
-            self.segments[free] = Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
+            self.segments[free] =
+                Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
             self.free -= 1;
             self.open = Some(free as u32);
             self.first_batch = self.next_batch;

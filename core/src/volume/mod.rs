@@ -116,6 +116,22 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
+    pub reuse_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cut_off_batches: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_ahead_of_log: bool,
+    #[cfg(feature = "mutants")]
+    pub count_lost_writes: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cached_below: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_under_hold: bool,
+    #[cfg(feature = "mutants")]
+    pub mark_unsynced_as_synced: bool,
+    #[cfg(feature = "mutants")]
+    pub grow_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
     pub skip_check: bool,
 }
 

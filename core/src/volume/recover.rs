@@ -603,6 +603,9 @@ impl Volume {
                 erase.push((segment, layout.segment_blocks - layout.summary_blocks));
             }
         }
+        if planted!(self, keep_cut_off_batches) {
+            erase.clear();
+        }
         for (segment, at) in erase {
             writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
         }
