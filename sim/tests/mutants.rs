@@ -97,8 +97,7 @@ mod planted {
 
     #[test]
     fn skip_check() {
-        let mut rules = Rules::default();
-        rules.skip_check = true;
+        let rules = Rules { skip_check: true, ..Rules::default() };
         let caught = (0..20).any(|seed| run_setup_mutant("rotting memory", rotting_memory(), seed, rules).is_err());
         assert!(caught, "skip_check survived: bytes that memory has damaged reached the backing unseen");
     }
