@@ -94,8 +94,6 @@ in_both_io_modes! {
         killed_with_a_batch(&volume, &options);
         let daemon = volume.start();
         daemon.stop(MINUTE);
-        let mut options = options;
-        options.exact_groups = true;
         let daemon = volume.start();
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         daemon.stop(MINUTE);

@@ -131,6 +131,10 @@ impl Volume {
                 if self.control.resize.is_some() {
                     return self.answer_control(id, Err(ControlError::Busy));
                 }
+                if planted!(self, grow_before_checkpoint) {
+                    self.size_bytes = bytes;
+                    return self.answer_control(id, Ok(()));
+                }
                 self.control.resize = Some((id, bytes));
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();

@@ -289,7 +289,9 @@ impl Volume {
         d.unsynced_since = None;
         d.collected = self.durable;
         self.live.rewind_cursor(self.durable);
-        self.recount_written();
+        if !planted!(self, count_lost_writes) {
+            self.recount_written();
+        }
         self.end_batch();
         // Trying again counts as in use until it fails again.
         self.destage.failing = None;
@@ -311,6 +313,7 @@ impl Volume {
         }
         if let Some(stop) = self.control.destage_stops_after()
             && descriptor.lsn > stop
+            && !planted!(self, destage_under_hold)
         {
             return false;
         }
@@ -781,7 +784,9 @@ impl Volume {
         self.durable = self.durable.max(through);
         self.answer_vouched();
         self.checkpoint_wanted = true;
-        self.checkpoint_after = self.accepted;
+        if !planted!(self, checkpoint_ahead_of_log) {
+            self.checkpoint_after = self.accepted;
+        }
         self.write_checkpoint();
     }
 

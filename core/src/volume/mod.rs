@@ -130,6 +130,22 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
+    pub reuse_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cut_off_batches: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_ahead_of_log: bool,
+    #[cfg(feature = "mutants")]
+    pub count_lost_writes: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cached_below: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_under_hold: bool,
+    #[cfg(feature = "mutants")]
+    pub mark_unsynced_as_synced: bool,
+    #[cfg(feature = "mutants")]
+    pub grow_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
     pub skip_check: bool,
     #[cfg(feature = "mutants")]
     pub apply_before_journal_sync: bool,
@@ -262,10 +278,9 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        let mut pool = FramePool::new(config.frames);
-        // The last frame: on a memory tier every other one may hold a record.
+        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
         let zero_frame = FrameId(config.frames - 1);
-        pool.claim(zero_frame);
+        let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -632,5 +647,32 @@ impl Volume {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::TierLayout;
+
+    #[test]
+    fn frames_that_were_never_used_cost_no_memory() {
+        let layout = TierLayout::memory(1 << 20).expect("a possible size");
+        let volume = Volume::new(
+            VolumeConfig {
+                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                fresh: true,
+                size_bytes: 512,
+                policy: Policy::Back,
+                frames: layout.payload_blocks,
+                backing_align: 512,
+                backing_depth_max: 1,
+                backing_write_bytes_max: 4096,
+                destage_round_bytes_max: 4096,
+                destage_delay: Duration(0),
+            },
+            Instant(0),
+        );
+        assert_eq!(volume.pool.chunks_used(), 0);
     }
 }

@@ -98,6 +98,29 @@ pub(super) struct Recovery {
     pub(super) rewrites: Rewrites,
 }
 
+/// Drops what newer records of the same group cover. The log drops the same, one record after the other; but where the
+/// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
+/// without payload would be more than there are places for.
+fn drop_covered(records: &mut Vec<FoundRecord>) {
+    let mut covered: BTreeMap<(Group, BlockIndex), SectorMask> = BTreeMap::new();
+    let mut ranges: Vec<(Group, core::ops::Range<u64>)> = Vec::new();
+    records.reverse();
+    records.retain(|FoundRecord { descriptor: Descriptor { group, block, kind, .. }, .. }| match *kind {
+        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+            let newer = covered.entry((*group, *block)).or_default();
+            let in_range = ranges.iter().any(|(of, range)| of == group && range.contains(&block.0));
+            let needed = !in_range && !mask.without(*newer).is_empty();
+            *newer = newer.or(mask);
+            needed
+        }
+        Kind::ZeroBlocks { blocks, .. } => {
+            ranges.push((*group, block.0..block.0 + u64::from(blocks)));
+            true
+        }
+    });
+    records.reverse();
+}
+
 impl Volume {
     pub(super) fn begin_recovery(&mut self) {
         self.recovery = Some(Recovery::default());
@@ -556,6 +579,9 @@ impl Volume {
         let segments = core::mem::take(&mut recovery.segments);
         let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
         erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
+        if planted!(self, keep_cut_off_batches) {
+            erase.clear();
+        }
         self.plan_rewrites(kept, &erase, &segments);
         let term = self.term;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
@@ -598,6 +624,10 @@ impl Volume {
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
+        let without_payload = records.iter().filter(|r| !r.descriptor.has_payload()).count();
+        if without_payload > self.live.others_left() as usize {
+            drop_covered(&mut records);
+        }
         let payloads = self.config.superblock.layout.payload_blocks;
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
