@@ -97,7 +97,17 @@ pub fn rotting_under_edges() -> Setup {
     let whole = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
     let part = |i: u64| Step::Write { offset: i * 5 % 8 * 4096 + 700, length: 900, fua: false };
     setup.script = Some(
-        (0..60).map(|i| if i % 12 == 11 { Step::Flush } else if i % 2 == 0 { whole(i / 2) } else { part(i / 2) }).collect(),
+        (0..60)
+            .map(|i| {
+                if i % 12 == 11 {
+                    Step::Flush
+                } else if i % 2 == 0 {
+                    whole(i / 2)
+                } else {
+                    part(i / 2)
+                }
+            })
+            .collect(),
     );
     setup
 }

@@ -61,5 +61,8 @@ fn a_tier_that_loses_a_write_is_seen() {
 
 #[test]
 fn an_arena_that_is_used_before_late_requests_have_ended_is_seen() {
-    is_seen(Lie::ArenaBeforeLock, &["is not legal there", "no crash image", "the destage position", "at rest", "does not match"]);
+    is_seen(
+        Lie::ArenaBeforeLock,
+        &["is not legal there", "no crash image", "the destage position", "at rest", "does not match"],
+    );
 }

@@ -29,6 +29,13 @@ const PARALLEL: usize = 32;
 /// A segment whose head does not decode; real numbers begin at 1.
 const UNKNOWN_NUMBER: u64 = 0;
 
+/// The life of a segment that was opened next after another, perhaps by a later term: its counter is one more. The rest
+/// of a number, the term of its opening, only makes it unique: what a power loss left of a life whose head was lost is
+/// not known when the counter is given again.
+fn follows(number: u64, next: u64) -> bool {
+    next as u32 == (number as u32).wrapping_add(1)
+}
+
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -78,8 +85,8 @@ pub(super) struct Recovery {
     sealed: BTreeMap<u32, Summary>,
     /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
     summaries: BTreeMap<u32, u64>,
-    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
-    number_max: u64,
+    /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
+    counter_max: u32,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -285,7 +292,7 @@ impl Volume {
         let recovery = self.recovery_mut();
         let number = recovery.segments[&segment].0;
         if let Ok(summary) = &decoded {
-            recovery.number_max = recovery.number_max.max(summary.segment);
+            recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
             recovery.summaries.insert(segment, summary.last_batch);
         }
         match decoded {
@@ -370,7 +377,7 @@ impl Volume {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
-                recovery.number_max = recovery.number_max.max(batch.segment);
+                recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
             }
             next += 1;
         }
@@ -401,7 +408,7 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if number(&next_segment) != number(&segment) + 1 || recovery.sealed.contains_key(&segment) {
+            if !follows(number(&segment), number(&next_segment)) || recovery.sealed.contains_key(&segment) {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
@@ -504,13 +511,15 @@ impl Volume {
         let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
         erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
         let segments = core::mem::take(&mut recovery.segments);
-        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        let counter_max =
+            segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
+        let next_number = u64::from(self.term.0) << 32 | u64::from(counter_max + 1);
         self.plan_rewrites(kept, &erase, &segments);
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(number_max + 1, last_batch);
+        flash.resume(next_number, last_batch);
         self.load(last);
     }
 

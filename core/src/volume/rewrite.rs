@@ -141,12 +141,7 @@ impl Volume {
 
     /// All is known: what is kept above the synced mark, which `(segment, block)` is to be erased, and which segments
     /// are in use.
-    pub(super) fn plan_rewrites<T>(
-        &mut self,
-        kept: Vec<FoundBatch>,
-        erase: &[(u32, u32)],
-        in_use: &BTreeMap<u32, T>,
-    ) {
+    pub(super) fn plan_rewrites<T>(&mut self, kept: Vec<FoundBatch>, erase: &[(u32, u32)], in_use: &BTreeMap<u32, T>) {
         let mut rewrites: Rewrites =
             erase.iter().map(|&(segment, at)| (self.segment_block(segment, at), Rewrite::Zeros)).collect();
         if !planted!(self, trust_unsynced) {
