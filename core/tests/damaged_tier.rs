@@ -11,6 +11,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const TIER_BLOCKS: usize = 1024;
 const VOLUME_BLOCKS: usize = 64;
 const ID: [u8; 16] = [7; 16];
+/// Number of the first life of a segment: opened in the first term, and the first of all.
+const FIRST_LIFE: u64 = 1 << 32 | 1;
 
 /// A volume whose backing never gets ready: everything stays in the log.
 struct Life {
@@ -226,7 +228,7 @@ impl Life {
     }
 }
 
-/// L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
+/// Proves L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
 /// the summary must not bring them back when the numbers of those batches have been given again.
 #[test]
 fn summary_does_not_bring_back_what_was_cut_off() {
@@ -257,7 +259,70 @@ fn summary_does_not_bring_back_what_was_cut_off() {
     }
 }
 
-/// L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
+/// Proves L-BF-7: of a segment that was opened and never synced the summary landed, and its first header did not. Whoever uses
+/// the segment next must not have that summary believed, should its own be lost.
+#[test]
+fn summary_of_a_segment_without_a_head_brings_nothing_back() {
+    let layout = layout(TierKind::Flash);
+    let head = |segment: u32| at(layout.payload_first + segment * layout.segment_blocks);
+    let summary = at(layout.payload_first + layout.segment_blocks - layout.summary_blocks)..head(1);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..14 {
+        life.write(block, 100 + block as u8);
+    }
+    let mut tier = life.kill();
+    assert!(tier[summary.clone()].iter().any(|&byte| byte != 0), "the first segment is sealed");
+    tier[head(0)..][..BLOCK].fill(0);
+    tier[head(1)..][..BLOCK].fill(0);
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    let before = life.tier[summary.clone()].to_vec();
+    for block in 20..34 {
+        life.write(block, 200);
+    }
+    life.flush();
+    let mut tier = life.kill();
+    for _ in 0..3 {
+        tier[summary.clone()].copy_from_slice(&before);
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(0), life.read(5), life.read(20), life.read(33)), (Ok(0), Ok(0), Ok(200), Ok(200)));
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-7: the same for a batch behind a first header that never landed, at the place of one that is lost later.
+#[test]
+fn batch_of_a_life_without_a_head_brings_nothing_back() {
+    let first = at(layout(TierKind::Flash).payload_first);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..3 {
+        life.write(block, 100);
+    }
+    let mut tier = life.kill();
+    tier[first..first + 4 * BLOCK].fill(0);
+    let left = tier[first + 4 * BLOCK..first + 6 * BLOCK].to_vec();
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(10, 200);
+    life.write(11, 200);
+    life.flush();
+    life.write(12, 200);
+    life.write(13, 200); // says that the first two are synced
+    let mut tier = life.kill();
+    tier[first + 4 * BLOCK..first + 6 * BLOCK].copy_from_slice(&left);
+    for _ in 0..3 {
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(2), life.read(10), life.read(11)), (Ok(0), Ok(200), Ok(200)));
+        assert_eq!(
+            (life.read(12), life.read(13)),
+            (Ok(0), Ok(0)),
+            "the end of the log is where its own batch is missing"
+        );
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
 /// of that life must not be given again: the summary would speak for batches that it has never seen.
 #[test]
 fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
@@ -300,7 +365,7 @@ fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
     }
 }
 
-/// L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
+/// Proves L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
 /// but its length, by which they are found, is gone.
 #[test]
 fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
@@ -317,7 +382,7 @@ fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
     }
 }
 
-/// L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
+/// Proves L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
 #[test]
 fn damaged_newest_descriptor_is_no_interrupted_store() {
     let mut life = Life::first(TierKind::Memory);
@@ -337,7 +402,7 @@ fn damaged_newest_descriptor_is_no_interrupted_store() {
     }
 }
 
-/// L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
+/// Proves L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
 #[test]
 fn interrupted_store_of_a_descriptor_is_forgotten() {
     let mut life = Life::first(TierKind::Memory);
@@ -362,7 +427,7 @@ fn interrupted_store_of_a_descriptor_is_forgotten() {
     }
 }
 
-/// L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
+/// Proves L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
 #[test]
 fn damaged_checkpoint_is_covered_by_its_copy() {
     for kind in [TierKind::Memory, TierKind::Flash] {
@@ -460,7 +525,7 @@ fn records_for_places_that_do_not_exist_are_refused() {
     let with_batch = |records: Vec<Descriptor>| {
         let mut tier = tier.clone();
         let place = TierBlock(layout.payload_first);
-        let batch = Batch { segment: 1, sequence: 1, synced_through: 1, term: Term(1), records };
+        let batch = Batch { segment: FIRST_LIFE, sequence: 1, synced_through: 1, term: Term(1), records };
         tier[first..first + BLOCK].copy_from_slice(&batch.encode(&ID, place));
         tier
     };
@@ -474,7 +539,7 @@ fn records_for_places_that_do_not_exist_are_refused() {
         let data_blocks = layout.segment_blocks - layout.summary_blocks;
         let place = TierBlock(layout.payload_first + data_blocks);
         let records = vec![(descriptor(1, data), payload)];
-        let summary = Summary { segment: 1, first_batch: 1, last_batch: 1, records };
+        let summary = Summary { segment: FIRST_LIFE, first_batch: 1, last_batch: 1, records };
         let bytes = summary.encode(&ID, place, layout.summary_blocks);
         tier[first + at(data_blocks)..][..bytes.len()].copy_from_slice(&bytes);
         let checkpoint = Checkpoint {

@@ -337,6 +337,8 @@ impl Volume {
     pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
         match failed {
             Some(error) => self.fail_tier(error),
+            // What another sync has lost, this one did not save.
+            None if self.tier_failed => {}
             None => {
                 self.flash.as_mut().expect("a flash tier").sync_ended(sync);
                 self.checkpoint_taken(written);

@@ -9,13 +9,14 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
+//! to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
-//! [`control`] policies, drain, hold, stop.
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state,
+//! [`rewrite`] making durable what that keeps; [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -31,6 +32,7 @@ mod live;
 mod ranges;
 mod read;
 mod recover;
+mod rewrite;
 mod write;
 
 use crate::api::*;
@@ -96,6 +98,12 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub next_group_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
+    pub repeat_unsynced_group: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_far_behind: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_any_group: bool,
+    #[cfg(feature = "mutants")]
     pub release_without_backing_sync: bool,
     #[cfg(feature = "mutants")]
     pub retry_failed_sync: bool,
@@ -133,6 +141,10 @@ pub struct Rules {
     pub grow_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_unsynced: bool,
+    #[cfg(feature = "mutants")]
+    pub merge_unchecked: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -460,8 +472,13 @@ impl Volume {
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
             Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
-                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
-                self.on_merged(task, edge, checksum);
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    // Memory was damaged under the write: it is not made right by a new checksum.
+                    Outcome::Failed(_) => Err(RequestError::Io),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_merged(task, edge, merged);
             }
             Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
