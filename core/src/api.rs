@@ -125,8 +125,8 @@ pub enum Event {
     },
     /// The reply's frames have left, or the client is gone: the pieces are handed back.
     Sent(Pieces),
-    /// The client hung up. Requests of it that have not been given a log position are dropped, never executed;
-    /// no reply is sent for those.
+    /// The client hung up. Requests of it that still wait are dropped, never executed, and not answered. A write whose
+    /// edge is being merged goes on, and its range stays locked until then: what comes later comes after it.
     Hangup(Vec<RequestId>),
     /// An operation has ended.
     Done {

@@ -19,7 +19,7 @@ pub enum Reason {
     AsRequested,
     /// Changing to write-through: the log is being emptied first.
     Draining,
-    /// The tier reports errors; writes are acknowledged by the backing.
+    /// The tier has failed: writes and flushes fail, reads go on.
     TierError,
     /// The volume is being stopped.
     Stopping,
