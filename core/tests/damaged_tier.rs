@@ -72,7 +72,8 @@ impl Life {
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];
-        let mut life = Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
+        let mut life =
+            Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
             let payload = life.tier.get(first..).unwrap_or_default();

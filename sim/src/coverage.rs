@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 45] = [
+pub const SOMETIMES: [&str; 47] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -44,6 +44,8 @@ pub const SOMETIMES: [&str; 45] = [
     "flush acknowledged",
     "hold released with its backup valid",
     "drain answered",
+    "drained through",
+    "drain through released",
     "volume grown",
     "stopped with drain",
     "stopped without drain",
