@@ -465,6 +465,13 @@ impl FlashTier {
 
     /// An existing tier, as soon as nobody else has it.
     pub fn open(path: &Path, lock_timeout: Duration) -> Result<FlashTier, TierError> {
+        // These uses do not end by themselves: nothing to wait for.
+        if let Ok(kind) = kind_of(path)
+            && let Some(user) = crate::backing::user_of(path, kind)
+        {
+            let reason = format!("it is {user}; end that use, or choose another place");
+            return Err(TierError::Unusable { path: path.to_owned(), reason });
+        }
         let start = std::time::Instant::now();
         let file = loop {
             match DeviceFile::open(path, true) {
