@@ -588,11 +588,6 @@ impl Summary {
         (summary_blocks as usize * TIER_BLOCK_BYTES - SUMMARY_HEAD_BYTES) / SUMMARY_ENTRY_BYTES
     }
 
-    /// The life that a summary's first block names, unverified: enough not to give that number again.
-    pub fn life_claimed(first_block: &[u8]) -> Option<u64> {
-        (first_block.len() >= SUMMARY_HEAD_BYTES && first_block[..8] == SUMMARY_MAGIC).then(|| get_u64(first_block, 16))
-    }
-
     /// To `summary_blocks` blocks, the first of them at `place`.
     pub fn encode(&self, volume: &[u8; 16], place: TierBlock, summary_blocks: u32) -> Vec<u8> {
         assert!(self.records.len() <= Summary::capacity(summary_blocks));

@@ -272,7 +272,10 @@ impl VolumeIo {
                 self.backing_operation(reactor, op, Kind::BackingSync, operation, 1, what, Buffers::none())
             }
 
-            Effect::Merge { op, target, base, from, to, block, term } => {
+            Effect::Merge { op, checks, target, base, from, to, block, term } => {
+                if checks.iter().any(|(frame, check)| self.verified(*frame, check) != Outcome::Ok) {
+                    return done(op, Outcome::Failed(IoError::Checksum));
+                }
                 let (from, to) = (usize::from(from), usize::from(to));
                 self.fill(base, target, 0, from);
                 self.fill(base, target, to, BLOCK_BYTES as usize - to);

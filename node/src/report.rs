@@ -17,9 +17,9 @@ pub struct VolumeReport {
     pub volume: String,
     /// Size.
     pub size_bytes: u64,
-    /// `recovering`, `serving`, `stopping`, `stopped` or `failed`.
+    /// `waiting`, `recovering`, `serving`, `stopping`, `stopped` or `failed`.
     pub phase: String,
-    /// Why it is `failed`.
+    /// Why it is `waiting` or `failed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
     /// When writes are acknowledged.
@@ -201,13 +201,19 @@ impl VolumeReport {
         }
     }
 
-    /// Of a volume that could not be opened.
-    pub fn failed(facts: &VolumeFacts, size_bytes: u64, policy: PolicyName, problem: &str) -> VolumeReport {
+    /// Of a volume that does not run.
+    pub fn absent(
+        facts: &VolumeFacts,
+        size_bytes: u64,
+        policy: PolicyName,
+        phase: &str,
+        problem: &str,
+    ) -> VolumeReport {
         VolumeReport {
             name: facts.name.clone(),
             volume: facts.volume.clone(),
             size_bytes,
-            phase: "failed".to_owned(),
+            phase: phase.to_owned(),
             problem: Some(problem.to_owned()),
             policy: PolicyReport {
                 requested: policy,

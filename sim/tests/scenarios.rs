@@ -5,7 +5,9 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{
+    backing_ahead_of_tier, exhaustive, forgetful_flash, rotting_memory, rotting_under_edges, run_setup,
+};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -86,6 +88,17 @@ fn a_flushed_write_survives_a_power_cut_on_flash() {
 
 /// Proves L-TM-3, L-BM-3, L-TM-4, L-TF-4, L-BM-4, L-BF-4, L-TM-7, L-BM-7. With write-through everything that was flushed
 /// is durable in the backing when the flush is answered, and stays so.
+#[test]
+fn a_backing_ahead_of_the_tier_is_never_taken_back() {
+    for policy in [Policy::Back, Policy::Through] {
+        for seed in 0..150 {
+            if let Err(failure) = run_setup("backing ahead", backing_ahead_of_tier(policy), seed, false) {
+                panic!("{policy:?}: {}: {}", failure.run, failure.message);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_backing_alone_is_a_crash_image_when_all_logs_are_lost() {
     let coverage = holds_with_both_policies(&BOTH, "all logs lost", 60, |s| {
@@ -297,6 +310,18 @@ fn memory_that_rots_never_reaches_the_backing() {
 
 /// Proves L-TF-13, L-BF-13.
 #[test]
+fn memory_that_rots_under_an_unaligned_write_fails_it() {
+    let mut coverage = Coverage::default();
+    for seed in 0..40 {
+        match run_setup("rotting under edges", rotting_under_edges(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum", "unaligned edge merged"]);
+}
+
+#[test]
 fn a_failing_tier_costs_speed_and_no_flushed_data() {
     let coverage = holds_with_both_policies(&[TierKind::Flash], "tier errors", 80, |s| {
         s.faults.tier_write_error = 10_000;
@@ -304,6 +329,18 @@ fn a_failing_tier_costs_speed_and_no_flushed_data() {
         s.faults.power_lost = 500;
     });
     met(&coverage, &["tier write failed", "tier sync failed"]);
+}
+
+#[test]
+fn what_a_failed_sync_forgot_is_written_again_before_it_is_relied_upon() {
+    let mut coverage = Coverage::default();
+    for seed in 0..60 {
+        match run_setup("forgetful flash", forgetful_flash(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["tier sync failed", "process killed", "power lost", "crash while recovering"]);
 }
 
 #[test]

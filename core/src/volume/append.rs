@@ -15,8 +15,9 @@ pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
 const COMPACTION_LOADS_MAX: usize = 64;
 /// Segments that compaction looks at before it waits for the next event.
 const COMPACTION_CANDIDATES_MAX: usize = 8;
-/// Completed blocks after which a sync is begun without being asked: bounds what a restart must verify. 64 MiB.
-const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
+/// Completed blocks after which a sync is begun without being asked, and after which, while that sync runs, no more is
+/// written: together they bound what a restart must verify and write again. 64 MiB.
+pub(super) const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
 
 impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
@@ -34,7 +35,9 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
-        self.pool.uncache_range(block, blocks);
+        if !planted!(self, keep_cached_below) || whole {
+            self.pool.uncache_range(block, blocks);
+        }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
         }
@@ -122,8 +125,12 @@ impl Volume {
 
     /// Flash: writes what has collected.
     pub(super) fn write_log(&mut self) {
+        let mark_unsynced = planted!(self, mark_unsynced_as_synced);
         let Some(flash) = &mut self.flash else { return };
         if self.tier_failed {
+            return;
+        }
+        if self.tier_syncing && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX {
             return;
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
@@ -136,7 +143,7 @@ impl Volume {
                     let head = Batch {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
-                        synced_through: flash.batch_synced,
+                        synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
                         term: self.term,
                         records: batch.records,
                     }
@@ -257,7 +264,7 @@ impl Volume {
             self.checkpoint_wanted = true;
             return self.write_checkpoint();
         }
-        let asked = self.acks.tier_sync_would_help(self.held)
+        let asked = self.acks.tier_sync_would_help(self.held, self.synced)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
@@ -276,6 +283,8 @@ impl Volume {
         match failed {
             Some(_) if planted!(self, retry_failed_sync) => {}
             Some(error) => self.fail_tier(error),
+            // What another sync has lost, this one did not save.
+            None if self.tier_failed => {}
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
@@ -296,6 +305,10 @@ impl Volume {
             && let Some(flash) = &mut self.flash
             && let Some(segment) = flash.begin_erase()
         {
+            if planted!(self, reuse_without_erasing) {
+                flash.erased(segment);
+                continue;
+            }
             let at = self.segment_block(segment, 0);
             let op = self.begin_op(Op::Erase { segment });
             self.counters.tier_writes += 1;

@@ -142,6 +142,10 @@ impl Volume {
                 if self.control.resize.is_some() {
                     return self.answer_control(id, Err(ControlError::Busy));
                 }
+                if planted!(self, grow_before_checkpoint) {
+                    self.size_bytes = bytes;
+                    return self.answer_control(id, Ok(()));
+                }
                 self.control.resize = Some((id, bytes));
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();
@@ -377,6 +381,8 @@ impl Volume {
     pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
         match failed {
             Some(error) => self.fail_tier(error),
+            // What another sync has lost, this one did not save.
+            None if self.tier_failed => {}
             None => {
                 self.flash.as_mut().expect("a flash tier").sync_ended(sync);
                 self.checkpoint_taken(written);

@@ -53,6 +53,17 @@ pub struct Segment {
     pub unreadable: bool,
 }
 
+/// Number of a segment's life: who opened it, and a count over all lives. The count shows which segment follows which; the
+/// term makes the number new, though a life may have opened segments of which no later one finds a trace.
+pub fn segment_number(term: Term, count: u32) -> u64 {
+    u64::from(term.0) << 32 | u64::from(count)
+}
+
+/// The number of the segment that is opened next.
+pub fn following_number(number: u64) -> u64 {
+    number & !u64::from(u32::MAX) | u64::from((number as u32).wrapping_add(1))
+}
+
 /// A batch that collects, waits for its write, or is being written.
 #[derive(Debug)]
 pub struct Building {
@@ -144,7 +155,7 @@ impl FlashLog {
             open: None,
             entries: Vec::with_capacity(layout.segment_blocks as usize),
             first_batch: 0,
-            next_number: 1,
+            next_number: following_number(segment_number(Term(1), 0)),
             next_batch: 1,
             building: None,
             owed: VecDeque::new(),
@@ -288,7 +299,7 @@ impl FlashLog {
             let Some(free) = self.segments.iter().position(|s| s.life == Life::Free) else { return false };
             self.seal_segment(volume);
             let number = self.next_number;
-            self.next_number += 1;
+            self.next_number = following_number(number);
             self.segments[free] =
                 Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
             self.free -= 1;

@@ -47,6 +47,13 @@ pub struct Record {
     older: u32,
 }
 
+impl Record {
+    /// It is the whole content of one block: a newer one of its group leaves nothing of it to be written.
+    pub fn covers_its_block(&self) -> bool {
+        self.mask.is_full() && !matches!(self.descriptor.kind, Kind::ZeroBlocks { .. })
+    }
+}
+
 const UNUSED: Record = Record {
     descriptor: Descriptor {
         lsn: Lsn(0),

@@ -9,13 +9,14 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
+//! to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
-//! [`control`] policies, drain, hold, stop.
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state,
+//! [`rewrite`] making durable what that keeps; [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -31,6 +32,7 @@ mod live;
 mod ranges;
 mod read;
 mod recover;
+mod rewrite;
 mod write;
 
 use crate::api::*;
@@ -96,6 +98,12 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub next_group_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
+    pub repeat_unsynced_group: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_far_behind: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_any_group: bool,
+    #[cfg(feature = "mutants")]
     pub release_without_backing_sync: bool,
     #[cfg(feature = "mutants")]
     pub retry_failed_sync: bool,
@@ -116,7 +124,27 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
+    pub reuse_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cut_off_batches: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_ahead_of_log: bool,
+    #[cfg(feature = "mutants")]
+    pub count_lost_writes: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cached_below: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_under_hold: bool,
+    #[cfg(feature = "mutants")]
+    pub mark_unsynced_as_synced: bool,
+    #[cfg(feature = "mutants")]
+    pub grow_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_unsynced: bool,
+    #[cfg(feature = "mutants")]
+    pub merge_unchecked: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -222,10 +250,9 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        let mut pool = FramePool::new(config.frames);
-        // The last frame: on a memory tier every other one may hold a record.
+        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
         let zero_frame = FrameId(config.frames - 1);
-        pool.claim(zero_frame);
+        let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -445,8 +472,13 @@ impl Volume {
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
             Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
-                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
-                self.on_merged(task, edge, checksum);
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    // Memory was damaged under the write: it is not made right by a new checksum.
+                    Outcome::Failed(_) => Err(RequestError::Io),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_merged(task, edge, merged);
             }
             Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
@@ -574,5 +606,32 @@ impl Volume {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::TierLayout;
+
+    #[test]
+    fn frames_that_were_never_used_cost_no_memory() {
+        let layout = TierLayout::memory(1 << 20).expect("a possible size");
+        let volume = Volume::new(
+            VolumeConfig {
+                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                fresh: true,
+                size_bytes: 512,
+                policy: Policy::Back,
+                frames: layout.payload_blocks,
+                backing_align: 512,
+                backing_depth_max: 1,
+                backing_write_bytes_max: 4096,
+                destage_round_bytes_max: 4096,
+                destage_delay: Duration(0),
+            },
+            Instant(0),
+        );
+        assert_eq!(volume.pool.chunks_used(), 0);
     }
 }
