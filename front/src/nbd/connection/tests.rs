@@ -253,6 +253,30 @@ fn bytes_may_arrive_one_at_a_time() {
 }
 
 #[test]
+fn large_writes_in_a_row_and_small_ones_between_them_end_up_in_place() {
+    let writes: Vec<(u64, usize)> =
+        vec![(0, 70_000), (131_072, 131_072), (300_000, 65_536), (5, 3), (4096, 4096), (400_000, 100_001), (70_001, 1)];
+    let mut bytes = Vec::new();
+    let mut model = vec![0; SIZE as usize];
+    let mut expected = Vec::new();
+    for (cookie, &(offset, length)) in writes.iter().enumerate() {
+        let payload = pattern(cookie as u64, length);
+        model[offset as usize..][..length].copy_from_slice(&payload);
+        bytes.extend(write(cookie as u64, offset, &payload));
+        expected.extend(simple_reply(0, cookie as u64));
+    }
+    for cut in [1 << 20, 200_000, 65_536 + 28, 4099] {
+        let mut pair = pair(Session::default());
+        for part in bytes.chunks(cut) {
+            assert!(pair.pump(part).is_empty());
+        }
+        assert!(pair.take_received() == expected, "cut every {cut} bytes");
+        assert!(pair.content() == model, "cut every {cut} bytes");
+        pair.assert_no_frame_lost();
+    }
+}
+
+#[test]
 fn every_wrong_request_has_its_answer_and_harms_nothing() {
     use ErrorCode::*;
     let table: &[(Command, u16, u64, u32, ErrorCode)] = &[
