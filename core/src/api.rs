@@ -80,7 +80,7 @@ pub enum Outcome {
     Ok,
     /// Done; the bytes asked for by [`Effect::TierScan`].
     Bytes(Vec<u8>),
-    /// Done; the checksum of the block merged by [`Effect::Merge`].
+    /// Done; the checksum of the whole block merged by [`Effect::Merge`].
     Merged(u32),
     /// Not done, or done in part.
     Failed(IoError),
@@ -200,6 +200,9 @@ pub struct Part {
     pub check: Option<Check>,
 }
 
+/// Frames with what each must be.
+pub type Checks = SmallVec<[(FrameId, Check); 1]>;
+
 /// Parts of one backing write, adjacent in the backing.
 pub type Parts = SmallVec<[Part; 2]>;
 
@@ -315,10 +318,14 @@ pub enum Effect {
 
     // --- memory, at once ---
     /// Complete a block: `target` holds new bytes in `[from, to)`; fill the rest from `base` (a frame, or zeros) and
-    /// answer the checksum of the whole block by [`Outcome::Merged`].
+    /// answer the checksum of the whole block by [`Outcome::Merged`]. The bytes are merged at once and in order, as with
+    /// effects that have no `OpId`; only the answer may come later.
     Merge {
         /// Completion; the executor may send it before anything else is polled.
         op: OpId,
+        /// Where the base came from: each frame is verified first, or memory that was damaged would get a valid
+        /// checksum here. A mismatch fails the operation with [`IoError::Checksum`].
+        checks: Checks,
         /// Frame to complete.
         target: FrameId,
         /// Whole old block.

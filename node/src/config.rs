@@ -334,7 +334,7 @@ pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4
 /// Smallest tier by default: one that holds the largest request of the protocol twice.
 const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Largest: block numbers of the format are 32 bits wide.
-pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
+pub const TIER_BYTES_MAX: u64 = forebay_core::format::TIER_BLOCKS_MAX as u64 * 4096;
 /// Least RAM for staging and read cache: for nodes with very many small volumes. The largest request shrinks with it.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Least by default.

@@ -4,7 +4,7 @@
 use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
-use forebay_core::types::Instant;
+use forebay_core::types::{BlockIndex, Instant};
 use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::handshake::Negotiated;
 use forebay_front::nbd::tls::TlsServer;
@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub connections: u32,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
+    /// The block whose payload last failed its check.
+    pub damaged: Option<BlockIndex>,
 }
 
 /// Something for a shard to do.

@@ -6,6 +6,8 @@
 //! - The tier's lock is awaited before the tier is read; the backing's lock is tried, and where only requests of our own
 //!   former process can hold it, awaited in the background while the volume serves from its log. An NBD export has no
 //!   lock: after a stop that was not clean its quiet time is awaited instead, counted from when the tier's lock is ours.
+//! - A memory tier is not used before the backing's lock is ours: its payload area is the arena that the former process's
+//!   requests read into and write from, and the tier's own lock ends with that process, not with those requests.
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
 use crate::config::{self, TierName, VolumeSpec};
@@ -65,6 +67,8 @@ pub struct Opened {
     pub image: Image,
     /// What the operator should know.
     pub remarks: Vec<String>,
+    /// The tier may not be used before the backing's lock is ours: why.
+    pub waits: Option<String>,
 }
 
 /// What the control plane needs of an open backing.
@@ -199,10 +203,6 @@ pub fn open(
                 backing.name()
             );
         }
-        remarks.push(format!(
-            "requests of an earlier process to {} are still under way; the volume serves from its log meanwhile",
-            backing.name()
-        ));
     }
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
@@ -214,7 +214,6 @@ pub fn open(
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
     let (found, mut tier) = look_for_tier(&mut record)?;
-    settle_sizes(&mut record, spec, &backing)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -224,6 +223,8 @@ pub fn open(
         }
         Err(error) => return Err(error),
     }
+    // After the judgement: an image that is too small because it is another one is not to be enlarged.
+    settle_sizes(&mut record, spec, &backing)?;
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
     if let Image::Nbd { quiet, .. } = &mut image
@@ -255,6 +256,18 @@ pub fn open(
         store.save(&record)?;
         tier = Some(make_tier(store, &record, progress)?);
     }
+    let waits = if backing.file().is_none() || backing.locked() {
+        None
+    } else if record.tier.kind == TierName::Memory && !fresh {
+        Some(format!(
+            "waiting for I/O of the former process to end: its requests to {image_name} use the memory of the tier"
+        ))
+    } else {
+        remarks.push(format!(
+            "requests of an earlier process to {image_name} are still under way; the volume serves from its log meanwhile"
+        ));
+        None
+    };
     let (tier, superblock) = tier.expect("found or made above");
 
     let frames = match superblock.layout.kind {
@@ -290,7 +303,15 @@ pub fn open(
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
         destage_delay: DESTAGE_DELAY,
     };
-    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, image, remarks })
+    Ok(Opened {
+        volume: OpenVolume { config, arena, tier, backing },
+        record,
+        facts,
+        marker_path,
+        image,
+        remarks,
+        waits,
+    })
 }
 
 /// Whether a former process of this volume may have ended with writes under way to its backing.
@@ -400,12 +421,17 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
         .with_context(advice);
     }
     let mut damage = Vec::new();
-    let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
-    if let Some(checkpoint) = &newest {
-        // The tier is the first to know of a resize.
-        record.size_bytes = checkpoint.size_bytes;
-    }
-    let found = TierFound::Present { clean: newest.is_some_and(|c| c.clean), term: newest.map_or(0, |c| c.term.0) };
+    // The first start writes one before it serves; core decides on everything else that may be damaged.
+    let Some(newest) = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next() else {
+        let why = damage.first().map_or("there is none", |damage| &damage.reason);
+        return Err(anyhow::anyhow!(
+            "neither copy of its checkpoint can be read ({why}), so nobody knows where its log ends"
+        ))
+        .with_context(advice);
+    };
+    // The tier is the first to know of a resize.
+    record.size_bytes = newest.size_bytes;
+    let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
     Ok((found, Some((tier, superblock))))
 }
 

@@ -308,7 +308,8 @@ impl Shard {
                     // Whoever asked may have gone.
                     let request_bytes_max = slot.volume.request_bytes_max();
                     let status = slot.volume.status(now);
-                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max });
+                    let damaged = slot.io.damaged();
+                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max, damaged });
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {

@@ -86,6 +86,8 @@ pub enum Lie {
     BackingStaleRead,
     /// The tier forgets one completed write of many.
     TierWriteLost,
+    /// A memory tier is used while requests of the former process still point into it.
+    ArenaBeforeLock,
 }
 
 /// Everything that shapes a run.

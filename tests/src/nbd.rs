@@ -109,7 +109,8 @@ impl Stream {
         }
     }
 
-    fn try_clone(&self) -> io::Result<Stream> {
+    /// The same connection once more, for another thread.
+    pub fn try_clone(&self) -> io::Result<Stream> {
         match self {
             Stream::Unix(s) => s.try_clone().map(Stream::Unix),
             Stream::Tcp(s) => s.try_clone().map(Stream::Tcp),

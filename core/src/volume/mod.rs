@@ -9,13 +9,14 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
+//! to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
-//! [`control`] policies, drain, hold, stop.
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state,
+//! [`rewrite`] making durable what that keeps; [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -31,6 +32,7 @@ mod live;
 mod ranges;
 mod read;
 mod recover;
+mod rewrite;
 mod write;
 
 use crate::api::*;
@@ -96,6 +98,12 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub next_group_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
+    pub repeat_unsynced_group: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_far_behind: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_any_group: bool,
+    #[cfg(feature = "mutants")]
     pub release_without_backing_sync: bool,
     #[cfg(feature = "mutants")]
     pub retry_failed_sync: bool,
@@ -117,6 +125,10 @@ pub struct Rules {
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_unsynced: bool,
+    #[cfg(feature = "mutants")]
+    pub merge_unchecked: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -207,6 +219,8 @@ pub struct Volume {
 }
 
 const OP_INDEX_BITS: u32 = 24;
+/// A client must not keep everybody else waiting with one question: about 10 ms.
+const EXTENT_BLOCKS_MAX: u64 = 65_536;
 /// Enough for the largest request, its two unaligned edges included.
 const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
 
@@ -287,9 +301,11 @@ impl Volume {
         self.term
     }
 
-    /// Largest request that is accepted: what is always kept back from dirty data, at most [`REQUEST_BYTES_MAX`].
+    /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
+    /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        (u64::from(self.frames_reserved() - 2) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
     /// Checks a request's bounds before it is handed in.
@@ -441,8 +457,13 @@ impl Volume {
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
             Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
-                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
-                self.on_merged(task, edge, checksum);
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    // Memory was damaged under the write: it is not made right by a new checksum.
+                    Outcome::Failed(_) => Err(RequestError::Io),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_merged(task, edge, merged);
             }
             Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
@@ -492,7 +513,7 @@ impl Volume {
             size_bytes: self.size_bytes,
             term: self.term,
             requested: self.control.requested,
-            effective: self.control.effective,
+            effective: self.policy_kept(),
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
@@ -513,20 +534,24 @@ impl Volume {
         }
     }
 
-    /// Extents from `offset` on, at most `max` of them, for block status.
+    /// Extents from `offset` on, at most `max` of them and over at most [`EXTENT_BLOCKS_MAX`] blocks that must be looked
+    /// at one by one, for block status: who wants the rest asks again.
     pub fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size_bytes);
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = offset;
-        while at < end {
+        let mut looked_at = 0;
+        while at < end && looked_at < EXTENT_BLOCKS_MAX {
             let block = BlockIndex::of_byte(at);
+            looked_at += 1;
             let found = self.live.find(block, SectorMask::FULL);
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
             if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
                 let change = self.live.next_zero_change(block);
                 let mut probe = block.0 + 1;
-                while probe < change.0 && probe * BLOCK_BYTES < end && probe - block.0 < 65_536 {
+                while probe < change.0 && probe * BLOCK_BYTES < end && looked_at < EXTENT_BLOCKS_MAX {
+                    looked_at += 1;
                     if self.live.newest_record(BlockIndex(probe)).is_some() {
                         break;
                     }

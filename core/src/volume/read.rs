@@ -31,6 +31,8 @@ pub(super) enum Target {
 struct Reading {
     target: Target,
     pieces: Pieces,
+    /// For an edge: what the frames of records among the pieces must be.
+    checks: Checks,
     left: u32,
     failed: bool,
 }
@@ -174,7 +176,12 @@ impl Volume {
             unpin_all(self);
             return false;
         }
-        let read = self.reads.reading.insert(Reading { target, pieces: Pieces::new(), left: 0, failed: false });
+        let mut checks = match target {
+            Target::Edge { .. } => self.checks_in_memory(first),
+            Target::Client(_) | Target::Prefetch(_) => Checks::new(),
+        };
+        let reading = Reading { target, pieces: Pieces::new(), checks: Checks::new(), left: 0, failed: false };
+        let read = self.reads.reading.insert(reading);
         let mut pieces = Pieces::new();
         let mut run: Option<Fill> = None;
         let mut left = 0;
@@ -203,7 +210,11 @@ impl Volume {
                     Plan::Load(id) => {
                         self.counters.read_blocks_from_log += 1;
                         left += 1;
-                        Source::Frame(self.load_record(read, id), 0)
+                        let frame = self.load_record(read, id);
+                        if let Target::Edge { .. } = target {
+                            checks.push((frame, self.check_of(id)));
+                        }
+                        Source::Frame(frame, 0)
                     }
                     Plan::Backing => {
                         self.counters.read_blocks_from_backing += 1;
@@ -240,11 +251,21 @@ impl Volume {
         left += self.begin_fill(run.take());
         let reading = &mut self.reads.reading[read];
         reading.pieces = pieces;
+        reading.checks = checks;
         reading.left = left;
         if left == 0 {
             self.end_read(read);
         }
         true
+    }
+
+    /// What the frames that hold records of a block must be. Clean cache has no checksum.
+    fn checks_in_memory(&self, block: BlockIndex) -> Checks {
+        let check = |(_, found)| match found {
+            live::Found::Record(id) => Some((self.frame_of_record(id)?, self.check_of(id))),
+            live::Found::Zero | live::Found::Backing => None,
+        };
+        self.live.find(block, SectorMask::FULL).into_iter().filter_map(check).collect()
     }
 
     /// Turns a block's sources into pieces of the bytes `[from, to)`. Every frame among the sources comes pinned
@@ -359,7 +380,7 @@ impl Volume {
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { target, pieces, failed, .. } = self.reads.reading.remove(read);
+        let Reading { target, pieces, checks, failed, .. } = self.reads.reading.remove(read);
         match target {
             Target::Client(id) if !failed => self.effects.push_back(Effect::Reply { id, result: Ok(pieces) }),
             Target::Client(id) => {
@@ -374,9 +395,9 @@ impl Volume {
             Target::Edge { task, edge } => {
                 if failed {
                     self.unpin_pieces(&pieces);
-                    self.on_edge_read(task, edge, Pieces::new(), Some(RequestError::Io));
+                    self.end_edge(task, edge, Err(RequestError::Io));
                 } else {
-                    self.on_edge_read(task, edge, pieces, None);
+                    self.on_edge_read(task, edge, pieces, checks);
                 }
             }
         }

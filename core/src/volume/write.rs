@@ -57,6 +57,11 @@ impl Writes {
         (self.waiting.len() + self.behind_locks.len()) as u32
     }
 
+    /// The request that is admitted next.
+    pub(super) fn first_waiting(&self) -> Option<&Request> {
+        self.waiting.front().map(|(_, request)| request)
+    }
+
     /// Nothing is on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.tasks.is_empty() && self.behind_locks.is_empty()
@@ -73,11 +78,11 @@ fn changed(request: &Request) -> (u64, u64) {
 }
 
 /// Payload blocks and other records that a request may append at most.
-fn needs(request: &Request) -> (u64, u32) {
+pub(super) fn needs(request: &Request) -> (u64, u32) {
     match request {
         Request::Write { payload, .. } => (payload.len() as u64, 0),
-        // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
-        Request::Zero { .. } => (2, 6),
+        // Two edges, and whole blocks in records of less than 2^32 each; a volume has at most 2^34.
+        Request::Zero { .. } => (2, 7),
         Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
     }
 }
@@ -158,7 +163,7 @@ impl Volume {
         let lsn = self.accepted;
         match self.control.effective {
             Policy::Back => self.answer_at(id, lsn, Ground::Synced),
-            Policy::Through => self.answer_at(id, lsn, Ground::Durable),
+            Policy::Through => self.answer_at(id, lsn, Ground::Vouched),
         }
     }
 
@@ -336,10 +341,8 @@ impl Volume {
     }
 
     /// The old content of an edge has been read.
-    pub(super) fn on_edge_read(&mut self, task: usize, edge: usize, pieces: Pieces, failed: Option<RequestError>) {
-        if let Some(error) = failed {
-            return self.end_edge(task, edge, Err(error));
-        }
+    pub(super) fn on_edge_read(&mut self, task: usize, edge: usize, pieces: Pieces, checks: Checks) {
+        let checks = if planted!(self, merge_unchecked) { Checks::new() } else { checks };
         let Edge { block, from, to, frame, .. } = self.writes.tasks[task].edges[edge];
         let base = match pieces.as_slice() {
             [Piece { source: Source::Zero, .. }] => Source::Zero,
@@ -366,19 +369,19 @@ impl Volume {
             }
         };
         let op = self.begin_op(Op::Merge { task, edge });
-        self.effects.push_back(Effect::Merge { op, target: frame, base, from, to, block, term: self.term });
+        self.effects.push_back(Effect::Merge { op, checks, target: frame, base, from, to, block, term: self.term });
         // Unpinned when the merge is done: until it is polled, a client must not be given one of these frames.
         self.writes.tasks[task].edges[edge].pieces = pieces;
     }
 
-    pub(super) fn on_merged(&mut self, task: usize, edge: usize, checksum: u32) {
+    pub(super) fn on_merged(&mut self, task: usize, edge: usize, merged: Result<u32, RequestError>) {
         let pieces = core::mem::take(&mut self.writes.tasks[task].edges[edge].pieces);
         self.unpin_pieces(&pieces);
-        self.end_edge(task, edge, Ok(checksum));
+        self.end_edge(task, edge, merged);
     }
 
     /// One edge is merged, or cannot be. When both have ended the request goes on, or fails whole.
-    fn end_edge(&mut self, task: usize, edge: usize, result: Result<u32, RequestError>) {
+    pub(super) fn end_edge(&mut self, task: usize, edge: usize, result: Result<u32, RequestError>) {
         let entry = &mut self.writes.tasks[task];
         entry.edges[edge].ended = true;
         match result {
