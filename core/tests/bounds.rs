@@ -26,6 +26,7 @@ fn largest_volume() -> Volume {
             journal_blocks: 0,
             destage: DestageMode::Auto,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         },
         NOW,
     );

@@ -73,6 +73,7 @@ impl Life {
             journal_blocks: 0,
             destage: DestageMode::Auto,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod lock;
 pub mod memory;
 pub mod operation;
+pub mod place;
 pub mod reactor;
 pub mod stats;
 pub mod tier;

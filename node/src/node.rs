@@ -18,6 +18,7 @@ use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
+use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,6 +62,18 @@ type Answer<T> = Result<T, Failure>;
 
 fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
+}
+
+/// What is to be changed of a volume that serves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When writes are acknowledged.
+    pub policy: Option<PolicyName>,
+    /// Seconds that the log may take to drain; 0 = no such limit.
+    pub drain_max_s: Option<u64>,
+    /// How groups reach the backing.
+    pub destage: Option<DestageName>,
 }
 
 /// A volume that runs on a shard.
@@ -376,7 +389,7 @@ impl Node {
     fn prepare_backing(&self, name: &str, running: &Running, preparation: Preparation) {
         let (shard, running, name) = (self.shards[running.shard].clone(), running.clone(), name.to_owned());
         std::thread::spawn(move || {
-            if await_image(&running) {
+            if running.image.await_free(&running.closed) {
                 let say = |text| eprintln!("forebay: volume {name}: {text}");
                 preparation.run(&shard, running.key, &running.closed, say);
             }
@@ -497,22 +510,38 @@ impl Node {
         }
     }
 
-    /// Asks for another policy.
-    pub async fn set_policy(&self, name: &str, policy: PolicyName) -> Answer<VolumeReport> {
+    /// Changes what can be changed while a volume serves.
+    pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
+        let Change { policy, drain_max_s, destage } = change;
+        if policy.is_none() && drain_max_s.is_none() && destage.is_none() {
+            let message = format!("volume {name}: give a policy, a destage or a drain_max_s to change");
+            return failure(FailureKind::Invalid, message);
+        }
+        if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
         let running = self.running(name)?;
-        self.control(name, &running, Control::SetPolicy(policy.into())).await?;
-        self.change_record(name, |record| record.policy = policy).await?;
+        if let Some(policy) = policy {
+            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
+            self.change_record(name, |record| record.policy = policy).await?;
+        }
+        if let Some(seconds) = drain_max_s {
+            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
+            self.change_record(name, |record| record.drain_max_s = seconds).await?;
+        }
+        if let Some(mode) = destage {
+            self.set_destage(name, &running, mode).await?;
+        }
         self.report(name).await
     }
 
     /// Asks for another way of destage; makes a journal where one is needed and there is none.
-    pub async fn set_destage(self: &Arc<Node>, name: &str, mode: DestageName) -> Answer<VolumeReport> {
+    async fn set_destage(&self, name: &str, running: &Running, mode: DestageName) -> Answer<()> {
         let _admin = self.admin.lock().await;
-        let running = self.running(name)?;
-        let snapshot = self.when_prepared(name, &running).await?;
+        let snapshot = self.when_prepared(name, running).await?;
         let missing = snapshot.status.journal_bytes == 0 && mode != DestageName::Ordered;
         match &running.journal_place {
-            Ok(path) if missing => self.make_journal(name, &running, mode, path.clone(), &snapshot).await?,
+            Ok(path) if missing => self.make_journal(name, running, mode, path.clone(), &snapshot).await?,
             Err(why) if mode == DestageName::Journaled => {
                 return failure(
                     FailureKind::Conflict,
@@ -521,9 +550,8 @@ impl Node {
             }
             Ok(_) | Err(_) => {}
         }
-        self.control(name, &running, Control::SetDestage(mode.into())).await?;
-        self.change_record(name, |record| record.destage = mode).await?;
-        self.report(name).await
+        self.control(name, running, Control::SetDestage(mode.into())).await?;
+        self.change_record(name, |record| record.destage = mode).await
     }
 
     /// What is done about its journal at the start has ended.
@@ -588,10 +616,11 @@ impl Node {
         }
     }
 
-    /// Destages everything that is in the log now.
-    pub async fn drain(&self, name: &str) -> Answer<VolumeReport> {
+    /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
+    pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
         let running = self.running(name)?;
-        self.control(name, &running, Control::Drain).await?;
+        let command = if through { Control::DrainThrough } else { Control::Drain };
+        self.control(name, &running, command).await?;
         self.report(name).await
     }
 
@@ -847,7 +876,7 @@ impl Node {
     pub async fn left(&self) -> (u64, f64) {
         let reports = self.reports().await;
         let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
-        (bytes, reports.iter().map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
+        (bytes, reports.iter().filter_map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
     }
 }
 
@@ -870,30 +899,6 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
-/// Whether the image may be written to, as soon as that can be told; false when the volume was closed meanwhile.
-fn await_image(running: &Running) -> bool {
-    let file = match &running.image {
-        Image::File(file) => file,
-        Image::Nbd { quiet: None, .. } => return true,
-        Image::Nbd { quiet: Some(quiet), .. } => {
-            // The shard looks at the clock itself: a moment too early would be a moment for ever.
-            std::thread::sleep(*quiet + std::time::Duration::from_millis(10));
-            return true;
-        }
-    };
-    while !running.closed.load(Ordering::Relaxed) {
-        match forebay_io::lock::await_lock(file.file(), std::time::Duration::from_secs(1)) {
-            Ok(LockAttempt::Locked) => return true,
-            Ok(LockAttempt::HeldBy(_)) => {}
-            Err(error) => {
-                eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
-                std::thread::sleep(std::time::Duration::from_secs(1));
-            }
-        }
-    }
-    false
-}
-
 /// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
 /// descriptor, lists).
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
@@ -911,11 +916,11 @@ fn command_error_words(error: &CommandError) -> String {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
             ControlError::Busy => {
-                "a drain or hold is under way, or the volume is not serving; wait for it or `release` it"
+                "a drain or hold is under way, `drain --through` is in effect, or the volume is not serving; wait for it or `release` it"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
             ControlError::HoldEnded => {
-                "the hold was ended by its dirty limit or by a stop: what was copied under it is void"
+                "it was ended before, by a hold's dirty limit, a release or a stop: what was copied under it is void"
             }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
             ControlError::BackingFailed => {

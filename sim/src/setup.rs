@@ -107,6 +107,7 @@ pub struct Setup {
     pub destage_delay: Duration,
     pub journal_blocks: u32,
     pub destage: DestageMode,
+    pub drain_max: Duration,
 
     pub clients: usize,
     /// Requests that one client has open at a time.
@@ -170,6 +171,7 @@ impl Setup {
             destage_delay: Duration(0),
             journal_blocks: 0,
             destage: DestageMode::Auto,
+            drain_max: Duration(0),
             clients: 1,
             depth_max: 1,
             requests: 0,
@@ -279,6 +281,9 @@ impl Setup {
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),
         };
+        // From a copy: what was not there when a seed was noted must not change what it means.
+        let mut aside = random.clone();
+        setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
         if kind == TierKind::Flash && random.below(8) == 0 {
             setup.faults.flash_rot = rate(random, 2, 50_000);
             setup.faults.flash_lost = rate(random, 2, 50_000);

@@ -19,10 +19,10 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Counters, DestageMode, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, Counters, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
-use forebay_core::{Volume, VolumeConfig};
+use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -181,6 +181,8 @@ pub struct Report {
     pub crashed: bool,
     /// Virtual time.
     pub elapsed: Duration,
+    /// Longest time without an answer while clients worked.
+    pub pause_max: Duration,
 }
 
 /// The world.
@@ -248,8 +250,11 @@ pub struct World {
     /// Size that a client may rely on.
     size_promised: u64,
     stopping: bool,
+    stop_asked: Instant,
     /// Backing at the moment a hold was granted, and how often it was written by then.
     hold: Option<(Vec<u8>, u64)>,
+    /// A drain through has been answered, and no release yet.
+    keeping: bool,
     backing_changes: u64,
     releasing: Option<u64>,
     audit: Option<Audit>,
@@ -264,6 +269,8 @@ pub struct World {
     healing_since: Instant,
     /// When a request was last answered, or a life began.
     progress: Instant,
+    /// Longest time without an answer while clients worked.
+    pause_max: Duration,
     coverage: Coverage,
 }
 
@@ -331,7 +338,9 @@ impl World {
             control_next: 1,
             size_promised: setup.size_bytes,
             stopping: false,
+            stop_asked: Instant(0),
             hold: None,
+            keeping: false,
             backing_changes: 0,
             releasing: None,
             audit: None,
@@ -342,6 +351,7 @@ impl World {
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
+            pause_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -362,6 +372,7 @@ impl World {
             points: self.points,
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
+            pause_max: self.pause_max,
         }
     }
 
@@ -544,6 +555,7 @@ impl World {
             destage: self.setup.destage,
             destage_delay: self.setup.destage_delay,
             journal_blocks: self.setup.journal_blocks,
+            drain_max: self.setup.drain_max,
         };
         let volume = Volume::new(config, self.now);
         #[cfg(feature = "mutants")]
@@ -560,6 +572,7 @@ impl World {
         self.hold = None;
         self.releasing = None;
         self.through_since = None;
+        self.keeping = false;
         self.destaged_seen = Lsn(0);
         self.journal_through = Lsn(0);
         self.records.clear();
@@ -852,6 +865,7 @@ impl World {
                     self.begin_replay();
                 } else {
                     self.backing_ready = true;
+                    self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }
             }
@@ -1308,7 +1322,8 @@ impl World {
         }
         let size = self.volume.as_ref().expect("it serves").size_bytes();
         let command = match self.random.below(10) {
-            0 | 1 => Control::SetPolicy(Policy::Through),
+            0 => Control::SetPolicy(Policy::Through),
+            1 => Control::DrainThrough,
             2 | 3 => Control::SetPolicy(Policy::Back),
             4 => Control::Drain,
             5 => Control::Hold(Duration::from_millis(self.random.range(1, 60_000))),
@@ -1331,13 +1346,21 @@ impl World {
             Control::Resize(size) => self.oracle.grow(*size),
             Control::Stop { .. } => self.stopping = true,
             Control::Release => self.releasing = Some(self.backing_changes),
-            Control::SetPolicy(_) | Control::SetDestage(_) | Control::Drain | Control::Hold(_) => {}
+            Control::SetPolicy(_)
+            | Control::SetDestage(_)
+            | Control::SetDrainMax(_)
+            | Control::Drain
+            | Control::DrainThrough
+            | Control::Hold(_) => {}
+        }
+        if let Control::Stop { .. } = command {
+            self.stop_asked = self.now;
         }
         self.controls.insert(id, (command.clone(), self.moment));
         self.hand(Event::Control { id: ControlId(id), command });
     }
 
-    fn answered(&mut self, id: u64, result: Result<(), forebay_core::status::ControlError>) {
+    fn answered(&mut self, id: u64, result: Result<(), ControlError>) {
         let (command, asked) = self.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
         trace!(self, "<- answer {id} {command:?} {result:?}");
         match (&command, result) {
@@ -1345,12 +1368,24 @@ impl World {
                 self.coverage.see("drain answered");
                 self.backing_has_all_before(asked, "the backing after a drain");
             }
+            (Control::DrainThrough, Ok(())) => {
+                self.coverage.see("drained through");
+                self.keeping = true;
+                self.backing_has_all_before(asked, "the backing after a drain through");
+                // From here on it stays complete: checked at every acknowledgement.
+                self.note_policy();
+                assert!(self.through_since.is_some(), "drained through, and the policy kept is not write-through");
+            }
             (Control::Hold(_), Ok(())) => {
                 self.backing_has_all_before(asked, "the backing under a hold");
                 self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
                 self.hold = Some((self.backing.current.clone(), self.backing_changes));
             }
             (Control::Release, Ok(())) => {
+                if std::mem::take(&mut self.keeping) {
+                    self.hold = None;
+                    return self.coverage.see("drain through released");
+                }
                 let (image, changes) = self.hold.take().expect("a release succeeds only under a hold");
                 let now = self.releasing.expect("it was asked for");
                 assert_eq!(changes, now, "the backing was written under a hold");
@@ -1376,13 +1411,26 @@ impl World {
                     self.backing_has_all_before(self.moment, "the backing after a stop with drain");
                 } else {
                     self.coverage.see("stopped without drain");
+                    let took = self.now - self.stop_asked;
+                    // Only the tier may keep it longer: nothing of the log is left behind.
+                    let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
+                    assert!(
+                        took <= most || self.setup.faults.tier_stall > 0,
+                        "a stop without drain took {took:?}: {}",
+                        self.unfinished()
+                    );
                 }
                 if self.setup.layout.kind == TierKind::Flash {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
-            (Control::SetPolicy(_) | Control::SetDestage(_), _)
-            | (Control::Drain | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. }, Err(_)) => {}
+            // A release that came before its end; its own answer follows.
+            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.keeping = true,
+            (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
+            | (
+                Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
+                Err(_),
+            ) => {}
         }
     }
 
@@ -1504,7 +1552,8 @@ impl World {
     fn note_policy(&mut self) {
         let Some(volume) = &self.volume else { return };
         let status = volume.status(self.now);
-        if status.effective == Policy::Through && status.reason == Reason::AsRequested {
+        if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
+        {
             self.through_since.get_or_insert(self.moment);
         } else {
             self.through_since = None;
@@ -2124,6 +2173,9 @@ impl World {
             panic!("request {id} is answered, which is not open: answered twice, or never asked")
         };
         let now = self.moment;
+        if self.stage == Stage::Work {
+            self.pause_max = self.pause_max.max(self.now - self.progress);
+        }
         self.progress = self.now;
         let client = open.client;
         if !open.hung_up && client < self.clients.len() {
@@ -2522,8 +2574,8 @@ impl World {
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();
-        // What reads, edges and destage need to go on, and the frame of zeros.
-        let kept_back_max = (self.setup.frames as usize / 16).max(16) + 1;
+        // What reads, edges and destage need to go on (the largest request and its edges), and the frame of zeros.
+        let kept_back_max = volume.request_bytes_max() as usize / BLOCK + 2 + 1;
         volume.return_frames(&had);
         trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.setup.frames);
         assert!(

@@ -7,6 +7,8 @@ use crate::format::TierKind;
 const HOLD_FILL_MAX: f64 = 0.9;
 /// While changing to write-through the log counts as small enough to switch below this many live blocks.
 const SWITCH_BLOCKS_MAX: u32 = 256;
+/// How long a stop waits for requests that only the backing can finish.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,7 @@ pub(super) struct Goal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {
     GoOn,
+    KeepThrough,
     Hold(Duration),
     Stop,
 }
@@ -42,13 +45,19 @@ pub(super) struct ControlState {
     pub(super) reason_since: Instant,
     pub(super) goal: Option<Goal>,
     hold: Hold,
+    /// The backing is kept complete, or on the way to it: writes go through until a release.
+    keep_through: bool,
     stopping: Option<ControlId>,
+    /// When a stop gives up on requests that wait for the backing.
+    abandon_at: Instant,
+    /// See [`VolumeConfig::drain_max`].
+    pub(super) drain_max: Duration,
     resize: Option<(ControlId, u64)>,
     final_checkpoint: bool,
 }
 
 impl ControlState {
-    pub(super) fn new(policy: Policy, now: Instant) -> ControlState {
+    pub(super) fn new(policy: Policy, drain_max: Duration, now: Instant) -> ControlState {
         ControlState {
             requested: policy,
             effective: policy,
@@ -57,7 +66,10 @@ impl ControlState {
             reason_since: now,
             goal: None,
             hold: Hold::No,
+            keep_through: false,
             stopping: None,
+            abandon_at: now,
+            drain_max,
             resize: None,
             final_checkpoint: false,
         }
@@ -77,11 +89,13 @@ impl ControlState {
         }
     }
 
-    pub(super) fn timeout(&self) -> Option<Instant> {
-        match self.hold {
+    pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
+        let hold = match self.hold {
             Hold::Until(end) => Some(end),
             Hold::No | Hold::Ended => None,
-        }
+        };
+        let abandon = self.stopping.map(|_| self.abandon_at).filter(|at| *at > now);
+        [hold, abandon].into_iter().flatten().min()
     }
 }
 
@@ -91,16 +105,24 @@ impl Volume {
             return self.answer_control(id, Err(ControlError::Busy));
         }
         match command {
+            Control::SetPolicy(_) | Control::Hold(_) | Control::DrainThrough if self.control.keep_through => {
+                self.answer_control(id, Err(ControlError::Busy));
+            }
             Control::SetPolicy(policy) => {
                 self.control.requested = policy;
-                match policy {
-                    Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
-                    Policy::Through => {}
-                    Policy::Back => {
-                        self.control.effective = Policy::Back;
-                        self.answer_written_when_held();
-                        self.set_reason(Reason::AsRequested);
-                    }
+                self.turn_to(policy);
+                self.answer_control(id, Ok(()));
+            }
+            Control::DrainThrough => {
+                if self.begin_goal(id, Then::KeepThrough) {
+                    self.control.keep_through = true;
+                    self.turn_to(Policy::Through);
+                }
+            }
+            Control::Release if self.control.keep_through => {
+                self.end_keeping();
+                if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
+                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
                 }
                 self.answer_control(id, Ok(()));
             }
@@ -109,8 +131,16 @@ impl Volume {
                 self.choose_mode();
                 self.answer_control(id, Ok(()));
             }
-            Control::Drain => self.begin_goal(id, Then::GoOn),
-            Control::Hold(span) => self.begin_goal(id, Then::Hold(span)),
+            Control::SetDrainMax(most) => {
+                self.control.drain_max = most;
+                self.answer_control(id, Ok(()));
+            }
+            Control::Drain => {
+                self.begin_goal(id, Then::GoOn);
+            }
+            Control::Hold(span) => {
+                self.begin_goal(id, Then::Hold(span));
+            }
             Control::Release => {
                 let result = match self.control.hold {
                     Hold::Until(_) => Ok(()),
@@ -150,10 +180,29 @@ impl Volume {
                 if drain {
                     self.begin_goal(id, Then::Stop);
                 } else {
-                    self.control.stopping = Some(id);
+                    self.begin_stop(id);
                 }
             }
         }
+    }
+
+    /// From here on writes are acknowledged by this policy; to write-through only when the log is small enough.
+    fn turn_to(&mut self, policy: Policy) {
+        match policy {
+            Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
+            Policy::Through => {}
+            Policy::Back => {
+                self.control.effective = Policy::Back;
+                self.answer_written_when_held();
+                self.set_reason(Reason::AsRequested);
+            }
+        }
+    }
+
+    /// The requested policy is the one again.
+    fn end_keeping(&mut self) {
+        self.control.keep_through = false;
+        self.turn_to(self.control.requested);
     }
 
     /// The tier failed: the checkpoint that a resize waits for will not be written.
@@ -161,6 +210,18 @@ impl Volume {
         if let Some((id, _)) = self.control.resize.take() {
             self.answer_control(id, Err(ControlError::TierFailed));
         }
+    }
+
+    fn begin_stop(&mut self, id: ControlId) {
+        self.control.stopping = Some(id);
+        self.control.abandon_at = self.now + STOP_PATIENCE;
+    }
+
+    /// Requests that only the backing can finish are answered: nobody knows whether they took effect.
+    fn abandon_requests(&mut self) {
+        self.abandon_writes();
+        self.abandon_reads();
+        self.abandon_backing_waiters();
     }
 
     fn set_reason(&mut self, reason: Reason) {
@@ -174,21 +235,24 @@ impl Volume {
         self.effects.push_back(Effect::Answer { id, result });
     }
 
-    fn begin_goal(&mut self, id: ControlId, then: Then) {
+    /// False: refused, and answered.
+    fn begin_goal(&mut self, id: ControlId, then: Then) -> bool {
         if self.control.goal.is_some() || self.control.is_held() {
-            return self.answer_control(id, Err(ControlError::Busy));
+            self.answer_control(id, Err(ControlError::Busy));
+            return false;
         }
         self.control.hold = Hold::No;
         // A barrier of our own: what comes later must not reach the backing with, or instead of, what is there now.
         self.close_group();
         self.control.goal = Some(Goal { through: self.accepted, id, then });
+        true
     }
 
     /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
     pub(super) fn expire_hold(&mut self) {
         if let Hold::Until(end) = self.control.hold
             && (self.now >= end
-                || self.fill() > HOLD_FILL_MAX
+                || self.pressure() > HOLD_FILL_MAX
                 || self.flash.as_ref().is_some_and(|f| f.free_segments() < 3))
         {
             self.control.hold = Hold::Ended;
@@ -214,7 +278,8 @@ impl Volume {
             self.close_group();
         }
         if self.policy_kept() == Policy::Through {
-            self.set_reason(Reason::AsRequested);
+            let kept = self.control.keep_through && self.control.requested == Policy::Back;
+            self.set_reason(if kept { Reason::DrainedThrough } else { Reason::AsRequested });
         }
     }
 
@@ -237,15 +302,19 @@ impl Volume {
             } else if goal.then == Then::Stop && self.backing_failing() && self.log_is_quiet() {
                 // Stopping does not wait for a backing that does not answer: everything stays in the log.
                 self.control.goal = None;
+                self.abandon_requests();
                 self.finish_goal(goal, Err(ControlError::BackingFailed));
             }
         }
-        if let Some(id) = self.control.stopping
-            && self.quiet()
-        {
-            self.control.stopping = None;
-            self.phase = Phase::Stopped;
-            self.answer_control(id, Ok(()));
+        if let Some(id) = self.control.stopping {
+            if !self.destage.ready || self.backing_failing() || self.now >= self.control.abandon_at {
+                self.abandon_requests();
+            }
+            if self.quiet() {
+                self.control.stopping = None;
+                self.phase = Phase::Stopped;
+                self.answer_control(id, Ok(()));
+            }
         }
     }
 
@@ -253,15 +322,18 @@ impl Volume {
     fn in_order_to(&mut self, then: Then) -> bool {
         match then {
             Then::GoOn => true,
+            Then::KeepThrough => self.policy_kept() == Policy::Through,
             Then::Hold(_) => self.backing_quiet(),
             // Who uses the image without us must not find a journal that would be replayed over his writes.
             Then::Stop => self.quiet() && self.live.is_empty() && self.backing_quiet() && self.journal_is_erased(),
         }
     }
 
-    /// Nothing is on its way to the tier.
+    /// Nothing is on its way to the tier, and what it has is durable.
     fn log_is_quiet(&self) -> bool {
-        let flash_is_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
+        let is_quiet =
+            |flash: &FlashLog| !flash.has_unwritten() && !flash.is_erasing() && flash.batch_held == flash.batch_synced;
+        let flash_is_quiet = self.flash.as_ref().is_none_or(is_quiet);
         flash_is_quiet && !self.checkpoint_busy && !self.tier_syncing
     }
 
@@ -278,14 +350,18 @@ impl Volume {
 
     fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {
         match (goal.then, result) {
-            (Then::GoOn, result) => self.answer_control(goal.id, result),
+            (Then::GoOn, result) | (Then::KeepThrough, result @ Ok(())) => self.answer_control(goal.id, result),
+            (Then::KeepThrough, Err(error)) => {
+                self.end_keeping();
+                self.answer_control(goal.id, Err(error));
+            }
             (Then::Hold(span), Ok(())) => {
                 self.control.hold = Hold::Until(self.now + span);
                 self.answer_control(goal.id, Ok(()));
             }
             (Then::Stop, Ok(())) => {
                 self.control.final_checkpoint = true;
-                self.control.stopping = Some(goal.id);
+                self.begin_stop(goal.id);
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();
             }

@@ -49,11 +49,11 @@ const GROUP_MEAN_WEIGHT: u64 = 8;
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
 const BACKLOG_FILL: f64 = 0.25;
 /// Time that one batch should take to apply.
-const BATCH_TIME: Duration = Duration::from_secs(2);
+const BATCH_TIME: Duration = Duration::from_secs(5);
 /// Payloads that a batch may always have, however slow the backing seems.
 const BATCH_PAYLOADS_MIN: usize = 256;
 /// Records looked at for one batch: they are looked at in one go, and clients wait meanwhile.
-const BATCH_RECORDS_MAX: usize = 16_384;
+const BATCH_RECORDS_MAX: usize = 32_768;
 
 /// How far the batch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
