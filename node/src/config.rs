@@ -74,11 +74,25 @@ pub struct ListenConfig {
     pub api: Option<PathBuf>,
     /// Client connections of each listener.
     pub connections_max: u32,
+    /// TLS of the NBD clients that come over TCP; those of a unix socket are known by its permissions.
+    pub nbd_tls: Option<TlsFiles>,
+}
+
+/// `[listen] nbd_tls`: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The server's certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Authorities of the clients' certificates: with it, a client must have one.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Default for ListenConfig {
     fn default() -> Self {
-        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT }
+        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT, nbd_tls: None }
     }
 }
 
@@ -406,6 +420,12 @@ impl Config {
         }
         if self.listen.connections_max == 0 || self.listen.connections_max > 65_536 {
             bail!("[listen] connections_max = {}: from 1 to 65536", self.listen.connections_max);
+        }
+        if self.listen.nbd_tls.is_some() && !self.listen.nbd.iter().any(|a| matches!(a, NbdAddress::Tcp(_))) {
+            bail!(
+                "TLS is for NBD clients that come over TCP, and no TCP address is given: add --nbd tcp:HOST:PORT \
+                 (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
+            );
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;

@@ -216,7 +216,6 @@ pub fn open(
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
     let (found, mut tier) = look_for_tier(&mut record)?;
-    settle_sizes(&mut record, spec, &backing)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -226,6 +225,8 @@ pub fn open(
         }
         Err(error) => return Err(error),
     }
+    // After the judgement: an image that is too small because it is another one is not to be enlarged.
+    settle_sizes(&mut record, spec, &backing)?;
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
     if let Image::Nbd { quiet, .. } = &mut image
@@ -423,12 +424,17 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
         .with_context(advice);
     }
     let mut damage = Vec::new();
-    let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
-    if let Some(checkpoint) = &newest {
-        // The tier is the first to know of a resize.
-        record.size_bytes = checkpoint.size_bytes;
-    }
-    let found = TierFound::Present { clean: newest.is_some_and(|c| c.clean), term: newest.map_or(0, |c| c.term.0) };
+    // The first start writes one before it serves; core decides on everything else that may be damaged.
+    let Some(newest) = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next() else {
+        let why = damage.first().map_or("there is none", |damage| &damage.reason);
+        return Err(anyhow::anyhow!(
+            "neither copy of its checkpoint can be read ({why}), so nobody knows where its log ends"
+        ))
+        .with_context(advice);
+    };
+    // The tier is the first to know of a resize.
+    record.size_bytes = newest.size_bytes;
+    let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
     Ok((found, Some((tier, superblock))))
 }
 

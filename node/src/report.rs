@@ -4,6 +4,7 @@ use crate::config::{PolicyName, TierName};
 use crate::mailbox::Snapshot;
 use forebay_core::api::IoError;
 use forebay_core::status::{BackingState, Counters, Phase, Policy};
+use forebay_core::types::{BLOCK_BYTES, BlockIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -163,7 +164,7 @@ impl VolumeReport {
     pub fn running(facts: &VolumeFacts, snapshot: &Snapshot) -> VolumeReport {
         let s = &snapshot.status;
         let (phase, problem) = phase_words(s.phase);
-        let (state, error) = backing_words(s.backing);
+        let (state, error) = backing_words(s.backing, snapshot.damaged);
         VolumeReport {
             name: facts.name.clone(),
             volume: facts.volume.clone(),
@@ -266,13 +267,26 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
     }
 }
 
-fn backing_words(state: BackingState) -> (&'static str, Option<String>) {
+fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
     match state {
         BackingState::AwaitingLock => ("awaiting-lock", None),
         BackingState::Ready => ("ready", None),
         BackingState::Held => ("held", None),
+        BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),
         BackingState::Failing(error) => ("failing", Some(error_words(error).to_owned())),
     }
+}
+
+/// The backing is well then, but gets nothing past a record whose payload changed in the tier.
+fn damage_words(damaged: Option<BlockIndex>) -> String {
+    let place = match damaged {
+        Some(block) => format!("the tier's copy of bytes {} to {}", block.byte(), block.byte() + BLOCK_BYTES - 1),
+        None => "a block in the tier".to_owned(),
+    };
+    format!(
+        "{place} does not match its checksum: it and what was written after it stays in the tier; stop the daemon, \
+         and `forebay salvage` copies out what is whole"
+    )
 }
 
 fn error_words(error: IoError) -> &'static str {
@@ -381,8 +395,15 @@ pub(crate) mod tests {
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },
         };
-        let snapshot = Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20 };
+        let snapshot =
+            Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20, damaged: None };
         (node, VolumeReport::running(&facts, &snapshot))
+    }
+
+    #[test]
+    fn damage_is_told_with_its_place() {
+        let words = backing_words(BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
+        assert!(words.contains("bytes 28672 to 32767") && words.contains("salvage"), "{words}");
     }
 
     #[test]

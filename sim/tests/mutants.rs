@@ -8,8 +8,11 @@ fn every_planted_bug_is_caught() {}
 
 #[cfg(feature = "mutants")]
 mod planted {
+    use forebay_core::status::Policy;
     use forebay_core::volume::Rules;
-    use forebay_sim::run::{forgetful_flash, rotting_memory, rotting_under_edges, run_mutant, run_setup_mutant};
+    use forebay_sim::run::{
+        backing_ahead_of_tier, forgetful_flash, rotting_memory, rotting_under_edges, run_mutant, run_setup_mutant,
+    };
 
     /// A mutant that survives so many seeds is a hole in the checks.
     const SEEDS_MAX: u64 = 3_000;
@@ -41,6 +44,7 @@ mod planted {
         flush_without_sync
         ignore_groups
         next_group_before_checkpoint
+        repeat_any_group
         release_without_backing_sync
         retry_failed_sync
         fill_over_newer_write
@@ -51,6 +55,29 @@ mod planted {
         destage_before_lock
         forget_zeros
         skip_edge_lock
+    }
+
+    fn is_caught_ahead_of_tier(name: &str, plant: impl Fn(&mut Rules)) {
+        let mut rules = Rules::default();
+        plant(&mut rules);
+        for seed in 0..SEEDS_MAX {
+            let policy = if seed % 2 == 0 { Policy::Through } else { Policy::Back };
+            if let Err(failure) = run_setup_mutant(name, backing_ahead_of_tier(policy), seed, rules) {
+                println!("{name}: caught by seed {seed}: {}", failure.message);
+                return;
+            }
+        }
+        panic!("{name} survived {SEEDS_MAX} seeds");
+    }
+
+    #[test]
+    fn repeat_unsynced_group() {
+        is_caught_ahead_of_tier("repeat_unsynced_group", |rules| rules.repeat_unsynced_group = true);
+    }
+
+    #[test]
+    fn checkpoint_far_behind() {
+        is_caught_ahead_of_tier("checkpoint_far_behind", |rules| rules.checkpoint_far_behind = true);
     }
 
     #[test]

@@ -72,18 +72,23 @@ fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
 }
 
 in_both_io_modes! {
+    /// Proves L-BM-1, L-BM-2.
     fn sigkill_loses_no_acknowledged_write_of_a_memory_tier(io: IoMode) {
         kill_loop("kill-memory", io, Tier::Memory, "back");
     }
 
+    /// Proves L-BF-1, L-BF-2.
     fn sigkill_loses_no_acknowledged_write_of_a_flash_tier(io: IoMode) {
         kill_loop("kill-flash", io, Tier::Flash, "back");
     }
 
+    /// Proves L-TM-1, L-TF-1, L-TM-2, L-TF-2.
     fn sigkill_loses_no_acknowledged_write_in_write_through(io: IoMode) {
         kill_loop("kill-through", io, Tier::Flash, "through");
+        kill_loop("kill-through-memory", io, Tier::Memory, "through");
     }
 
+    /// Proves L-BM-3, L-BM-4, L-BF-4, O-5: whoever uses the image alone has a disk as after a power cut.
     fn all_logs_lost_leaves_a_crash_image(io: IoMode) {
         let seed = Rng::fresh_seed();
         println!("seed {seed}");
@@ -111,6 +116,7 @@ in_both_io_modes! {
         assert!(partial > 0, "no kill came while the image was behind and not empty: nothing was proved");
     }
 
+    /// Proves O-8.
     fn a_stop_drains_and_a_second_signal_leaves_the_log_for_the_next_start(io: IoMode) {
         let folder = TempDir::new("stop");
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);

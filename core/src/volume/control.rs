@@ -36,7 +36,10 @@ enum Hold {
 /// See the module.
 pub(super) struct ControlState {
     pub(super) requested: Policy,
+    /// How writes are acknowledged from now on; what is shown is [`Volume::policy_kept`].
     pub(super) effective: Policy,
+    /// Records up to here may have been acknowledged because the tier has them.
+    back_until: Lsn,
     pub(super) reason: Reason,
     pub(super) reason_since: Instant,
     pub(super) goal: Option<Goal>,
@@ -55,6 +58,7 @@ impl ControlState {
         ControlState {
             requested: policy,
             effective: policy,
+            back_until: Lsn(0),
             reason: Reason::AsRequested,
             reason_since: now,
             goal: None,
@@ -99,15 +103,15 @@ impl Volume {
         match command {
             Control::SetPolicy(policy) => {
                 self.control.requested = policy;
-                let reason = match (policy, self.control.effective) {
-                    (Policy::Through, Policy::Back) => Reason::Draining,
-                    _ => Reason::AsRequested,
-                };
-                if policy == Policy::Back {
-                    self.control.effective = Policy::Back;
-                    self.answer_written_when_held();
+                match policy {
+                    Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
+                    Policy::Through => {}
+                    Policy::Back => {
+                        self.control.effective = Policy::Back;
+                        self.answer_written_when_held();
+                        self.set_reason(Reason::AsRequested);
+                    }
                 }
-                self.set_reason(reason);
                 self.answer_control(id, Ok(()));
             }
             Control::SetDrainMax(most) => {
@@ -129,6 +133,9 @@ impl Volume {
                 let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
                 if !fits {
                     return self.answer_control(id, Err(ControlError::BadSize));
+                }
+                if self.tier_failed {
+                    return self.answer_control(id, Err(ControlError::TierFailed));
                 }
                 if self.control.resize.is_some() {
                     return self.answer_control(id, Err(ControlError::Busy));
@@ -166,6 +173,13 @@ impl Volume {
         self.abandon_backing_waiters();
     }
 
+    /// The tier failed: the checkpoint that a resize waits for will not be written.
+    pub(super) fn fail_resize(&mut self) {
+        if let Some((id, _)) = self.control.resize.take() {
+            self.answer_control(id, Err(ControlError::TierFailed));
+        }
+    }
+
     fn set_reason(&mut self, reason: Reason) {
         if self.control.reason != reason {
             self.control.reason = reason;
@@ -198,15 +212,38 @@ impl Volume {
         }
     }
 
-    pub(super) fn settle_control(&mut self) {
-        if self.control.reason == Reason::Draining && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
+    /// Recovery has filled the log; nobody knows on which ground each of its records was acknowledged.
+    pub(super) fn log_was_recovered(&mut self) {
+        self.control.back_until = self.accepted;
+        if self.control.effective == Policy::Through && !self.live.is_empty() {
+            self.set_reason(Reason::Draining);
+        }
+    }
+
+    fn settle_policy(&mut self) {
+        if self.control.reason != Reason::Draining {
+            return;
+        }
+        if self.control.effective == Policy::Back && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
+            self.control.back_until = self.accepted;
             self.close_group();
-            if self.live.is_empty() {
-                self.set_reason(Reason::AsRequested);
-            }
         }
+        if self.policy_kept() == Policy::Through {
+            self.set_reason(Reason::AsRequested);
+        }
+    }
+
+    /// The promise that is kept for everything acknowledged: write-through only when nothing that the tier alone holds
+    /// is left of the time before.
+    pub(super) fn policy_kept(&self) -> Policy {
+        let left = !self.live.is_empty() && self.destaged < self.control.back_until;
+        if left { Policy::Back } else { self.control.effective }
+    }
+
+    pub(super) fn settle_control(&mut self) {
+        self.settle_policy();
         if let Some(goal) = self.control.goal {
             if self.tier_failed {
                 self.control.goal = None;

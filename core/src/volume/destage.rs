@@ -2,9 +2,9 @@
 //!
 //! Rules (the argument is in docs/losses.md; the simulator breaks each on purpose):
 //! 1. a record goes out only when every member of the log holds it;
-//! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the checkpoint
-//!    that says so is durable in the tier. So at most one group is ever in flight, and a restart never rewinds a
-//!    group that is complete;
+//! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the tier vouches for
+//!    it: by a durable checkpoint; or, one group behind, by holding on its medium all that sending g once more needs
+//!    (see [`Volume::vouched`]). So a restart sends at most one complete group again, and that takes nothing back;
 //! 3. a record never overtakes an older one of the same block that the backing is still writing;
 //! 4. a record ends only when the backing has *synced* it and the checkpoint says so; a failed write or sync means
 //!    that everything since the last good sync is written again;
@@ -58,6 +58,11 @@ pub(super) struct Destage {
     /// Chosen, but an older write of the same block is still in flight.
     deferred: Vec<(u32, Lsn)>,
     group: Group,
+    /// Where the group before it ended.
+    group_after: Lsn,
+    /// Sending the group again, whole, from its start would not at any moment take back what it has written: every
+    /// record chosen from it covers its block, so a restart sends the newest of each block and nothing else.
+    repeatable: bool,
     /// Everything live up to here has been chosen since the last rewind.
     collected: Lsn,
     writing: Slab<Writing>,
@@ -90,6 +95,8 @@ impl Destage {
             queue: VecDeque::new(),
             deferred: Vec::new(),
             group: Group(0),
+            group_after: Lsn(0),
+            repeatable: true,
             collected: Lsn(0),
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
@@ -117,6 +124,7 @@ impl Destage {
     /// Recovery has filled the log.
     pub(super) fn resume(&mut self, destaged: Lsn) {
         self.collected = destaged;
+        self.group_after = destaged;
     }
 }
 
@@ -193,6 +201,7 @@ impl Volume {
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
             || self.pressure() > FILL_EAGER
+            || self.writes.first_waiting().is_some()
             || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
         if eager { Duration(0) } else { self.config.destage_delay }
     }
@@ -279,6 +288,19 @@ impl Volume {
         self.now - self.accepted_at(descriptor.lsn) >= self.delay_now()
     }
 
+    /// Everything up to here is durable in the backing, and no crash takes it back there. Either a durable checkpoint
+    /// says so. Or the checkpoint is behind by no more than the group that destage is at, and a restart, which would send
+    /// that group once more, finds all of it on the tier's medium and writes nothing but the newest content of each
+    /// of its blocks: then the backing holds the group before, during and after, whatever it holds of the next one.
+    /// So a group need not wait for the checkpoint of the one before it, which is a sync on the way of every flush.
+    pub(super) fn vouched(&self, lsn: Lsn) -> bool {
+        self.destaged >= lsn
+            || (self.durable >= lsn
+                && (self.synced >= lsn || planted!(self, repeat_unsynced_group))
+                && (self.destaged >= self.destage.group_after || planted!(self, checkpoint_far_behind))
+                && (self.destage.repeatable || planted!(self, repeat_any_group)))
+    }
+
     fn round_full(&self) -> bool {
         self.destage.unsynced_bytes >= self.destage.round_bytes
     }
@@ -293,12 +315,15 @@ impl Volume {
         if descriptor.group != self.destage.group {
             let complete = self.destage.in_flight == 0
                 && self.destage.unsynced_since.is_none()
-                && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
+                && (self.vouched(self.destage.collected) || planted!(self, next_group_before_checkpoint));
             if !complete && !planted!(self, ignore_groups) {
                 return false;
             }
             self.destage.group = descriptor.group;
+            self.destage.group_after = self.destage.collected;
+            self.destage.repeatable = true;
         }
+        self.destage.repeatable &= self.live.get(first).covers_its_block();
         if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
             // May overlap anything before or after it: alone.
             if self.destage.in_flight > 0 {
@@ -316,6 +341,7 @@ impl Volume {
             if !fits || d.group != descriptor.group || range || !self.eligible(id) {
                 break;
             }
+            self.destage.repeatable &= self.live.get(id).covers_its_block();
             chunk.push((d.block, id, d.lsn));
             self.live.set_state(id, State::Queued);
             self.live.advance_cursor();
@@ -434,26 +460,33 @@ impl Volume {
     }
 
     fn start_payload(&mut self, mut writing: Writing) -> bool {
-        let missing = writing.records.iter().filter(|(id, _)| self.frame_of_record(*id).is_none()).count() as u32;
         // Pin first: allocating for the missing ones evicts.
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
+        let mut missing = 0;
         for &(id, _) in &writing.records {
             let frame = self.frame_of_record(id);
-            if let Some(frame) = frame {
-                self.pool.pin(frame);
+            match frame {
+                Some(frame) => self.pool.pin(frame),
+                None => missing += 1,
+            }
+            if self.pool.available() < missing {
+                if let Some(frame) = frame {
+                    self.pool.unpin(frame);
+                }
+                break;
             }
             pinned.push(frame);
         }
-        if self.pool.available() < missing {
-            for frame in pinned.into_iter().flatten() {
-                self.pool.unpin(frame);
-            }
-            // All but the first go back to where they came from; the caller keeps the first.
-            for &entry in writing.records[1..].iter().rev() {
-                self.destage.queue.push_front(entry);
-            }
+        // The run is as long as there are frames for it: one that waited for all of its frames could wait for ever,
+        // with clients' payloads in them that wait for room in the log. The rest goes back to where it came from; of
+        // an empty run the caller keeps the first.
+        for &entry in writing.records[pinned.len().max(1)..].iter().rev() {
+            self.destage.queue.push_front(entry);
+        }
+        if pinned.is_empty() {
             return false;
         }
+        writing.records.truncate(pinned.len());
         let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
         for (i, frame) in pinned.into_iter().enumerate() {
             let frame = frame.unwrap_or_else(|| {
@@ -667,7 +700,9 @@ impl Volume {
         if !wanted {
             return;
         }
-        let through = d.collected;
+        // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
+        // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
+        let through = if self.live.cursor().is_none() { self.held.max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
@@ -709,6 +744,7 @@ impl Volume {
         d.unsynced_since = None;
         d.retry_delay = RETRY_DELAY_MIN;
         self.durable = self.durable.max(through);
+        self.answer_vouched();
         self.checkpoint_wanted = true;
         self.checkpoint_after = self.accepted;
         self.write_checkpoint();
@@ -717,7 +753,7 @@ impl Volume {
     /// The checkpoint says that everything up to here is durable in the backing: those records end.
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
         self.destaged = self.destaged.max(destaged);
-        self.on_destaged(self.destaged);
+        self.answer_vouched();
         while let Some(id) = self.live.oldest() {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;

@@ -9,7 +9,8 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
+//! to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
@@ -100,6 +101,12 @@ pub struct Rules {
     pub ignore_groups: bool,
     #[cfg(feature = "mutants")]
     pub next_group_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_unsynced_group: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_far_behind: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_any_group: bool,
     #[cfg(feature = "mutants")]
     pub release_without_backing_sync: bool,
     #[cfg(feature = "mutants")]
@@ -216,6 +223,8 @@ pub struct Volume {
 }
 
 const OP_INDEX_BITS: u32 = 24;
+/// A client must not keep everybody else waiting with one question: about 10 ms.
+const EXTENT_BLOCKS_MAX: u64 = 65_536;
 /// Enough for the largest request, its two unaligned edges included.
 const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
 
@@ -296,9 +305,11 @@ impl Volume {
         self.term
     }
 
-    /// Largest request that is accepted: what is always kept back from dirty data, at most [`REQUEST_BYTES_MAX`].
+    /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
+    /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        (u64::from(self.frames_reserved() - 2) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
     /// Checks a request's bounds before it is handed in.
@@ -525,7 +536,7 @@ impl Volume {
             size_bytes: self.size_bytes,
             term: self.term,
             requested: self.control.requested,
-            effective: self.control.effective,
+            effective: self.policy_kept(),
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
@@ -547,20 +558,24 @@ impl Volume {
         }
     }
 
-    /// Extents from `offset` on, at most `max` of them, for block status.
+    /// Extents from `offset` on, at most `max` of them and over at most [`EXTENT_BLOCKS_MAX`] blocks that must be looked
+    /// at one by one, for block status: who wants the rest asks again.
     pub fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size_bytes);
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = offset;
-        while at < end {
+        let mut looked_at = 0;
+        while at < end && looked_at < EXTENT_BLOCKS_MAX {
             let block = BlockIndex::of_byte(at);
+            looked_at += 1;
             let found = self.live.find(block, SectorMask::FULL);
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
             if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
                 let change = self.live.next_zero_change(block);
                 let mut probe = block.0 + 1;
-                while probe < change.0 && probe * BLOCK_BYTES < end && probe - block.0 < 65_536 {
+                while probe < change.0 && probe * BLOCK_BYTES < end && looked_at < EXTENT_BLOCKS_MAX {
+                    looked_at += 1;
                     if self.live.newest_record(BlockIndex(probe)).is_some() {
                         break;
                     }

@@ -16,6 +16,7 @@
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
 //! is written again, same bytes in the same place, and synced before anything relies on it ([`super::rewrite`]).
 
+use super::flash::{following_number, segment_number};
 use super::live::NONE;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
@@ -29,12 +30,8 @@ const PARALLEL: usize = 32;
 /// A segment whose head does not decode; real numbers begin at 1.
 const UNKNOWN_NUMBER: u64 = 0;
 
-/// The life of a segment that was opened next after another, perhaps by a later term: its counter is one more. The rest
-/// of a number, the term of its opening, only makes it unique: what a power loss left of a life whose head was lost is
-/// not known when the counter is given again.
-fn follows(number: u64, next: u64) -> bool {
-    next as u32 == (number as u32).wrapping_add(1)
-}
+const TOO_SHORT: &str = "the tier is shorter than its superblock says";
+const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
 
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +42,7 @@ pub(super) enum Step {
     Table { first: u32 },
     Head { segment: u32 },
     SummaryOf { segment: u32 },
+    LeftSummary { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
     Verify { entry: usize },
@@ -83,10 +81,12 @@ pub(super) struct Recovery {
     segments: BTreeMap<u32, (u64, u32, u64)>,
     /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
     sealed: BTreeMap<u32, Summary>,
+    /// Segments without a head that have something in the place of their summary.
+    left_summaries: Vec<u32>,
     /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
     summaries: BTreeMap<u32, u64>,
-    /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
-    counter_max: u32,
+    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
+    number_max: u64,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -144,6 +144,7 @@ impl Volume {
             (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
+            (Step::LeftSummary { segment }, Outcome::Bytes(bytes)) => self.on_left_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
             (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
@@ -178,6 +179,11 @@ impl Volume {
         let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
+        let size = newest.size_bytes;
+        let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
+        if !is_a_size || newest.term.0 == u32::MAX {
+            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        }
         self.checkpoint = newest;
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
@@ -223,9 +229,10 @@ impl Volume {
                 }
             }
         }
-        let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
-        if bytes.is_empty() {
-            self.refuse_tier("the tier is shorter than its superblock says");
+        let read = bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
+        let next = first + read;
+        if read == 0 {
+            self.refuse_tier(TOO_SHORT);
         } else if next < layout.table_blocks {
             self.scan_table(next);
         } else {
@@ -266,11 +273,21 @@ impl Volume {
     fn on_segment_head(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let at = self.segment_block(segment, 0);
+        if bytes.len() != TIER_BLOCK_BYTES {
+            return self.refuse_tier(TOO_SHORT);
+        }
         let number = match Batch::decode(&self.id, at, bytes) {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
             Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => return self.scan_segments(),
+            Err(_) => {
+                self.recovery_mut().pending += 1;
+                let summary = self.segment_block(segment, self.config.superblock.layout.segment_blocks);
+                let at = TierBlock(summary.0 - self.config.superblock.layout.summary_blocks);
+                let op = self.begin_op(Op::Recover(Step::LeftSummary { segment }));
+                self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+                return self.scan_segments();
+            }
         };
         {
             let recovery = self.recovery_mut();
@@ -284,6 +301,16 @@ impl Volume {
         self.scan_segments();
     }
 
+    /// The segment is unused: its head was erased, or never landed. A summary in it lists records that have ended, or that
+    /// were cut off, and would bring them back the day a torn head makes the summary the better witness.
+    fn on_left_summary(&mut self, segment: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        if bytes.iter().any(|&byte| byte != 0) {
+            self.recovery_mut().left_summaries.push(segment);
+        }
+        self.scan_segments();
+    }
+
     fn on_summary(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let layout = self.config.superblock.layout;
@@ -292,7 +319,7 @@ impl Volume {
         let recovery = self.recovery_mut();
         let number = recovery.segments[&segment].0;
         if let Ok(summary) = &decoded {
-            recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
+            recovery.number_max = recovery.number_max.max(summary.segment);
             recovery.summaries.insert(segment, summary.last_batch);
         }
         match decoded {
@@ -327,10 +354,14 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let place = self.segment_block(segment, at);
         let number = self.recovery_mut().segments[&segment].0;
+        let end = layout.segment_blocks - layout.summary_blocks;
         if let Ok(batch) = Batch::decode(&self.id, place, bytes)
             && batch.segment == number
         {
             let next = at + 1 + batch.payload_blocks();
+            if next > end {
+                return self.refuse_tier(MISPLACED);
+            }
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(batch.synced_through);
             let found = FoundBatch { segment, at, batch };
@@ -346,7 +377,7 @@ impl Volume {
                     recovery.batches.insert(found.batch.sequence, found);
                 }
             }
-            if next + 2 <= layout.segment_blocks - layout.summary_blocks {
+            if next + 2 <= end {
                 self.walk(segment, next);
             }
         } else {
@@ -377,12 +408,12 @@ impl Volume {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
-                recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
+                recovery.number_max = recovery.number_max.max(batch.segment);
             }
             next += 1;
         }
         if next == at {
-            return self.refuse_tier("the tier is shorter than its superblock says");
+            return self.refuse_tier(TOO_SHORT);
         }
         self.search(segment, next);
         self.scan_segments();
@@ -408,7 +439,9 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if !follows(number(&segment), number(&next_segment)) || recovery.sealed.contains_key(&segment) {
+            if number(&next_segment) as u32 != (number(&segment) as u32).wrapping_add(1)
+                || recovery.sealed.contains_key(&segment)
+            {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
@@ -427,7 +460,14 @@ impl Volume {
         if newest.max(newest_sealed) < synced {
             return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
         }
+        // A cut-off life may have left a batch where this log's own one did not land: its term is too low for its place.
         let mut term = Term(0);
+        for (&sequence, found) in recovery.batches.range(..=synced) {
+            if sequence > checkpointed && found.batch.term < term {
+                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
+            }
+            term = term.max(found.batch.term);
+        }
         let mut cut = None;
         for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
             if sequence != expected || found.batch.term < term {
@@ -497,7 +537,8 @@ impl Volume {
             last_batch = last_batch.max(summary.last_batch);
             for (descriptor, payload) in summary.records {
                 last = last.max(descriptor.lsn);
-                let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
+                let at = segment * layout.segment_blocks;
+                let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
             let known = recovery.segments.get_mut(&segment).expect("its head was read");
@@ -511,25 +552,47 @@ impl Volume {
         let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
         erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
         let segments = core::mem::take(&mut recovery.segments);
-        let counter_max =
-            segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
-        let next_number = u64::from(self.term.0) << 32 | u64::from(counter_max + 1);
+        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
+        erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
         self.plan_rewrites(kept, &erase, &segments);
+        let term = self.term;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(next_number, last_batch);
+        flash.resume(following_number(segment_number(term, number_max as u32)), last_batch);
         self.load(last);
     }
 
     // --- both ---
+
+    /// A record lies where its kind lies, and is for blocks that the volume has.
+    fn is_possible(&self, record: &FoundRecord) -> bool {
+        let layout = self.config.superblock.layout;
+        let blocks = match record.descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        let within_volume = record.descriptor.block.0 + blocks <= self.size_bytes.div_ceil(BLOCK_BYTES);
+        // The last frame of a memory tier is the frame of zeros.
+        let payloads = layout.payload_blocks - u32::from(layout.kind == TierKind::Memory);
+        let within_tier = match (layout.kind, record.descriptor.has_payload()) {
+            (TierKind::Memory, true) => record.id < payloads,
+            (TierKind::Memory, false) => record.id >= layout.payload_blocks,
+            (TierKind::Flash, true) => record.id / layout.segment_blocks == record.segment,
+            (TierKind::Flash, false) => record.id == NONE,
+        };
+        within_volume && within_tier
+    }
 
     /// The records are known: makes them the log, and begins the new term.
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         records.retain(|r| r.descriptor.lsn > destaged);
+        if !records.iter().all(|record| self.is_possible(record)) {
+            return self.refuse_tier(MISPLACED);
+        }
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
@@ -569,6 +632,7 @@ impl Volume {
         self.held = last;
         self.synced = last;
         self.destage.resume(self.destaged);
+        self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }

@@ -62,6 +62,11 @@ impl Writes {
         (self.waiting.len() + self.behind_locks.len()) as u32
     }
 
+    /// The request that is admitted next.
+    pub(super) fn first_waiting(&self) -> Option<&Request> {
+        self.waiting.front().map(|(_, request)| request)
+    }
+
     /// Nobody waits for anything on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.behind_locks.is_empty() && self.tasks.iter().all(|(_, task)| task.abandoned)
@@ -78,11 +83,11 @@ fn changed(request: &Request) -> (u64, u64) {
 }
 
 /// Payload blocks and other records that a request may append at most.
-fn needs(request: &Request) -> (u64, u32) {
+pub(super) fn needs(request: &Request) -> (u64, u32) {
     match request {
         Request::Write { payload, .. } => (payload.len() as u64, 0),
-        // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
-        Request::Zero { .. } => (2, 6),
+        // Two edges, and whole blocks in records of less than 2^32 each; a volume has at most 2^34.
+        Request::Zero { .. } => (2, 7),
         Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
     }
 }
@@ -180,7 +185,7 @@ impl Volume {
         let lsn = self.accepted;
         match self.control.effective {
             Policy::Back => self.answer_at(id, lsn, Ground::Synced),
-            Policy::Through => self.answer_at(id, lsn, Ground::Durable),
+            Policy::Through => self.answer_at(id, lsn, Ground::Vouched),
         }
     }
 
