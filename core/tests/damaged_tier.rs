@@ -71,6 +71,7 @@ impl Life {
             backing_write_bytes_max: 1 << 20,
             destage_round_bytes_max: 1 << 20,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];

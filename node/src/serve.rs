@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a client may cost besides frames: bytes that wait for room, reply heads, its request table, its TLS session.
-const CLIENT_BYTES_MAX: u64 = 2 << 20;
+/// What a client may cost besides frames: bytes that wait for room, reply heads, its request table, its TLS session, and
+/// its socket's buffer of answers.
+const CLIENT_BYTES_MAX: u64 = 3 << 20;
 /// The process itself: code, stacks, rings, the control plane.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
 /// How long the state folder's lock is awaited: a killed daemon gives it back when the kernel has buried it.

@@ -374,6 +374,62 @@ print("done")
         daemon.assert_healthy();
     }
 
+    /// As its test of huge requests; ours are bounded by what the server says that it takes.
+    fn integrity_holds_for_requests_of_every_size_up_to_the_largest(io: IoMode) {
+        let (_folder, volume, mut daemon) = served("huge", 96 * MIB, Tier::Memory, io);
+        let size = 96 * MIB;
+        let mut client = Client::connect(&volume.target()).unwrap();
+        let largest = u64::from(client.request_bytes_max);
+        assert!(largest >= MIB, "{largest}");
+        let mut rng = Rng::new(33);
+        let mut shadow = vec![0u8; size as usize];
+        for offset in (0..size).step_by(MIB as usize) {
+            client.zero(offset, MIB as u32, 0).unwrap().unwrap();
+        }
+        for round in 0..40u64 {
+            // The largest one, then sizes of all magnitudes, at any byte.
+            let magnitude = rng.below(16);
+            let length = if round == 0 { largest } else { 1 + rng.below(largest >> magnitude) };
+            let offset = rng.below(size - length + 1);
+            let mut payload = vec![0; length as usize];
+            payload.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i as u64 * 7 + (i as u64 >> 8) + round) as u8);
+            client.write(offset, &payload, 0).unwrap().unwrap();
+            shadow[offset as usize..][..payload.len()].copy_from_slice(&payload);
+            let length = 1 + rng.below(largest);
+            let offset = rng.below(size - length + 1);
+            let mut seen = vec![0; length as usize];
+            client.read(offset, &mut seen).unwrap().unwrap();
+            assert!(seen == shadow[offset as usize..][..seen.len()], "round {round}: {length} bytes at {offset} differ");
+        }
+        assert_eq!(client.write(0, &vec![1; largest as usize + 1], 0).unwrap().unwrap_err().0, 22, "one byte too many");
+        daemon.assert_healthy();
+    }
+
+    /// Several exports of one server are listed, found by name, and are not the same disk.
+    fn exports_are_listed_and_kept_apart(io: IoMode) {
+        let (folder, volume, mut daemon) = served("exports", 32 * MIB, Tier::Flash, io);
+        let image = folder.join("second.img");
+        let second = ["create", "second", "--backing", image.to_str().unwrap(), "--size", "16M", "--create", "--tier-size", "64M"];
+        daemon.volume_command(second).expect_success();
+        let list = run_tool(MINUTE, "nbdinfo", ["--list", "--json", &volume.uri()]).expect_success();
+        let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+        let mut names: Vec<&str> = list["exports"].as_array().unwrap().iter().map(|e| e["export-name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["second", VOLUME_NAME]);
+        let target = |export: &str| Target { address: Address::Unix(volume.socket()), export: export.into() };
+        let mut clients = ["", VOLUME_NAME, "second"].map(|export| Client::connect(&target(export)).unwrap());
+        assert_eq!(clients.each_ref().map(|c| c.size), [32 * MIB, 32 * MIB, 16 * MIB]);
+        clients[1].write(MIB, &[1; 4096], 0).unwrap().unwrap();
+        clients[2].write(MIB, &[2; 4096], 0).unwrap().unwrap();
+        for (client, expected) in clients.iter_mut().zip([1, 1, 2]) {
+            let mut bytes = [0; 4096];
+            client.read(MIB, &mut bytes).unwrap().unwrap();
+            assert_eq!(bytes, [expected; 4096]);
+        }
+        assert_eq!(Client::connect(&target("third")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        daemon.assert_healthy();
+    }
+
     fn eight_connections_with_64_requests_each_agree_with_a_shadow_copy(io: IoMode) {
         let (_folder, volume, mut daemon) = served("parallel", 64 * MIB, Tier::Memory, io);
         let size = 64 * MIB;

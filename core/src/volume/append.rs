@@ -265,6 +265,7 @@ impl Volume {
             return self.write_checkpoint();
         }
         let asked = self.acks.tier_sync_would_help(self.held, self.synced)
+            || (unsynced && self.phase == Phase::Stopping)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;

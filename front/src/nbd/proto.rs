@@ -299,17 +299,25 @@ impl Framing {
         }
     }
 
+    /// Bytes of a request's header.
+    pub fn request_bytes(self) -> usize {
+        match self {
+            Framing::Simple | Framing::Structured => REQUEST_BYTES,
+            Framing::Extended => EXTENDED_REQUEST_BYTES,
+        }
+    }
+
     /// Takes a request's header from the start of `bytes`.
     #[inline]
     pub fn decode_request(self, bytes: &[u8]) -> HeadDecoded {
-        let (head, length) = match self {
-            Framing::Simple | Framing::Structured => (bytes.first_chunk().map(RequestHead::decode), REQUEST_BYTES),
-            Framing::Extended => (bytes.first_chunk().map(RequestHead::decode_extended), EXTENDED_REQUEST_BYTES),
+        let head = match self {
+            Framing::Simple | Framing::Structured => bytes.first_chunk().map(RequestHead::decode),
+            Framing::Extended => bytes.first_chunk().map(RequestHead::decode_extended),
         };
         match head {
             None => HeadDecoded::Incomplete,
             Some(None) => HeadDecoded::WrongMagic,
-            Some(Some(head)) => HeadDecoded::Whole(head, length),
+            Some(Some(head)) => HeadDecoded::Whole(head, self.request_bytes()),
         }
     }
 }
