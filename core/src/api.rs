@@ -99,7 +99,14 @@ pub enum Control {
     Release,
     /// Grow to a new size in bytes; the caller has grown the backing.
     Resize(u64),
+    /// Change how long the log may take to drain; 0 = as long as it has room. Replied to at once.
+    SetDrainMax(Duration),
     /// Refuse new requests, finish those taken, make the log durable and, if asked, empty it into the backing.
+    ///
+    /// Requests that only the backing can finish are waited for while it works, and not for long: when it fails, or after
+    /// [`crate::STOP_PATIENCE`], they are abandoned. Each is answered by [`RequestError::Shutdown`], which leaves open
+    /// whether it took effect; a write that is in the log does so at the next start. After the answer to this command
+    /// nothing is done any more, whatever operations are still under way.
     Stop {
         /// Destage everything first and mark the tier clean.
         drain: bool,
@@ -118,8 +125,8 @@ pub enum Event {
     },
     /// The reply's frames have left, or the client is gone: the pieces are handed back.
     Sent(Pieces),
-    /// The client hung up. Requests of it that have not been given a log position are dropped, never executed;
-    /// no reply is sent for those.
+    /// The client hung up. Requests of it that still wait are dropped, never executed, and not answered. A write whose
+    /// edge is being merged goes on, and its range stays locked until then: what comes later comes after it.
     Hangup(Vec<RequestId>),
     /// An operation has ended.
     Done {

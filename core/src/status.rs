@@ -19,7 +19,7 @@ pub enum Reason {
     AsRequested,
     /// Changing to write-through: the log is being emptied first.
     Draining,
-    /// The tier reports errors; writes are acknowledged by the backing.
+    /// The tier has failed: writes and flushes fail, reads go on.
     TierError,
     /// The volume is being stopped.
     Stopping,
@@ -139,8 +139,10 @@ pub struct Status {
     pub oldest_dirty: Duration,
     /// Measured speed of the backing while destaging.
     pub destage_bytes_per_sec: u64,
-    /// Dirty bytes at the measured speed.
-    pub drain_left: Duration,
+    /// Dirty bytes at the measured speed; none while the speed is not known.
+    pub drain_left: Option<Duration>,
+    /// How long the log may take to drain before writes are slowed to the backing's speed; 0 = as long as it has room.
+    pub drain_max: Duration,
     /// Write requests waiting for room in the tier.
     pub waiting_writes: u32,
     pub accepted: Lsn,

@@ -24,6 +24,7 @@ fn largest_volume() -> Volume {
             backing_write_bytes_max: 4096,
             destage_round_bytes_max: 4096,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         },
         NOW,
     );

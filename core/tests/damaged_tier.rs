@@ -71,6 +71,7 @@ impl Life {
             backing_write_bytes_max: 1 << 20,
             destage_round_bytes_max: 1 << 20,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];
@@ -172,6 +173,11 @@ impl Life {
 
     /// Neighbouring blocks in one request, and so in one batch where they fit.
     fn write_blocks(&mut self, first: u64, count: u32, value: u8) {
+        let request = self.write_request(first, count, value);
+        self.request(request).expect("acknowledged");
+    }
+
+    fn write_request(&mut self, first: u64, count: u32, value: u8) -> Request {
         let mut frames = Frames::new();
         assert!(self.volume.take_frames(count, &mut frames));
         let term = self.volume.term();
@@ -181,8 +187,16 @@ impl Life {
             let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
             payload.push(Payload { frame, checksum });
         }
-        let (offset, length) = (first * BLOCK_BYTES, count * BLOCK as u32);
-        self.request(Request::Write { offset, length, payload, fua: false }).expect("acknowledged");
+        Request::Write { offset: first * BLOCK_BYTES, length: count * BLOCK as u32, payload, fua: false }
+    }
+
+    /// Requests that arrive together, and so lie in one batch where they fit.
+    fn together(&mut self, requests: Vec<Request>) {
+        for request in requests {
+            self.requests += 1;
+            self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
+        }
+        assert!(self.run().iter().all(|(_, result)| result.is_ok()));
     }
 
     fn command(&mut self, command: Control) {
@@ -575,5 +589,38 @@ fn resize_is_answered_when_the_tier_fails() {
     for _ in 0..2 {
         life.command(Control::Resize(2 * (VOLUME_BLOCKS * BLOCK) as u64));
         assert_eq!(core::mem::take(&mut life.answers), [Err(ControlError::TierFailed)]);
+    }
+}
+
+/// L-BF-1: records without payload that were superseded by records that were superseded themselves, and whose segment
+/// is free again. Nothing on the tier says early that they are dead: more of them than the index has places for.
+#[test]
+fn log_with_more_dead_zeros_than_places_is_recovered() {
+    let layout = layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    for live_from in [0, 20] {
+        // A full segment: 20 live blocks, so that it is never compacted, and 100 zeroed pieces of blocks 40 to 59.
+        let mut requests = vec![life.write_request(live_from, 10, 1), life.write_request(live_from + 10, 10, 1)];
+        requests.extend((0..100).map(|i| {
+            let offset = (40 + i / 5) * BLOCK_BYTES + (1 + i % 5) * SECTOR_BYTES;
+            Request::Zero { offset, length: SECTOR_BYTES, hole: true, fua: false }
+        }));
+        life.together(requests);
+        // Another: what supersedes them.
+        let both = vec![life.write_request(40, 10, 2), life.write_request(50, 10, 2)];
+        life.together(both);
+    }
+    assert!(2 * 100 > layout.ranges_max);
+    let second_segment = at(layout.payload_first + layout.segment_blocks);
+    assert!(life.tier[second_segment..][..8] == *b"FBBATCH\0");
+    for _ in 0..500 {
+        life.write(62, 3);
+    }
+    assert!(life.tier[second_segment..][..8] != *b"FBBATCH\0" || life.tier[second_segment + 16] != 2, "it is reused");
+
+    let mut life = Life::after(TierKind::Flash, life.kill());
+    assert_eq!(life.phase(), Phase::Serving);
+    for (block, value) in [(0, 1), (39, 1), (40, 2), (59, 2), (62, 3), (61, 0)] {
+        assert_eq!(life.read(block), Ok(value), "block {block}");
     }
 }

@@ -17,6 +17,7 @@ use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
+use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,6 +58,16 @@ type Answer<T> = Result<T, Failure>;
 
 fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
+}
+
+/// What is to be changed of a volume that serves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When writes are acknowledged.
+    pub policy: Option<PolicyName>,
+    /// Seconds that the log may take to drain; 0 = no such limit.
+    pub drain_max_s: Option<u64>,
 }
 
 /// A volume that runs on a shard.
@@ -503,11 +514,24 @@ impl Node {
         }
     }
 
-    /// Asks for another policy.
-    pub async fn set_policy(&self, name: &str, policy: PolicyName) -> Answer<VolumeReport> {
+    /// Changes what can be changed while a volume serves.
+    pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
+        let Change { policy, drain_max_s } = change;
+        if policy.is_none() && drain_max_s.is_none() {
+            return failure(FailureKind::Invalid, format!("volume {name}: give a policy or a drain_max_s to change"));
+        }
+        if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
         let running = self.running(name)?;
-        self.control(name, &running, Control::SetPolicy(policy.into())).await?;
-        self.change_record(name, |record| record.policy = policy).await?;
+        if let Some(policy) = policy {
+            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
+            self.change_record(name, |record| record.policy = policy).await?;
+        }
+        if let Some(seconds) = drain_max_s {
+            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
+            self.change_record(name, |record| record.drain_max_s = seconds).await?;
+        }
         self.report(name).await
     }
 
@@ -778,7 +802,7 @@ impl Node {
     pub async fn left(&self) -> (u64, f64) {
         let reports = self.reports().await;
         let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
-        (bytes, reports.iter().map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
+        (bytes, reports.iter().filter_map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
     }
 }
 

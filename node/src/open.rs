@@ -20,7 +20,7 @@ use crate::volume_store::{
 };
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
-use forebay_core::format::{Superblock, TierKind, TierLayout};
+use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of};
@@ -141,6 +141,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         // Wrappers model how a backing behaves, not which one it is.
         record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
+        record.drain_max_s = spec.drain_max_s.unwrap_or(record.drain_max_s);
         record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
         record.format_raw |= spec.format.is_some();
         return Ok((record, false));
@@ -153,6 +154,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         backing,
         size_bytes: 0,
         policy: spec.policy.unwrap_or_default(),
+        drain_max_s: spec.drain_max_s.unwrap_or(0),
         volatile: spec.volatile,
         format_raw: spec.format.is_some(),
         memory_bytes: spec.memory.unwrap_or(0),
@@ -302,6 +304,7 @@ pub fn open(
         backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
         destage_delay: DESTAGE_DELAY,
+        drain_max: Duration::from_secs(record.drain_max_s),
     };
     Ok(Opened {
         volume: OpenVolume { config, arena, tier, backing },
@@ -437,7 +440,7 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
     let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
-    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 2^32 blocks")?;
+    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 8 TiB")?;
     let layout = match record.tier.kind {
         TierName::Memory => TierLayout::memory(blocks),
         TierName::Flash => TierLayout::flash(blocks),
@@ -448,6 +451,8 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     if ours {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
         crate::volume_store::remove_durably(path)?;
+    } else {
+        clear_unused_tier(path, record)?;
     }
     let tier = match record.tier.kind {
         TierName::Memory => Tier::Memory(MemoryTier::create(path, bytes, TIER_LOCK_WAIT)?),
@@ -461,6 +466,53 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     let superblock =
         Superblock { volume: record.volume.0, name, size_bytes: record.size_bytes, created_unix_s: created, layout };
     Ok((tier, superblock))
+}
+
+/// What a start that ended before the volume served has left in a place of the operator's: it is removed if it can be
+/// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
+fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
+    let Ok(kind) = kind_of(path) else { return Ok(()) };
+    let reader = TierReader::open(path)?;
+    let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
+    match kind {
+        FileKind::Regular if ours || is_all_zeros(path)? => crate::volume_store::remove_durably(path),
+        FileKind::Regular => bail!(
+            "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. Give \
+             another --tier-path, or remove the file if nobody needs it",
+            path.display(),
+            record.name
+        ),
+        FileKind::Block if ours => {
+            // Writes of the former process have ended when the device can be claimed.
+            let tier = FlashTier::open(path, TIER_LOCK_WAIT)?;
+            wipe_fixed_blocks(path).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
+            drop(tier);
+            Ok(())
+        }
+        // Whether it is empty is looked at when it is taken.
+        FileKind::Block => Ok(()),
+    }
+}
+
+fn is_all_zeros(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece).with_context(|| format!("cannot read {}", path.display()))? {
+            0 => return Ok(true),
+            read if piece[..read].iter().any(|&byte| byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Superblock and checkpoints: all that formatting has written.
+fn wipe_fixed_blocks(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(&vec![0; TIER_FIXED_BLOCKS as usize * BLOCK_BYTES as usize], 0)?;
+    file.sync_all()
 }
 
 /// A device or file that holds the tier of another volume is not made into a new one.
@@ -478,4 +530,60 @@ fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyName;
+
+    fn record(path: &Path) -> Record {
+        Record {
+            version: STORE_VERSION,
+            name: "vm1".into(),
+            volume: VolumeId([7; 16]),
+            backing: "/x.img".into(),
+            size_bytes: 1 << 30,
+            policy: PolicyName::Back,
+            drain_max_s: 0,
+            volatile: false,
+            format_raw: false,
+            memory_bytes: 64 << 20,
+            tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
+        }
+    }
+
+    #[test]
+    fn a_tier_left_by_a_start_that_never_served_is_made_again_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let record = record(&path);
+        clear_unused_tier(&path, &record).unwrap();
+
+        for length in [0, 3 << 20] {
+            std::fs::write(&path, vec![0; length]).unwrap();
+            clear_unused_tier(&path, &record).unwrap();
+            assert!(!path.exists(), "{length} bytes prepared, but not formatted");
+        }
+
+        let layout = TierLayout::flash(1024).unwrap();
+        let tier = |volume| {
+            let mut bytes =
+                Superblock { volume, name: [0; 64], size_bytes: 1 << 30, created_unix_s: 0, layout }.encode();
+            bytes.resize(4 << 20, 0);
+            bytes
+        };
+        std::fs::write(&path, tier([7; 16])).unwrap();
+        clear_unused_tier(&path, &record).unwrap();
+        assert!(!path.exists(), "formatted for this volume, which has never served");
+
+        let mut last_byte = vec![0; 3 << 20];
+        *last_byte.last_mut().unwrap() = 1;
+        for others in [tier([8; 16]), last_byte] {
+            std::fs::write(&path, &others).unwrap();
+            let error = format!("{:#}", clear_unused_tier(&path, &record).unwrap_err());
+            assert!(error.contains("nothing was changed"), "{error}");
+            assert!(std::fs::read(&path).unwrap() == others);
+        }
+    }
 }

@@ -93,7 +93,9 @@ pub struct DirtyReport {
     pub groups_waiting: u32,
     pub oldest_s: f64,
     pub destage_bytes_per_s: u64,
-    pub drain_left_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drain_left_s: Option<f64>,
+    pub drain_max_s: u64,
     pub waiting_writes: u32,
 }
 
@@ -193,7 +195,8 @@ impl VolumeReport {
                 groups_waiting: s.groups_waiting,
                 oldest_s: s.oldest_dirty.as_secs_f64(),
                 destage_bytes_per_s: s.destage_bytes_per_sec,
-                drain_left_s: s.drain_left.as_secs_f64(),
+                drain_left_s: s.drain_left.map(|left| left.as_secs_f64()),
+                drain_max_s: s.drain_max.0 / 1_000_000_000,
                 waiting_writes: s.waiting_writes,
             },
             positions: Positions { accepted: s.accepted.0, held: s.held.0, synced: s.synced.0, destaged: s.destaged.0 },
@@ -383,7 +386,8 @@ pub(crate) mod tests {
             groups_waiting: 1,
             oldest_dirty: Duration::from_secs(1),
             destage_bytes_per_sec: 0,
-            drain_left: Duration::default(),
+            drain_left: Some(Duration::default()),
+            drain_max: Duration::default(),
             waiting_writes: 0,
             accepted: Lsn(4),
             held: Lsn(3),

@@ -21,7 +21,7 @@ use forebay_core::format::*;
 use forebay_core::status::{Counters, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
-use forebay_core::{Volume, VolumeConfig};
+use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -155,6 +155,8 @@ pub struct Report {
     pub crashed: bool,
     /// Virtual time.
     pub elapsed: Duration,
+    /// Longest time without an answer while clients worked.
+    pub pause_max: Duration,
 }
 
 /// The world.
@@ -217,6 +219,7 @@ pub struct World {
     /// Size that a client may rely on.
     size_promised: u64,
     stopping: bool,
+    stop_asked: Instant,
     /// Backing at the moment a hold was granted, and how often it was written by then.
     hold: Option<(Vec<u8>, u64)>,
     backing_changes: u64,
@@ -233,6 +236,8 @@ pub struct World {
     healing_since: Instant,
     /// When a request was last answered, or a life began.
     progress: Instant,
+    /// Longest time without an answer while clients worked.
+    pause_max: Duration,
     coverage: Coverage,
 }
 
@@ -297,6 +302,7 @@ impl World {
             control_next: 1,
             size_promised: setup.size_bytes,
             stopping: false,
+            stop_asked: Instant(0),
             hold: None,
             backing_changes: 0,
             releasing: None,
@@ -308,6 +314,7 @@ impl World {
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
+            pause_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -328,6 +335,7 @@ impl World {
             points: self.points,
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
+            pause_max: self.pause_max,
         }
     }
 
@@ -508,6 +516,7 @@ impl World {
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
             destage_delay: self.setup.destage_delay,
+            drain_max: self.setup.drain_max,
         };
         let volume = Volume::new(config, self.now);
         #[cfg(feature = "mutants")]
@@ -795,6 +804,7 @@ impl World {
             Due::BackingReady => {
                 self.ghosts_end();
                 self.backing_ready = true;
+                self.progress = self.now;
                 self.hand(Event::BackingReady);
             }
             Due::Ghost(late) => self.ghost_lands(late),
@@ -1130,7 +1140,10 @@ impl World {
             Control::Resize(size) => self.oracle.grow(*size),
             Control::Stop { .. } => self.stopping = true,
             Control::Release => self.releasing = Some(self.backing_changes),
-            Control::SetPolicy(_) | Control::Drain | Control::Hold(_) => {}
+            Control::SetPolicy(_) | Control::SetDrainMax(_) | Control::Drain | Control::Hold(_) => {}
+        }
+        if let Control::Stop { .. } = command {
+            self.stop_asked = self.now;
         }
         self.controls.insert(id, (command.clone(), self.moment));
         self.hand(Event::Control { id: ControlId(id), command });
@@ -1176,12 +1189,20 @@ impl World {
                     }
                 } else {
                     self.coverage.see("stopped without drain");
+                    let took = self.now - self.stop_asked;
+                    // Only the tier may keep it longer: nothing of the log is left behind.
+                    let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
+                    assert!(
+                        took <= most || self.setup.faults.tier_stall > 0,
+                        "a stop without drain took {took:?}: {}",
+                        self.unfinished()
+                    );
                 }
                 if self.setup.layout.kind == TierKind::Flash {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
-            (Control::SetPolicy(_), _)
+            (Control::SetPolicy(_) | Control::SetDrainMax(_), _)
             | (Control::Drain | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. }, Err(_)) => {}
         }
     }
@@ -1833,6 +1854,9 @@ impl World {
             panic!("request {id} is answered, which is not open: answered twice, or never asked")
         };
         let now = self.moment;
+        if self.stage == Stage::Work {
+            self.pause_max = self.pause_max.max(self.now - self.progress);
+        }
         self.progress = self.now;
         let client = open.client;
         if !open.hung_up && client < self.clients.len() {
@@ -2210,8 +2234,8 @@ impl World {
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();
-        // What reads, edges and destage need to go on, and the frame of zeros.
-        let kept_back_max = (self.setup.frames as usize / 16).max(16) + 1;
+        // What reads, edges and destage need to go on (the largest request and its edges), and the frame of zeros.
+        let kept_back_max = volume.request_bytes_max() as usize / BLOCK + 2 + 1;
         volume.return_frames(&had);
         trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.setup.frames);
         assert!(

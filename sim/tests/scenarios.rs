@@ -1,6 +1,6 @@
 //! Situations with names: one fault or load each, many seeds, with the state that must have been met.
 
-use forebay_core::format::TierKind;
+use forebay_core::format::{TierKind, TierLayout};
 use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
@@ -232,6 +232,49 @@ fn operators_may_do_anything_at_any_time() {
             "write acknowledged by the backing",
         ],
     );
+}
+
+#[test]
+fn a_stop_without_drain_does_not_wait_for_a_backing_that_does_not_answer() {
+    // The world asserts how long each such stop may take.
+    let coverage = holds_on(&BOTH, "stop before a dead backing", 60, |s| {
+        s.policy = Policy::Through;
+        s.control = 300_000;
+        s.unaligned = 200_000;
+        s.think_micros_max = 20_000;
+        s.faults.backing_gone = 20_000;
+        s.faults.backing_stall = 100_000;
+    });
+    met(&coverage, &["stopped without drain", "backing gone", "backing stalled"]);
+}
+
+#[test]
+fn a_limit_on_the_time_to_drain_throttles_without_a_pause() {
+    for kind in BOTH {
+        for seed in 0..2 {
+            let mut setup = Setup::quiet(kind, 700);
+            // Room for the whole volume twice: nothing but the limit throttles.
+            setup.layout = match kind {
+                TierKind::Memory => TierLayout::memory(4096),
+                TierKind::Flash => TierLayout::flash(4096),
+            }
+            .expect("large enough");
+            setup.frames = setup.frames.max(if kind == TierKind::Memory { setup.layout.payload_blocks } else { 96 });
+            setup.drain_max = Duration::from_millis(100);
+            (setup.requests, setup.think_micros_max) = (10_000, 8_000);
+            setup.clients = 2;
+            setup.depth_max = 8;
+            setup.weights = [0, 60, 0, 1, 0];
+            (setup.cold, setup.request_bytes_max) = (1_000_000, 4096);
+            // Without merging, a write at a time in each of four places: about 5 MB a second.
+            (setup.backing_micros_max, setup.backing_write_bytes_max) = (8_000, 4096);
+            setup.check = 0;
+            let report = run_setup("drain limit", setup, seed, false);
+            let report = report.unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+            met(&report.coverage, &["client throttled"]);
+            assert!(report.pause_max < Duration::from_secs(1), "{kind:?}, seed {seed}: {:?}", report.pause_max);
+        }
+    }
 }
 
 #[test]

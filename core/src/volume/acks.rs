@@ -201,6 +201,15 @@ impl Volume {
         }
     }
 
+    /// A stop does not wait for a backing that does not answer. What is in the log stays there; nobody was promised more.
+    pub(super) fn abandon_backing_waiters(&mut self) {
+        let mut open: Vec<RequestId> = core::mem::take(&mut self.acks.vouched).into_iter().map(|w| w.id).collect();
+        open.extend(core::mem::take(&mut self.acks.written).into_values().map(|through| through.id));
+        for id in open {
+            self.answer(id, Err(RequestError::Shutdown));
+        }
+    }
+
     /// The tier failed: what it does not hold can be promised on no ground, because destage waits for it too.
     pub(super) fn fail_tier_waiters(&mut self) {
         let mut failed: Vec<RequestId> = Vec::new();

@@ -35,7 +35,9 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
-        self.pool.uncache_range(block, blocks);
+        if !planted!(self, keep_cached_below) || whole {
+            self.pool.uncache_range(block, blocks);
+        }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
         }
@@ -123,6 +125,7 @@ impl Volume {
 
     /// Flash: writes what has collected.
     pub(super) fn write_log(&mut self) {
+        let mark_unsynced = planted!(self, mark_unsynced_as_synced);
         let Some(flash) = &mut self.flash else { return };
         if self.tier_failed {
             return;
@@ -140,7 +143,7 @@ impl Volume {
                     let head = Batch {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
-                        synced_through: flash.batch_synced,
+                        synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
                         term: self.term,
                         records: batch.records,
                     }
@@ -262,6 +265,7 @@ impl Volume {
             return self.write_checkpoint();
         }
         let asked = self.acks.tier_sync_would_help(self.held, self.synced)
+            || (unsynced && self.phase == Phase::Stopping)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
@@ -302,6 +306,10 @@ impl Volume {
             && let Some(flash) = &mut self.flash
             && let Some(segment) = flash.begin_erase()
         {
+            if planted!(self, reuse_without_erasing) {
+                flash.erased(segment);
+                continue;
+            }
             let at = self.segment_block(segment, 0);
             let op = self.begin_op(Op::Erase { segment });
             self.counters.tier_writes += 1;

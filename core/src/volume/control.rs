@@ -7,6 +7,8 @@ use crate::format::TierKind;
 const HOLD_FILL_MAX: f64 = 0.9;
 /// While changing to write-through the log counts as small enough to switch below this many live blocks.
 const SWITCH_BLOCKS_MAX: u32 = 256;
+/// How long a stop waits for requests that only the backing can finish.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +45,16 @@ pub(super) struct ControlState {
     pub(super) goal: Option<Goal>,
     hold: Hold,
     stopping: Option<ControlId>,
+    /// When a stop gives up on requests that wait for the backing.
+    abandon_at: Instant,
+    /// See [`VolumeConfig::drain_max`].
+    pub(super) drain_max: Duration,
     resize: Option<(ControlId, u64)>,
     final_checkpoint: bool,
 }
 
 impl ControlState {
-    pub(super) fn new(policy: Policy, now: Instant) -> ControlState {
+    pub(super) fn new(policy: Policy, drain_max: Duration, now: Instant) -> ControlState {
         ControlState {
             requested: policy,
             effective: policy,
@@ -58,6 +64,8 @@ impl ControlState {
             goal: None,
             hold: Hold::No,
             stopping: None,
+            abandon_at: now,
+            drain_max,
             resize: None,
             final_checkpoint: false,
         }
@@ -77,11 +85,13 @@ impl ControlState {
         }
     }
 
-    pub(super) fn timeout(&self) -> Option<Instant> {
-        match self.hold {
+    pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
+        let hold = match self.hold {
             Hold::Until(end) => Some(end),
             Hold::No | Hold::Ended => None,
-        }
+        };
+        let abandon = self.stopping.map(|_| self.abandon_at).filter(|at| *at > now);
+        [hold, abandon].into_iter().flatten().min()
     }
 }
 
@@ -102,6 +112,10 @@ impl Volume {
                         self.set_reason(Reason::AsRequested);
                     }
                 }
+                self.answer_control(id, Ok(()));
+            }
+            Control::SetDrainMax(most) => {
+                self.control.drain_max = most;
                 self.answer_control(id, Ok(()));
             }
             Control::Drain => self.begin_goal(id, Then::GoOn),
@@ -126,6 +140,10 @@ impl Volume {
                 if self.control.resize.is_some() {
                     return self.answer_control(id, Err(ControlError::Busy));
                 }
+                if planted!(self, grow_before_checkpoint) {
+                    self.size_bytes = bytes;
+                    return self.answer_control(id, Ok(()));
+                }
                 self.control.resize = Some((id, bytes));
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();
@@ -141,7 +159,7 @@ impl Volume {
                 if drain {
                     self.begin_goal(id, Then::Stop);
                 } else {
-                    self.control.stopping = Some(id);
+                    self.begin_stop(id);
                 }
             }
         }
@@ -152,6 +170,18 @@ impl Volume {
         if let Some((id, _)) = self.control.resize.take() {
             self.answer_control(id, Err(ControlError::TierFailed));
         }
+    }
+
+    fn begin_stop(&mut self, id: ControlId) {
+        self.control.stopping = Some(id);
+        self.control.abandon_at = self.now + STOP_PATIENCE;
+    }
+
+    /// Requests that only the backing can finish are answered: nobody knows whether they took effect.
+    fn abandon_requests(&mut self) {
+        self.abandon_writes();
+        self.abandon_reads();
+        self.abandon_backing_waiters();
     }
 
     fn set_reason(&mut self, reason: Reason) {
@@ -179,7 +209,7 @@ impl Volume {
     pub(super) fn expire_hold(&mut self) {
         if let Hold::Until(end) = self.control.hold
             && (self.now >= end
-                || self.fill() > HOLD_FILL_MAX
+                || self.pressure() > HOLD_FILL_MAX
                 || self.flash.as_ref().is_some_and(|f| f.free_segments() < 3))
         {
             self.control.hold = Hold::Ended;
@@ -228,15 +258,19 @@ impl Volume {
             } else if goal.then == Then::Stop && self.backing_failing() && self.log_is_quiet() {
                 // Stopping does not wait for a backing that does not answer: everything stays in the log.
                 self.control.goal = None;
+                self.abandon_requests();
                 self.finish_goal(goal, Err(ControlError::BackingFailed));
             }
         }
-        if let Some(id) = self.control.stopping
-            && self.quiet()
-        {
-            self.control.stopping = None;
-            self.phase = Phase::Stopped;
-            self.answer_control(id, Ok(()));
+        if let Some(id) = self.control.stopping {
+            if !self.destage.ready || self.backing_failing() || self.now >= self.control.abandon_at {
+                self.abandon_requests();
+            }
+            if self.quiet() {
+                self.control.stopping = None;
+                self.phase = Phase::Stopped;
+                self.answer_control(id, Ok(()));
+            }
         }
     }
 
@@ -249,9 +283,11 @@ impl Volume {
         }
     }
 
-    /// Nothing is on its way to the tier.
+    /// Nothing is on its way to the tier, and what it has is durable.
     fn log_is_quiet(&self) -> bool {
-        let flash_is_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
+        let is_quiet =
+            |flash: &FlashLog| !flash.has_unwritten() && !flash.is_erasing() && flash.batch_held == flash.batch_synced;
+        let flash_is_quiet = self.flash.as_ref().is_none_or(is_quiet);
         flash_is_quiet && !self.checkpoint_busy && !self.tier_syncing
     }
 
@@ -275,7 +311,7 @@ impl Volume {
             }
             (Then::Stop, Ok(())) => {
                 self.control.final_checkpoint = true;
-                self.control.stopping = Some(goal.id);
+                self.begin_stop(goal.id);
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();
             }

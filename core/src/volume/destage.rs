@@ -30,7 +30,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// A round between two syncs is sized to take about this long, so that room is freed smoothly.
 const ROUND_TIME: Duration = Duration::from_millis(500);
-/// Fill above which destage does not wait for writes to age.
+/// Pressure above which destage does not wait for writes to age.
 const FILL_EAGER: f64 = 0.25;
 /// Ages are noted this often.
 const AGE_STEP: Duration = Duration::from_millis(50);
@@ -79,7 +79,10 @@ pub(super) struct Destage {
     retry_at: Instant,
     retry_delay: Duration,
     round_bytes: u64,
-    round_began: Instant,
+    /// Since when the backing has had something to do, and how long before that in this round: the pauses in which a
+    /// light load leaves it alone say nothing of its speed.
+    busy_since: Option<Instant>,
+    busy: Duration,
     rate_bytes_per_sec: u64,
     /// When positions were accepted, coarsely: `(first position, time)`.
     ages: VecDeque<(Lsn, Instant)>,
@@ -106,7 +109,8 @@ impl Destage {
             retry_at: now,
             retry_delay: RETRY_DELAY_MIN,
             round_bytes: config.destage_round_bytes_max.min(4 << 20),
-            round_began: now,
+            busy_since: None,
+            busy: Duration(0),
             rate_bytes_per_sec: 0,
             ages: VecDeque::new(),
         }
@@ -196,7 +200,7 @@ impl Volume {
             || self.control.goal.is_some()
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
-            || self.fill() > FILL_EAGER
+            || self.pressure() > FILL_EAGER
             || self.writes.first_waiting().is_some()
             || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
         if eager { Duration(0) } else { self.config.destage_delay }
@@ -254,9 +258,12 @@ impl Volume {
         d.deferred.clear();
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
+        d.busy = Duration(0);
         d.collected = self.durable;
         self.live.rewind_cursor(self.durable);
-        self.recount_written();
+        if !planted!(self, count_lost_writes) {
+            self.recount_written();
+        }
         // Trying again counts as in use until it fails again.
         self.destage.failing = None;
     }
@@ -277,6 +284,7 @@ impl Volume {
         }
         if let Some(stop) = self.control.destage_stops_after()
             && descriptor.lsn > stop
+            && !planted!(self, destage_under_hold)
         {
             return false;
         }
@@ -387,9 +395,6 @@ impl Volume {
 
     /// Starts one backing operation. False: no frame is free for what must be loaded.
     fn issue(&mut self, id: u32, lsn: Lsn) -> bool {
-        if self.destage.in_flight == 0 && self.destage.unsynced_since.is_none() {
-            self.destage.round_began = self.now;
-        }
         let mut writing = Writing {
             records: SmallVec::from_slice(&[(id, lsn)]),
             frames: SmallVec::new(),
@@ -405,7 +410,7 @@ impl Volume {
                 self.live.set_state(id, State::InFlight);
                 let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
                 self.destage.range_in_flight = true;
-                self.destage.in_flight += 1;
+                self.begin_backing_write();
                 if self.destage.zero_unsupported {
                     writing.zeros_left = Some((block.byte(), block.byte() + length));
                     let write = self.destage.writing.insert(writing);
@@ -421,7 +426,7 @@ impl Volume {
             Way::ZeroSectors => {
                 self.live.set_state(id, State::InFlight);
                 let write = self.destage.writing.insert(writing);
-                self.destage.in_flight += 1;
+                self.begin_backing_write();
                 self.write_out(write);
                 true
             }
@@ -500,7 +505,7 @@ impl Volume {
         }
         writing.loads_left = loads.len() as u32;
         let write = self.destage.writing.insert(writing);
-        self.destage.in_flight += 1;
+        self.begin_backing_write();
         for &(id, frame) in &loads {
             let check = self.check_of(id);
             let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
@@ -641,6 +646,9 @@ impl Volume {
     fn end_write(&mut self, write: usize) {
         let Writing { records, frames, old_block, failed, .. } = self.destage.writing.remove(write);
         self.destage.in_flight -= 1;
+        if self.destage.in_flight == 0 {
+            self.rest_backing();
+        }
         for frame in frames {
             // A frame that was loaded for this write alone has no other owner.
             if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
@@ -690,7 +698,7 @@ impl Volume {
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()
             || self.control.reason == Reason::Draining
-            || self.fill() > FILL_EAGER
+            || self.pressure() > FILL_EAGER
             || self.now - since >= SYNC_DELAY;
         if !wanted {
             return;
@@ -702,19 +710,32 @@ impl Volume {
             return self.on_backing_synced(through, None);
         }
         self.destage.syncing = true;
+        self.destage.busy_since.get_or_insert(self.now);
         self.counters.backing_syncs += 1;
         let op = self.begin_op(Op::BackingSync { through });
         self.effects.push_back(Effect::BackingSync { op });
     }
 
+    fn begin_backing_write(&mut self) {
+        self.destage.in_flight += 1;
+        self.destage.busy_since.get_or_insert(self.now);
+    }
+
+    fn rest_backing(&mut self) {
+        if let Some(since) = self.destage.busy_since.take() {
+            self.destage.busy = Duration(self.destage.busy.0 + (self.now - since).0);
+        }
+    }
+
     pub(super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
         self.destage.syncing = false;
+        self.rest_backing();
         if let Some(error) = failed {
             // What the device did with the unsynced writes is unknown: all of them again (fsyncgate).
             return self.backing_failed(error);
         }
         let d = &mut self.destage;
-        let took = (self.now - d.round_began).0.max(1);
+        let took = core::mem::take(&mut d.busy).0.max(1);
         if d.unsynced_bytes >= 64 << 10 {
             let rate = (d.unsynced_bytes as f64 * 1e9 / took as f64) as u64;
             // Half old, half new: follows a change within a few rounds, does not jump with one.
@@ -728,7 +749,9 @@ impl Volume {
         self.durable = self.durable.max(through);
         self.answer_vouched();
         self.checkpoint_wanted = true;
-        self.checkpoint_after = self.accepted;
+        if !planted!(self, checkpoint_ahead_of_log) {
+            self.checkpoint_after = self.accepted;
+        }
         self.write_checkpoint();
     }
 

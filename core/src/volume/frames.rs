@@ -111,6 +111,12 @@ impl FramePool {
         }
     }
 
+    /// Chunks of the table that have memory.
+    #[cfg(test)]
+    pub fn chunks_used(&self) -> usize {
+        self.frames.chunks_used()
+    }
+
     /// Frames in all.
     pub fn total(&self) -> u32 {
         self.total
@@ -459,6 +465,7 @@ impl FramePool {
             }
         }
         assert_eq!(free, self.free_len + self.cooling.len() as u32);
+        assert!(self.fresh <= self.total);
         assert_eq!(evictable, self.evictable);
         assert_eq!(cached, self.cached.len());
         assert_eq!(self.probation.len + self.main.len, cached as u32);

@@ -41,6 +41,7 @@ use crate::status::*;
 use crate::types::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
 use live::LiveLog;
@@ -70,6 +71,9 @@ pub struct VolumeConfig {
     pub destage_round_bytes_max: u64,
     /// Dirty writes younger than this wait for more to merge with (write-back only).
     pub destage_delay: Duration,
+    /// How long the log may take to drain, at the backing's measured speed, before writes are slowed to that speed;
+    /// 0 = as long as the log has room.
+    pub drain_max: Duration,
 }
 
 /// An extent of a volume, for block status.
@@ -123,6 +127,22 @@ pub struct Rules {
     pub forget_zeros: bool,
     #[cfg(feature = "mutants")]
     pub skip_edge_lock: bool,
+    #[cfg(feature = "mutants")]
+    pub reuse_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cut_off_batches: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_ahead_of_log: bool,
+    #[cfg(feature = "mutants")]
+    pub count_lost_writes: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cached_below: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_under_hold: bool,
+    #[cfg(feature = "mutants")]
+    pub mark_unsynced_as_synced: bool,
+    #[cfg(feature = "mutants")]
+    pub grow_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
     pub skip_check: bool,
     #[cfg(feature = "mutants")]
@@ -234,10 +254,9 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        let mut pool = FramePool::new(config.frames);
-        // The last frame: on a memory tier every other one may hold a record.
+        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
         let zero_frame = FrameId(config.frames - 1);
-        pool.claim(zero_frame);
+        let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -268,7 +287,7 @@ impl Volume {
             writes: write::Writes::new(now),
             reads: Default::default(),
             destage: destage::Destage::new(&config, now),
-            control: control::ControlState::new(config.policy, now),
+            control: control::ControlState::new(config.policy, config.drain_max, now),
             recovery: None,
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
@@ -360,9 +379,10 @@ impl Volume {
         }
     }
 
-    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on.
+    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on: a good quarter, which
+    /// is the largest request for an arena of 128 MiB, and no more for larger ones.
     fn frames_reserved(&self) -> u32 {
-        (self.pool.total() / 16).clamp(16, FRAMES_RESERVED_MAX)
+        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
     }
 
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
@@ -372,6 +392,8 @@ impl Volume {
             Event::Request { id, request } => self.on_request(id, request),
             Event::Sent(pieces) => self.unpin_pieces(&pieces),
             Event::Hangup(ids) => self.on_hangup(&ids),
+            // What is under way to a backing may end after the stop, and must not go on.
+            Event::Done { .. } if self.phase == Phase::Stopped => {}
             Event::Done { op, outcome } => self.on_done(op, outcome),
             Event::BackingReady => {
                 self.destage.ready = true;
@@ -424,7 +446,7 @@ impl Volume {
         if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
             return None;
         }
-        [self.destage_timeout(), self.admission_timeout(), self.control.timeout()].into_iter().flatten().min()
+        [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)].into_iter().flatten().min()
     }
 
     fn begin_op(&mut self, op: Op) -> OpId {
@@ -501,11 +523,27 @@ impl Volume {
         f64::from(self.live.payload_blocks()) / f64::from(self.dirty_blocks_max())
     }
 
+    /// Time that the dirty data takes at the measured speed; none while that is not known.
+    fn drain_left(&self) -> Option<Duration> {
+        let (dirty, rate) = (u64::from(self.live.payload_blocks()) * BLOCK_BYTES, self.destage.bytes_per_sec());
+        match (dirty, rate) {
+            (0, _) => Some(Duration(0)),
+            (_, 0) => None,
+            (dirty, rate) => Some(Duration((dirty as f64 / rate as f64 * 1e9) as u64)),
+        }
+    }
+
+    /// How near the dirty data is to its limit, in bytes or in time to drain, whichever is nearer; 1 = there.
+    fn pressure(&self) -> f64 {
+        match (self.drain_left(), self.control.drain_max) {
+            (None, _) | (_, Duration(0)) => self.fill(),
+            (Some(left), most) => self.fill().max(left.as_secs_f64() / most.as_secs_f64()),
+        }
+    }
+
     /// What it shows of itself.
     pub fn status(&self, now: Instant) -> Status {
         let dirty_bytes = u64::from(self.live.payload_blocks()) * BLOCK_BYTES;
-        let rate = self.destage.bytes_per_sec();
-        let left = if rate > 0 { dirty_bytes as f64 / rate as f64 } else { 0.0 };
         let mut counters = self.counters;
         counters.evictions = self.pool.evictions;
         Status {
@@ -523,8 +561,9 @@ impl Volume {
             clean_bytes: u64::from(self.pool.cached()) * BLOCK_BYTES,
             groups_waiting: self.groups_waiting(),
             oldest_dirty: self.oldest_dirty(now),
-            destage_bytes_per_sec: rate,
-            drain_left: Duration((left * 1e9) as u64),
+            destage_bytes_per_sec: self.destage.bytes_per_sec(),
+            drain_left: self.drain_left(),
+            drain_max: self.control.drain_max,
             waiting_writes: self.writes.waiting_len(),
             accepted: self.accepted,
             held: self.held,
@@ -591,5 +630,33 @@ impl Volume {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::TierLayout;
+
+    #[test]
+    fn frames_that_were_never_used_cost_no_memory() {
+        let layout = TierLayout::memory(1 << 20).expect("a possible size");
+        let volume = Volume::new(
+            VolumeConfig {
+                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                fresh: true,
+                size_bytes: 512,
+                policy: Policy::Back,
+                frames: layout.payload_blocks,
+                backing_align: 512,
+                backing_depth_max: 1,
+                backing_write_bytes_max: 4096,
+                destage_round_bytes_max: 4096,
+                destage_delay: Duration(0),
+                drain_max: Duration(0),
+            },
+            Instant(0),
+        );
+        assert_eq!(volume.pool.chunks_used(), 0);
     }
 }

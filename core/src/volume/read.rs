@@ -25,6 +25,8 @@ pub(super) enum Target {
         /// Its edge.
         edge: usize,
     },
+    /// Nobody any more: a stop has answered.
+    Nobody,
 }
 
 #[derive(Debug)]
@@ -68,9 +70,11 @@ impl Reads {
 }
 
 impl Reads {
-    /// Nobody reads.
+    /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
-        self.reading.is_empty() && self.waiting.is_empty()
+        let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
+        !self.reading.iter().any(|(_, reading)| by_client(&reading.target))
+            && !self.waiting.iter().any(|(target, ..)| by_client(target))
     }
 }
 
@@ -105,7 +109,7 @@ impl Volume {
     pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
         self.reads.waiting.retain(|(target, ..)| match target {
             Target::Client(id) | Target::Prefetch(id) => !ids.contains(id),
-            Target::Edge { .. } => true,
+            Target::Edge { .. } | Target::Nobody => true,
         });
     }
 
@@ -178,7 +182,7 @@ impl Volume {
         }
         let mut checks = match target {
             Target::Edge { .. } => self.checks_in_memory(first),
-            Target::Client(_) | Target::Prefetch(_) => Checks::new(),
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
         };
         let reading = Reading { target, pieces: Pieces::new(), checks: Checks::new(), left: 0, failed: false };
         let read = self.reads.reading.insert(reading);
@@ -387,6 +391,7 @@ impl Volume {
                 self.unpin_pieces(&pieces);
                 self.answer(id, Err(RequestError::Io));
             }
+            Target::Nobody => self.unpin_pieces(&pieces),
             Target::Prefetch(id) => {
                 self.unpin_pieces(&pieces);
                 // A failed prefetch failed nobody: the read that follows will tell.
@@ -400,6 +405,22 @@ impl Volume {
                     self.on_edge_read(task, edge, pieces, checks);
                 }
             }
+        }
+    }
+
+    /// A stop does not wait for a backing that does not answer.
+    pub(super) fn abandon_reads(&mut self) {
+        let reading = self.reads.reading.iter_mut().map(|(_, reading)| &mut reading.target);
+        let waiting = self.reads.waiting.iter_mut().map(|(target, ..)| target);
+        let mut open: SmallVec<[RequestId; 4]> = SmallVec::new();
+        for target in reading.chain(waiting) {
+            if let Target::Client(id) | Target::Prefetch(id) = *target {
+                open.push(id);
+                *target = Target::Nobody;
+            }
+        }
+        for id in open {
+            self.answer(id, Err(RequestError::Shutdown));
         }
     }
 

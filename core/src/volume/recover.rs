@@ -32,6 +32,12 @@ const UNKNOWN_NUMBER: u64 = 0;
 
 const TOO_SHORT: &str = "the tier is shorter than its superblock says";
 const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
+/// The life of a segment that was opened next after another, perhaps by a later term: its counter is one more. The rest
+/// of a number, the term of its opening, only makes it unique: what a power loss left of a life whose head was lost is
+/// not known when the counter is given again.
+fn follows(number: u64, next: u64) -> bool {
+    next as u32 == (number as u32).wrapping_add(1)
+}
 
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +91,8 @@ pub(super) struct Recovery {
     left_summaries: Vec<u32>,
     /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
     summaries: BTreeMap<u32, u64>,
-    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
-    number_max: u64,
+    /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
+    counter_max: u32,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -96,6 +102,29 @@ pub(super) struct Recovery {
     pub(super) chunks: Vec<Chunk>,
     pub(super) bad_from: Option<u64>,
     pub(super) rewrites: Rewrites,
+}
+
+/// Drops what newer records of the same group cover. The log drops the same, one record after the other; but where the
+/// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
+/// without payload would be more than there are places for.
+fn drop_covered(records: &mut Vec<FoundRecord>) {
+    let mut covered: BTreeMap<(Group, BlockIndex), SectorMask> = BTreeMap::new();
+    let mut ranges: Vec<(Group, core::ops::Range<u64>)> = Vec::new();
+    records.reverse();
+    records.retain(|FoundRecord { descriptor: Descriptor { group, block, kind, .. }, .. }| match *kind {
+        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+            let newer = covered.entry((*group, *block)).or_default();
+            let in_range = ranges.iter().any(|(of, range)| of == group && range.contains(&block.0));
+            let needed = !in_range && !mask.without(*newer).is_empty();
+            *newer = newer.or(mask);
+            needed
+        }
+        Kind::ZeroBlocks { blocks, .. } => {
+            ranges.push((*group, block.0..block.0 + u64::from(blocks)));
+            true
+        }
+    });
+    records.reverse();
 }
 
 impl Volume {
@@ -319,7 +348,7 @@ impl Volume {
         let recovery = self.recovery_mut();
         let number = recovery.segments[&segment].0;
         if let Ok(summary) = &decoded {
-            recovery.number_max = recovery.number_max.max(summary.segment);
+            recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
             recovery.summaries.insert(segment, summary.last_batch);
         }
         match decoded {
@@ -408,7 +437,7 @@ impl Volume {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
-                recovery.number_max = recovery.number_max.max(batch.segment);
+                recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
             }
             next += 1;
         }
@@ -439,9 +468,7 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if number(&next_segment) as u32 != (number(&segment) as u32).wrapping_add(1)
-                || recovery.sealed.contains_key(&segment)
-            {
+            if !follows(number(&segment), number(&next_segment)) || recovery.sealed.contains_key(&segment) {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
@@ -552,15 +579,19 @@ impl Volume {
         let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
         erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
         let segments = core::mem::take(&mut recovery.segments);
-        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
         erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
+        if planted!(self, keep_cut_off_batches) {
+            erase.clear();
+        }
+        let counter_max =
+            segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
         self.plan_rewrites(kept, &erase, &segments);
         let term = self.term;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(following_number(segment_number(term, number_max as u32)), last_batch);
+        flash.resume(following_number(segment_number(term, counter_max)), last_batch);
         self.load(last);
     }
 
@@ -596,6 +627,10 @@ impl Volume {
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
+        let without_payload = records.iter().filter(|r| !r.descriptor.has_payload()).count();
+        if without_payload > self.live.others_left() as usize {
+            drop_covered(&mut records);
+        }
         let payloads = self.config.superblock.layout.payload_blocks;
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {

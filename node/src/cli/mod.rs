@@ -106,6 +106,9 @@ struct ServeArgs {
     /// When a write is acknowledged: when the backing, or when the tier has it [default: back]
     #[arg(long, requires = "backing")]
     policy: Option<PolicyName>,
+    /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full [default: 0]
+    #[arg(long, value_parser = parse_seconds, value_name = "TIME", requires = "backing")]
+    drain_max: Option<u64>,
     /// Medium of the tier [default: flash]
     #[arg(long, requires = "backing")]
     tier: Option<TierName>,
@@ -176,6 +179,7 @@ impl ServeArgs {
                 size: self.size,
                 create: self.create,
                 policy: self.policy,
+                drain_max_s: self.drain_max,
                 tier: self.tier,
                 volatile: self.volatile,
                 tier_size: self.tier_size,
