@@ -3,7 +3,7 @@
 #   make demo [ARGS=--exit]   set-up, then the main job with real I/O, with a table; leaves the daemon up unless --exit
 #   make test                 the whole gate: set-up, build, checks, simulation, real clients, power cuts
 #   make soak [MINUTES=60]    the long versions of the random tests
-#   make bench                measured side by side with the plain backing and with other tools
+#   make bench [ARGS=SECTION] measured side by side with the plain storage and other servers: docs/benchmarks.md
 
 .PHONY: help setup demo test soak bench
 .DEFAULT_GOAL := help

@@ -93,9 +93,12 @@ pub enum Control {
     SetPolicy(Policy),
     /// Destage everything that is in the log now; replied to when it is durable in the backing. Writes go on.
     Drain,
+    /// As `Drain`, then keep the backing complete while it moves: write-through until a release, whatever policy is
+    /// requested. Replied to when all that the tier alone held is in the backing.
+    DrainThrough,
     /// As `Drain`, then leave the backing unchanged for at most the given time.
     Hold(Duration),
-    /// End a hold. Fails when the hold had ended before, so that a script knows its backup is void.
+    /// End a hold, or what `DrainThrough` began. Fails when the hold had ended before, so that a script knows its backup is void.
     Release,
     /// Grow to a new size in bytes; the caller has grown the backing.
     Resize(u64),

@@ -19,6 +19,8 @@ pub enum Reason {
     AsRequested,
     /// Changing to write-through: the log is being emptied first.
     Draining,
+    /// The backing is kept complete until it is released.
+    DrainedThrough,
     /// The tier has failed: writes and flushes fail, reads go on.
     TierError,
     /// The volume is being stopped.
@@ -31,6 +33,7 @@ impl Reason {
         match self {
             Reason::AsRequested => "as-requested",
             Reason::Draining => "draining",
+            Reason::DrainedThrough => "drained-through",
             Reason::TierError => "tier-error",
             Reason::Stopping => "stopping",
         }
@@ -72,7 +75,7 @@ pub enum ControlError {
     Busy,
     /// There is no hold, or it had ended: a backup made under it is void.
     NotHeld,
-    /// The hold's dirty limit or the volume's stop ended it.
+    /// The hold's dirty limit, a release or the volume's stop ended it.
     HoldEnded,
     /// A volume can only grow, by whole sectors, up to [`VOLUME_BYTES_MAX`].
     BadSize,

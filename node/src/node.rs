@@ -552,10 +552,11 @@ impl Node {
         }
     }
 
-    /// Destages everything that is in the log now.
-    pub async fn drain(&self, name: &str) -> Answer<VolumeReport> {
+    /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
+    pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
         let running = self.running(name)?;
-        self.control(name, &running, Control::Drain).await?;
+        let command = if through { Control::DrainThrough } else { Control::Drain };
+        self.control(name, &running, command).await?;
         self.report(name).await
     }
 
@@ -842,11 +843,11 @@ fn command_error_words(error: &CommandError) -> String {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
             ControlError::Busy => {
-                "a drain or hold is under way, or the volume is not serving; wait for it or `release` it"
+                "a drain or hold is under way, `drain --through` is in effect, or the volume is not serving; wait for it or `release` it"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
             ControlError::HoldEnded => {
-                "the hold was ended by its dirty limit or by a stop: what was copied under it is void"
+                "it was ended before, by a hold's dirty limit, a release or a stop: what was copied under it is void"
             }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
             ControlError::BackingFailed => {

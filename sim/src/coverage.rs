@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 46] = [
+pub const SOMETIMES: [&str; 48] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -45,6 +45,8 @@ pub const SOMETIMES: [&str; 46] = [
     "flush acknowledged",
     "hold released with its backup valid",
     "drain answered",
+    "drained through",
+    "drain through released",
     "volume grown",
     "stopped with drain",
     "stopped without drain",

@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Counters, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, Counters, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
@@ -222,6 +222,8 @@ pub struct World {
     stop_asked: Instant,
     /// Backing at the moment a hold was granted, and how often it was written by then.
     hold: Option<(Vec<u8>, u64)>,
+    /// A drain through has been answered, and no release yet.
+    keeping: bool,
     backing_changes: u64,
     releasing: Option<u64>,
     audit: Option<Audit>,
@@ -304,6 +306,7 @@ impl World {
             stopping: false,
             stop_asked: Instant(0),
             hold: None,
+            keeping: false,
             backing_changes: 0,
             releasing: None,
             audit: None,
@@ -533,6 +536,7 @@ impl World {
         self.hold = None;
         self.releasing = None;
         self.through_since = None;
+        self.keeping = false;
         self.destaged_seen = Lsn(0);
         self.records.clear();
         self.counters_before = Counters::default();
@@ -1122,7 +1126,8 @@ impl World {
         }
         let size = self.volume.as_ref().expect("it serves").size_bytes();
         let command = match self.random.below(10) {
-            0 | 1 => Control::SetPolicy(Policy::Through),
+            0 => Control::SetPolicy(Policy::Through),
+            1 => Control::DrainThrough,
             2 | 3 => Control::SetPolicy(Policy::Back),
             4 => Control::Drain,
             5 => Control::Hold(Duration::from_millis(self.random.range(1, 60_000))),
@@ -1140,7 +1145,11 @@ impl World {
             Control::Resize(size) => self.oracle.grow(*size),
             Control::Stop { .. } => self.stopping = true,
             Control::Release => self.releasing = Some(self.backing_changes),
-            Control::SetPolicy(_) | Control::SetDrainMax(_) | Control::Drain | Control::Hold(_) => {}
+            Control::SetPolicy(_)
+            | Control::SetDrainMax(_)
+            | Control::Drain
+            | Control::DrainThrough
+            | Control::Hold(_) => {}
         }
         if let Control::Stop { .. } = command {
             self.stop_asked = self.now;
@@ -1149,7 +1158,7 @@ impl World {
         self.hand(Event::Control { id: ControlId(id), command });
     }
 
-    fn answered(&mut self, id: u64, result: Result<(), forebay_core::status::ControlError>) {
+    fn answered(&mut self, id: u64, result: Result<(), ControlError>) {
         let (command, asked) = self.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
         trace!(self, "<- answer {id} {command:?} {result:?}");
         match (&command, result) {
@@ -1157,12 +1166,24 @@ impl World {
                 self.coverage.see("drain answered");
                 self.backing_has_all_before(asked, "the backing after a drain");
             }
+            (Control::DrainThrough, Ok(())) => {
+                self.coverage.see("drained through");
+                self.keeping = true;
+                self.backing_has_all_before(asked, "the backing after a drain through");
+                // From here on it stays complete: checked at every acknowledgement.
+                self.note_policy();
+                assert!(self.through_since.is_some(), "drained through, and the policy kept is not write-through");
+            }
             (Control::Hold(_), Ok(())) => {
                 self.backing_has_all_before(asked, "the backing under a hold");
                 self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
                 self.hold = Some((self.backing.current.clone(), self.backing_changes));
             }
             (Control::Release, Ok(())) => {
+                if std::mem::take(&mut self.keeping) {
+                    self.hold = None;
+                    return self.coverage.see("drain through released");
+                }
                 let (image, changes) = self.hold.take().expect("a release succeeds only under a hold");
                 let now = self.releasing.expect("it was asked for");
                 assert_eq!(changes, now, "the backing was written under a hold");
@@ -1202,8 +1223,13 @@ impl World {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
+            // A release that came before its end; its own answer follows.
+            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.keeping = true,
             (Control::SetPolicy(_) | Control::SetDrainMax(_), _)
-            | (Control::Drain | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. }, Err(_)) => {}
+            | (
+                Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
+                Err(_),
+            ) => {}
         }
     }
 
@@ -1322,7 +1348,8 @@ impl World {
     fn note_policy(&mut self) {
         let Some(volume) = &self.volume else { return };
         let status = volume.status(self.now);
-        if status.effective == Policy::Through && status.reason == Reason::AsRequested {
+        if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
+        {
             self.through_since.get_or_insert(self.moment);
         } else {
             self.through_since = None;

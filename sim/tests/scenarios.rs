@@ -226,6 +226,8 @@ fn operators_may_do_anything_at_any_time() {
         &[
             "hold released with its backup valid",
             "drain answered",
+            "drained through",
+            "drain through released",
             "volume grown",
             "stopped with drain",
             "stopped without drain",

@@ -185,6 +185,39 @@ in_both_io_modes! {
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
+    fn a_drain_through_keeps_the_image_complete_while_writes_go_on(io: IoMode) {
+        let folder = TempDir::new("through");
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        volume.backing = format!("slow:iops=2000,latency=2ms,depth=16:{}", volume.backing);
+        let daemon = volume.start();
+        let mut options = load_options(&volume, &folder, &mut Rng::new(12));
+        options.requests = Some(300);
+        load::run(&options).unwrap();
+        daemon.volume_command(["drain", "vm1", "--through"]).expect_success();
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        let shown = daemon.show();
+        assert_eq!((&shown["policy"]["effective"], &shown["policy"]["requested"]), (&"through".into(), &"back".into()));
+        assert_eq!(shown["policy"]["reason"], "drained-through", "{shown}");
+        for refused in [&["drain", "vm1", "--hold", "1m"][..], &["set", "vm1", "--policy", "back"], &["drain", "vm1", "--through"]] {
+            let said = daemon.volume_command(refused).expect_failure().text();
+            assert!(said.contains("release"), "{said}");
+        }
+        options.requests = Some(100);
+        load::run(&options).unwrap();
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        daemon.volume_command(["release", "vm1"]).expect_success();
+        assert_eq!(daemon.show()["policy"]["effective"], "back");
+        daemon.volume_command(["release", "vm1"]).expect_failure();
+        // It ends with the daemon, and says so.
+        daemon.volume_command(["drain", "vm1", "--through"]).expect_success();
+        daemon.kill9();
+        let daemon = volume.start();
+        assert_eq!(daemon.show()["policy"]["effective"], "back");
+        let said = daemon.volume_command(["release", "vm1"]).expect_failure().text();
+        assert!(said.contains("void"), "{said}");
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    }
+
     /// The killed process's writes land seconds after its death: behind this server each takes two seconds, and FUSE
     /// lets only one be under way.
     fn late_writes_of_a_killed_daemon_do_not_overwrite_newer_data(io: IoMode) {

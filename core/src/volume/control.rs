@@ -22,6 +22,7 @@ pub(super) struct Goal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {
     GoOn,
+    KeepThrough,
     Hold(Duration),
     Stop,
 }
@@ -44,6 +45,8 @@ pub(super) struct ControlState {
     pub(super) reason_since: Instant,
     pub(super) goal: Option<Goal>,
     hold: Hold,
+    /// The backing is kept complete, or on the way to it: writes go through until a release.
+    keep_through: bool,
     stopping: Option<ControlId>,
     /// When a stop gives up on requests that wait for the backing.
     abandon_at: Instant,
@@ -63,6 +66,7 @@ impl ControlState {
             reason_since: now,
             goal: None,
             hold: Hold::No,
+            keep_through: false,
             stopping: None,
             abandon_at: now,
             drain_max,
@@ -101,16 +105,24 @@ impl Volume {
             return self.answer_control(id, Err(ControlError::Busy));
         }
         match command {
+            Control::SetPolicy(_) | Control::Hold(_) | Control::DrainThrough if self.control.keep_through => {
+                self.answer_control(id, Err(ControlError::Busy));
+            }
             Control::SetPolicy(policy) => {
                 self.control.requested = policy;
-                match policy {
-                    Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
-                    Policy::Through => {}
-                    Policy::Back => {
-                        self.control.effective = Policy::Back;
-                        self.answer_written_when_held();
-                        self.set_reason(Reason::AsRequested);
-                    }
+                self.turn_to(policy);
+                self.answer_control(id, Ok(()));
+            }
+            Control::DrainThrough => {
+                if self.begin_goal(id, Then::KeepThrough) {
+                    self.control.keep_through = true;
+                    self.turn_to(Policy::Through);
+                }
+            }
+            Control::Release if self.control.keep_through => {
+                self.end_keeping();
+                if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
+                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
                 }
                 self.answer_control(id, Ok(()));
             }
@@ -118,8 +130,12 @@ impl Volume {
                 self.control.drain_max = most;
                 self.answer_control(id, Ok(()));
             }
-            Control::Drain => self.begin_goal(id, Then::GoOn),
-            Control::Hold(span) => self.begin_goal(id, Then::Hold(span)),
+            Control::Drain => {
+                self.begin_goal(id, Then::GoOn);
+            }
+            Control::Hold(span) => {
+                self.begin_goal(id, Then::Hold(span));
+            }
             Control::Release => {
                 let result = match self.control.hold {
                     Hold::Until(_) => Ok(()),
@@ -165,6 +181,25 @@ impl Volume {
         }
     }
 
+    /// From here on writes are acknowledged by this policy; to write-through only when the log is small enough.
+    fn turn_to(&mut self, policy: Policy) {
+        match policy {
+            Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
+            Policy::Through => {}
+            Policy::Back => {
+                self.control.effective = Policy::Back;
+                self.answer_written_when_held();
+                self.set_reason(Reason::AsRequested);
+            }
+        }
+    }
+
+    /// The requested policy is the one again.
+    fn end_keeping(&mut self) {
+        self.control.keep_through = false;
+        self.turn_to(self.control.requested);
+    }
+
     /// The tier failed: the checkpoint that a resize waits for will not be written.
     pub(super) fn fail_resize(&mut self) {
         if let Some((id, _)) = self.control.resize.take() {
@@ -195,14 +230,17 @@ impl Volume {
         self.effects.push_back(Effect::Answer { id, result });
     }
 
-    fn begin_goal(&mut self, id: ControlId, then: Then) {
+    /// False: refused, and answered.
+    fn begin_goal(&mut self, id: ControlId, then: Then) -> bool {
         if self.control.goal.is_some() || self.control.is_held() {
-            return self.answer_control(id, Err(ControlError::Busy));
+            self.answer_control(id, Err(ControlError::Busy));
+            return false;
         }
         self.control.hold = Hold::No;
         // A barrier of our own: what comes later must not reach the backing with, or instead of, what is there now.
         self.close_group();
         self.control.goal = Some(Goal { through: self.accepted, id, then });
+        true
     }
 
     /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
@@ -235,7 +273,8 @@ impl Volume {
             self.close_group();
         }
         if self.policy_kept() == Policy::Through {
-            self.set_reason(Reason::AsRequested);
+            let kept = self.control.keep_through && self.control.requested == Policy::Back;
+            self.set_reason(if kept { Reason::DrainedThrough } else { Reason::AsRequested });
         }
     }
 
@@ -278,6 +317,7 @@ impl Volume {
     fn in_order_to(&self, then: Then) -> bool {
         match then {
             Then::GoOn => true,
+            Then::KeepThrough => self.policy_kept() == Policy::Through,
             Then::Hold(_) => self.backing_quiet(),
             Then::Stop => self.quiet() && self.live.is_empty(),
         }
@@ -304,7 +344,11 @@ impl Volume {
 
     fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {
         match (goal.then, result) {
-            (Then::GoOn, result) => self.answer_control(goal.id, result),
+            (Then::GoOn, result) | (Then::KeepThrough, result @ Ok(())) => self.answer_control(goal.id, result),
+            (Then::KeepThrough, Err(error)) => {
+                self.end_keeping();
+                self.answer_control(goal.id, Err(error));
+            }
             (Then::Hold(span), Ok(())) => {
                 self.control.hold = Hold::Until(self.now + span);
                 self.answer_control(goal.id, Ok(()));

@@ -158,9 +158,20 @@ async fn remove(State(node): State<Arc<Node>>, Path(name): Path<String>, Query(h
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainHow {
+    #[serde(default)]
+    through: bool,
+}
+
 // The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
-async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
-    ok(to_the_end(async move { node.drain(&name).await }).await?)
+async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>, body: axum::body::Bytes) -> Outcome {
+    let how: DrainHow = match body.is_empty() {
+        true => DrainHow::default(),
+        false => serde_json::from_slice(&body).map_err(|error| Failed(StatusCode::BAD_REQUEST, error.to_string()))?,
+    };
+    ok(to_the_end(async move { node.drain(&name, how.through).await }).await?)
 }
 
 #[derive(Deserialize)]

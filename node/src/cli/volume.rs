@@ -81,8 +81,11 @@ pub enum Command {
         /// Then leave the backing unchanged for so long at most, such as 30m; see `release`
         #[arg(long, value_parser = seconds, value_name = "TIME")]
         hold: Option<u64>,
+        /// Then keep the backing complete while writes go on, as with policy through, until `release`
+        #[arg(long, conflicts_with = "hold")]
+        through: bool,
     },
-    /// End a hold; fails if the hold had ended before, because what was copied under it is void then
+    /// End a hold or a `drain --through`; fails if the hold had ended before, because what was copied under it is void then
     Release {
         /// Its name
         name: String,
@@ -153,7 +156,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
-        Command::Drain { name, hold } => drain(client, &name, hold, json)?,
+        Command::Drain { name, hold, through } => drain(client, &name, hold, through, json)?,
         Command::Release { name } => client.call("POST", &path(&name, "/release"), None)?,
         Command::Resize { name, size } => {
             client.call("POST", &path(&name, "/resize"), Some(&json!({ "size_bytes": size })))?
@@ -197,10 +200,10 @@ fn path(name: &str, rest: &str) -> String {
 }
 
 /// Waits for the drain and meanwhile shows on a terminal what is left.
-fn drain(client: &Client, name: &str, hold: Option<u64>, json: bool) -> Result<Value> {
+fn drain(client: &Client, name: &str, hold: Option<u64>, through: bool, json: bool) -> Result<Value> {
     let (target, body) = match hold {
         Some(seconds) => (path(name, "/hold"), json!({ "seconds": seconds })),
-        None => (path(name, "/drain"), json!({})),
+        None => (path(name, "/drain"), json!({ "through": through })),
     };
     let show = std::io::stderr().is_terminal() && !json;
     std::thread::scope(|scope| {

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const INVALID: &str = "invalid: out of range, or larger than the export's maximum block size";
-
 fn extended(command: Command, flags: u16, cookie: u64, offset: u64, length: u64) -> Vec<u8> {
     RequestHead { flags, command, cookie, offset, length }.encode_extended().to_vec()
 }
@@ -95,7 +93,15 @@ fn extended_block_status_has_wide_lengths_and_answers_the_contexts_asked_for() {
         [extended(Command::BlockStatus, flag, 2, 0, 100_000), vec![0; 100_000]].concat(),
     ] {
         assert!(pair.pump(&bytes).is_empty());
-        assert_eq!(pair.take_received(), extended_error(2, 0, ErrorCode::Invalid, INVALID));
+        assert_eq!(
+            pair.take_received(),
+            extended_error(
+                2,
+                0,
+                ErrorCode::Invalid,
+                "invalid: out of range, or larger than the export's maximum block size"
+            )
+        );
     }
     assert_eq!(pair.connection.in_flight(), 0);
 }
@@ -110,7 +116,15 @@ fn a_context_that_was_not_selected_is_not_answered() {
         [head, SIZE.to_be_bytes().to_vec(), id.to_be_bytes().to_vec()].concat()
     };
     assert!(pair.pump(&ask(Context::Tier.id())).is_empty());
-    assert_eq!(pair.take_received(), extended_error(2, 0, ErrorCode::Invalid, INVALID));
+    assert_eq!(
+        pair.take_received(),
+        extended_error(
+            2,
+            0,
+            ErrorCode::Invalid,
+            "invalid: out of range, or larger than the export's maximum block size"
+        )
+    );
     assert!(pair.pump(&ask(Context::Allocation.id())).is_empty());
     assert_eq!(pair.take_received()[..32], extended_chunk(ChunkKind::BlockStatusExt, true, 2, 0, 24));
 }
@@ -118,7 +132,7 @@ fn a_context_that_was_not_selected_is_not_answered() {
 #[test]
 fn wrong_extended_requests_have_their_answer_and_harm_nothing() {
     let flag = command_flags::PAYLOAD_LEN;
-    let invalid = (ErrorCode::Invalid, INVALID);
+    let invalid = (ErrorCode::Invalid, "invalid: out of range, or larger than the export's maximum block size");
     let no_space = (ErrorCode::NoSpace, "past the end of the volume, or no space left");
     let mut pair = pair(EXTENDED);
     for (command, flags, offset, length, (error, text)) in [
