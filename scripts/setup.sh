@@ -25,7 +25,8 @@ command -v curl                        | curl             | fetching rustup, tal
 command -v fio                         | fio              | load: demo, bench, tests
 fio --enghelp=nbd                      | fio              | load over NBD
 command -v qemu-img                    | qemu-utils       | a real NBD client
-command -v qemu-system-x86_64          | qemu-system-x86  | guest for the power-cut tests
+command -v qemu-system-x86_64          | qemu-system-x86  | guests: power cuts, machines as clients
+command -v nbd-client                  | nbd-client       | guest with the NBD client of the kernel
 command -v nbdkit                      | nbdkit           | slow and failing servers to compare with
 command -v nbdinfo                     | libnbd-bin       | real NBD clients: nbdinfo, nbdcopy
 command -v nbdfuse                     | libnbd-bin       | file systems over a volume

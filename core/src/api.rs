@@ -80,7 +80,7 @@ pub enum Outcome {
     Ok,
     /// Done; the bytes asked for by [`Effect::TierScan`].
     Bytes(Vec<u8>),
-    /// Done; the checksum of the block merged by [`Effect::Merge`].
+    /// Done; the checksum of the whole block merged by [`Effect::Merge`].
     Merged(u32),
     /// Not done, or done in part.
     Failed(IoError),
@@ -93,13 +93,23 @@ pub enum Control {
     SetPolicy(Policy),
     /// Destage everything that is in the log now; replied to when it is durable in the backing. Writes go on.
     Drain,
+    /// As `Drain`, then keep the backing complete while it moves: write-through until a release, whatever policy is
+    /// requested. Replied to when all that the tier alone held is in the backing.
+    DrainThrough,
     /// As `Drain`, then leave the backing unchanged for at most the given time.
     Hold(Duration),
-    /// End a hold. Fails when the hold had ended before, so that a script knows its backup is void.
+    /// End a hold, or what `DrainThrough` began. Fails when the hold had ended before, so that a script knows its backup is void.
     Release,
     /// Grow to a new size in bytes; the caller has grown the backing.
     Resize(u64),
+    /// Change how long the log may take to drain; 0 = as long as it has room. Replied to at once.
+    SetDrainMax(Duration),
     /// Refuse new requests, finish those taken, make the log durable and, if asked, empty it into the backing.
+    ///
+    /// Requests that only the backing can finish are waited for while it works, and not for long: when it fails, or after
+    /// [`crate::STOP_PATIENCE`], they are abandoned. Each is answered by [`RequestError::Shutdown`], which leaves open
+    /// whether it took effect; a write that is in the log does so at the next start. After the answer to this command
+    /// nothing is done any more, whatever operations are still under way.
     Stop {
         /// Destage everything first and mark the tier clean.
         drain: bool,
@@ -118,8 +128,8 @@ pub enum Event {
     },
     /// The reply's frames have left, or the client is gone: the pieces are handed back.
     Sent(Pieces),
-    /// The client hung up. Requests of it that have not been given a log position are dropped, never executed;
-    /// no reply is sent for those.
+    /// The client hung up. Requests of it that still wait are dropped, never executed, and not answered. A write whose
+    /// edge is being merged goes on, and its range stays locked until then: what comes later comes after it.
     Hangup(Vec<RequestId>),
     /// An operation has ended.
     Done {
@@ -199,6 +209,9 @@ pub struct Part {
     /// [`IoError::Checksum`] and nothing is written.
     pub check: Option<Check>,
 }
+
+/// Frames with what each must be.
+pub type Checks = SmallVec<[(FrameId, Check); 1]>;
 
 /// Parts of one backing write, adjacent in the backing.
 pub type Parts = SmallVec<[Part; 2]>;
@@ -315,10 +328,14 @@ pub enum Effect {
 
     // --- memory, at once ---
     /// Complete a block: `target` holds new bytes in `[from, to)`; fill the rest from `base` (a frame, or zeros) and
-    /// answer the checksum of the whole block by [`Outcome::Merged`].
+    /// answer the checksum of the whole block by [`Outcome::Merged`]. The bytes are merged at once and in order, as with
+    /// effects that have no `OpId`; only the answer may come later.
     Merge {
         /// Completion; the executor may send it before anything else is polled.
         op: OpId,
+        /// Where the base came from: each frame is verified first, or memory that was damaged would get a valid
+        /// checksum here. A mismatch fails the operation with [`IoError::Checksum`].
+        checks: Checks,
         /// Frame to complete.
         target: FrameId,
         /// Whole old block.

@@ -138,8 +138,11 @@ pub struct TierLayout {
 
 /// Smallest tier of each kind, in blocks.
 pub const TIER_BLOCKS_MIN: u32 = 512;
-/// Largest tier, in blocks: 8 TiB. Half the range of a [`TierBlock`], so that no sum of two places overflows.
-pub const TIER_BLOCKS_MAX: u32 = 1 << 31;
+/// Largest tier, in blocks: 4095 GiB. The index has 30 bits for a record's place, and records without payload have
+/// places behind the tier's last block.
+pub const TIER_BLOCKS_MAX: u32 = 4095 << 18;
+/// Range descriptors that any tier has at most.
+pub const RANGES_MAX: u32 = 65_536;
 /// Segments are at most this long: 16 MiB.
 pub const SEGMENT_BLOCKS_MAX: u32 = 4096;
 /// Segments are at least this long.
@@ -149,7 +152,7 @@ fn invalid_tier_size(tier_blocks: u32) -> Option<Reason> {
     if tier_blocks < TIER_BLOCKS_MIN {
         return Some("a tier has at least 2 MiB");
     }
-    (tier_blocks > TIER_BLOCKS_MAX).then_some("a tier has at most 8 TiB")
+    (tier_blocks > TIER_BLOCKS_MAX).then_some("a tier has at most 4095 GiB")
 }
 
 impl TierLayout {
@@ -158,7 +161,7 @@ impl TierLayout {
         if let Some(reason) = invalid_tier_size(tier_blocks) {
             return Err(reason);
         }
-        let ranges_max = (tier_blocks / 8).clamp(64, 65_536);
+        let ranges_max = (tier_blocks / 8).clamp(64, RANGES_MAX);
         // One descriptor for each payload block and each range; a little slack in the last table block stays unused.
         let rest = tier_blocks - TIER_FIXED_BLOCKS;
         let table_blocks = (rest + ranges_max).div_ceil(DESCRIPTORS_PER_BLOCK);
@@ -193,7 +196,7 @@ impl TierLayout {
             tier_blocks,
             table_first: 0,
             table_blocks: 0,
-            ranges_max: (tier_blocks / 8).clamp(64, 65_536),
+            ranges_max: (tier_blocks / 8).clamp(64, RANGES_MAX),
             payload_first: TIER_FIXED_BLOCKS,
             payload_blocks: segments * segment_blocks,
             segment_blocks,

@@ -12,4 +12,4 @@ pub mod status;
 pub mod types;
 pub mod volume;
 
-pub use volume::{Extent, Volume, VolumeConfig};
+pub use volume::{Extent, STOP_PATIENCE, Volume, VolumeConfig};

@@ -19,7 +19,9 @@ pub enum Reason {
     AsRequested,
     /// Changing to write-through: the log is being emptied first.
     Draining,
-    /// The tier reports errors; writes are acknowledged by the backing.
+    /// The backing is kept complete until it is released.
+    DrainedThrough,
+    /// The tier has failed: writes and flushes fail, reads go on.
     TierError,
     /// The volume is being stopped.
     Stopping,
@@ -31,6 +33,7 @@ impl Reason {
         match self {
             Reason::AsRequested => "as-requested",
             Reason::Draining => "draining",
+            Reason::DrainedThrough => "drained-through",
             Reason::TierError => "tier-error",
             Reason::Stopping => "stopping",
         }
@@ -72,7 +75,7 @@ pub enum ControlError {
     Busy,
     /// There is no hold, or it had ended: a backup made under it is void.
     NotHeld,
-    /// The hold's dirty limit or the volume's stop ended it.
+    /// The hold's dirty limit, a release or the volume's stop ended it.
     HoldEnded,
     /// A volume can only grow, by whole sectors, up to [`VOLUME_BYTES_MAX`].
     BadSize,
@@ -139,8 +142,10 @@ pub struct Status {
     pub oldest_dirty: Duration,
     /// Measured speed of the backing while destaging.
     pub destage_bytes_per_sec: u64,
-    /// Dirty bytes at the measured speed.
-    pub drain_left: Duration,
+    /// Dirty bytes at the measured speed; none while the speed is not known.
+    pub drain_left: Option<Duration>,
+    /// How long the log may take to drain before writes are slowed to the backing's speed; 0 = as long as it has room.
+    pub drain_max: Duration,
     /// Write requests waiting for room in the tier.
     pub waiting_writes: u32,
     pub accepted: Lsn,

@@ -3,7 +3,7 @@
 
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Phase, Policy};
+use forebay_core::status::{ControlError, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 
@@ -11,6 +11,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const TIER_BLOCKS: usize = 1024;
 const VOLUME_BLOCKS: usize = 64;
 const ID: [u8; 16] = [7; 16];
+/// Number of the first life of a segment: opened in the first term, and the first of all.
+const FIRST_LIFE: u64 = 1 << 32 | 1;
 
 /// A volume whose backing never gets ready: everything stays in the log.
 struct Life {
@@ -20,6 +22,9 @@ struct Life {
     frames: Vec<u8>,
     now: u64,
     requests: u64,
+    /// What the tier answers to writes and syncs.
+    tier_answer: Outcome,
+    answers: Vec<Result<(), ControlError>>,
 }
 
 fn layout(kind: TierKind) -> TierLayout {
@@ -35,14 +40,18 @@ fn at(block: u32) -> usize {
 
 impl Life {
     fn first(kind: TierKind) -> Life {
-        Life::begin(kind, vec![0; TIER_BLOCKS * BLOCK], true)
+        Life::begin(kind, vec![0; TIER_BLOCKS * BLOCK], true, Policy::Back)
     }
 
     fn after(kind: TierKind, tier: Vec<u8>) -> Life {
-        Life::begin(kind, tier, false)
+        Life::serving_with(kind, tier, Policy::Back)
     }
 
-    fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool) -> Life {
+    fn serving_with(kind: TierKind, tier: Vec<u8>, policy: Policy) -> Life {
+        Life::begin(kind, tier, false, policy)
+    }
+
+    fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool, policy: Policy) -> Life {
         let layout = layout(kind);
         let size_bytes = (VOLUME_BLOCKS * BLOCK) as u64;
         let superblock = if fresh {
@@ -55,19 +64,23 @@ impl Life {
             superblock,
             fresh,
             size_bytes,
-            policy: Policy::Back,
+            policy,
             frames,
             backing_align: 512,
             backing_depth_max: 8,
             backing_write_bytes_max: 1 << 20,
             destage_round_bytes_max: 1 << 20,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
         };
         let volume = Volume::new(config, Instant(1));
-        let mut life = Life { volume, kind, tier, frames: vec![0; frames as usize * BLOCK], now: 1, requests: 0 };
+        let frames = vec![0; frames as usize * BLOCK];
+        let mut life =
+            Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
-            life.frames.copy_from_slice(&life.tier[first..]);
+            let payload = life.tier.get(first..).unwrap_or_default();
+            life.frames[..payload.len()].copy_from_slice(payload);
         }
         life.run();
         life
@@ -115,9 +128,9 @@ impl Life {
                     bytes.extend_from_slice(self.frame(frame));
                 }
                 self.tier[at(place.0)..][..bytes.len()].copy_from_slice(&bytes);
-                Some((op, Outcome::Ok))
+                Some((op, self.tier_answer.clone()))
             }
-            Effect::TierSync { op } => Some((op, Outcome::Ok)),
+            Effect::TierSync { op } => Some((op, self.tier_answer.clone())),
             Effect::TierRead { op, at: place, frame, check } => {
                 let bytes = self.tier[at(place.0)..][..BLOCK].to_vec();
                 let sum = payload_checksum(&ID, check.block, check.mask, check.term, &bytes);
@@ -126,7 +139,8 @@ impl Life {
                 Some((op, if good { Outcome::Ok } else { Outcome::Failed(IoError::Checksum) }))
             }
             Effect::TierScan { op, at: place, blocks } => {
-                Some((op, Outcome::Bytes(self.tier[at(place.0)..][..at(blocks)].to_vec())))
+                let end = self.tier.len().min(at(place.0 + blocks));
+                Some((op, Outcome::Bytes(self.tier[end.min(at(place.0))..end].to_vec())))
             }
             Effect::BackingRead { op, frames, .. } => {
                 frames.iter().for_each(|&frame| self.frame(frame).fill(0));
@@ -137,6 +151,10 @@ impl Life {
                 None
             }
             Effect::FramesFree | Effect::TierDiscard { .. } => None,
+            Effect::Answer { result, .. } => {
+                self.answers.push(result);
+                None
+            }
             other => panic!("not asked for by whole blocks before an absent backing: {other:?}"),
         }
     }
@@ -150,15 +168,40 @@ impl Life {
 
     /// A whole block of one byte value, acknowledged.
     fn write(&mut self, block: u64, value: u8) {
+        self.write_blocks(block, 1, value);
+    }
+
+    /// Neighbouring blocks in one request, and so in one batch where they fit.
+    fn write_blocks(&mut self, first: u64, count: u32, value: u8) {
+        let request = self.write_request(first, count, value);
+        self.request(request).expect("acknowledged");
+    }
+
+    fn write_request(&mut self, first: u64, count: u32, value: u8) -> Request {
         let mut frames = Frames::new();
-        assert!(self.volume.take_frames(1, &mut frames));
-        let frame = frames[0];
-        self.frame(frame).fill(value);
+        assert!(self.volume.take_frames(count, &mut frames));
         let term = self.volume.term();
-        let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
-        let payload = Payloads::from_slice(&[Payload { frame, checksum }]);
-        let offset = block * BLOCK_BYTES;
-        self.request(Request::Write { offset, length: BLOCK as u32, payload, fua: false }).expect("acknowledged");
+        let mut payload = Payloads::new();
+        for (block, &frame) in (first..).zip(&frames) {
+            self.frame(frame).fill(value);
+            let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
+            payload.push(Payload { frame, checksum });
+        }
+        Request::Write { offset: first * BLOCK_BYTES, length: count * BLOCK as u32, payload, fua: false }
+    }
+
+    /// Requests that arrive together, and so lie in one batch where they fit.
+    fn together(&mut self, requests: Vec<Request>) {
+        for request in requests {
+            self.requests += 1;
+            self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
+        }
+        assert!(self.run().iter().all(|(_, result)| result.is_ok()));
+    }
+
+    fn command(&mut self, command: Control) {
+        self.volume.handle(Instant(self.now), Event::Control { id: ControlId(1), command });
+        self.run();
     }
 
     fn flush(&mut self) {
@@ -186,7 +229,7 @@ impl Life {
     }
 }
 
-/// L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
+/// Proves L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
 /// the summary must not bring them back when the numbers of those batches have been given again.
 #[test]
 fn summary_does_not_bring_back_what_was_cut_off() {
@@ -217,7 +260,113 @@ fn summary_does_not_bring_back_what_was_cut_off() {
     }
 }
 
-/// L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
+/// Proves L-BF-7: of a segment that was opened and never synced the summary landed, and its first header did not. Whoever uses
+/// the segment next must not have that summary believed, should its own be lost.
+#[test]
+fn summary_of_a_segment_without_a_head_brings_nothing_back() {
+    let layout = layout(TierKind::Flash);
+    let head = |segment: u32| at(layout.payload_first + segment * layout.segment_blocks);
+    let summary = at(layout.payload_first + layout.segment_blocks - layout.summary_blocks)..head(1);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..14 {
+        life.write(block, 100 + block as u8);
+    }
+    let mut tier = life.kill();
+    assert!(tier[summary.clone()].iter().any(|&byte| byte != 0), "the first segment is sealed");
+    tier[head(0)..][..BLOCK].fill(0);
+    tier[head(1)..][..BLOCK].fill(0);
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    let before = life.tier[summary.clone()].to_vec();
+    for block in 20..34 {
+        life.write(block, 200);
+    }
+    life.flush();
+    let mut tier = life.kill();
+    for _ in 0..3 {
+        tier[summary.clone()].copy_from_slice(&before);
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(0), life.read(5), life.read(20), life.read(33)), (Ok(0), Ok(0), Ok(200), Ok(200)));
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-7: the same for a batch behind a first header that never landed, at the place of one that is lost later.
+#[test]
+fn batch_of_a_life_without_a_head_brings_nothing_back() {
+    let first = at(layout(TierKind::Flash).payload_first);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..3 {
+        life.write(block, 100);
+    }
+    let mut tier = life.kill();
+    tier[first..first + 4 * BLOCK].fill(0);
+    let left = tier[first + 4 * BLOCK..first + 6 * BLOCK].to_vec();
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(10, 200);
+    life.write(11, 200);
+    life.flush();
+    life.write(12, 200);
+    life.write(13, 200); // says that the first two are synced
+    let mut tier = life.kill();
+    tier[first + 4 * BLOCK..first + 6 * BLOCK].copy_from_slice(&left);
+    for _ in 0..3 {
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!((life.read(2), life.read(10), life.read(11)), (Ok(0), Ok(200), Ok(200)));
+        assert_eq!(
+            (life.read(12), life.read(13)),
+            (Ok(0), Ok(0)),
+            "the end of the log is where its own batch is missing"
+        );
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
+/// of that life must not be given again: the summary would speak for batches that it has never seen.
+#[test]
+fn summary_of_a_life_that_was_lost_does_not_speak_for_the_next() {
+    let layout = layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.flush();
+    // Fills the rest of the first segment, the whole second one, and begins the third: few batches, large ones.
+    for i in 0..5 {
+        life.write_blocks(1 + 10 * i, 10, 50);
+    }
+    let mut tier = life.kill();
+    let first = at(layout.payload_first);
+    let segment = at(layout.segment_blocks);
+    let summary = at(layout.segment_blocks - layout.summary_blocks);
+    assert!(tier[first + segment + summary..][..8] == *b"FBSUMM\0\0", "the second segment is full");
+    // Nothing but the first write was flushed; the power cut left it, and the second segment's summary.
+    tier[first + at(2)..first + segment].fill(0);
+    tier[first + segment..][..summary].fill(0);
+    tier[first + 2 * segment..].fill(0);
+
+    let mut life = Life::after(TierKind::Flash, tier);
+    assert_eq!((life.read(0), life.read(20)), (Ok(1), Ok(0)));
+    for block in 40..48 {
+        life.write(block, 7);
+        life.flush();
+    }
+    let mut tier = life.kill();
+    // From the second of these starts on, the checkpoint vouches for more batches than the summary lists.
+    for start in 0..4 {
+        let mut life = Life::after(TierKind::Flash, tier);
+        assert_eq!(life.phase(), Phase::Serving, "start {start}");
+        assert_eq!((life.read(0), life.read(20)), (Ok(1), Ok(0)), "start {start}");
+        for block in 40..48 {
+            assert_eq!(life.read(block), Ok(7), "start {start}, block {block}");
+        }
+        life.write(60, start);
+        life.flush();
+        tier = life.kill();
+    }
+}
+
+/// Proves L-BF-6: a batch header in the open segment was damaged. The marks in the headers behind it say that it was synced,
 /// but its length, by which they are found, is gone.
 #[test]
 fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
@@ -234,7 +383,7 @@ fn damaged_header_before_synced_batches_is_no_end_of_the_log() {
     }
 }
 
-/// L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
+/// Proves L-BM-6: the entry of the newest acknowledged write was damaged: not to be taken for one that was being stored.
 #[test]
 fn damaged_newest_descriptor_is_no_interrupted_store() {
     let mut life = Life::first(TierKind::Memory);
@@ -254,7 +403,7 @@ fn damaged_newest_descriptor_is_no_interrupted_store() {
     }
 }
 
-/// L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
+/// Proves L-BM-2: a kill between two stores of an entry leaves everything before it, and the volume serves.
 #[test]
 fn interrupted_store_of_a_descriptor_is_forgotten() {
     let mut life = Life::first(TierKind::Memory);
@@ -279,7 +428,7 @@ fn interrupted_store_of_a_descriptor_is_forgotten() {
     }
 }
 
-/// L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
+/// Proves L-BF-6, L-BM-6: either copy of the checkpoint holds everything that was relied upon.
 #[test]
 fn damaged_checkpoint_is_covered_by_its_copy() {
     for kind in [TierKind::Memory, TierKind::Flash] {
@@ -301,5 +450,177 @@ fn damaged_checkpoint_is_covered_by_its_copy() {
         tier[at(1) + 30] ^= 1;
         tier[at(2) + 30] ^= 1;
         assert!(matches!(Life::after(kind, tier).phase(), Phase::Refused(_)));
+    }
+}
+
+/// O-9: a tier that has become shorter is refused, wherever it ends.
+#[test]
+fn tier_that_was_cut_off_is_refused() {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut life = Life::first(kind);
+        life.write(1, 1);
+        life.flush();
+        let tier = life.kill();
+        let layout = layout(kind);
+        let scanned = match kind {
+            TierKind::Memory => layout.table_first + layout.table_blocks,
+            TierKind::Flash => layout.payload_first + layout.payload_blocks - layout.segment_blocks,
+        };
+        for blocks in 2..=scanned {
+            let mut short = tier.clone();
+            short.truncate(at(blocks) - 1);
+            let volume = Life::after(kind, short);
+            assert!(matches!(volume.phase(), Phase::Refused(_)), "{kind:?} cut off within block {}", blocks - 1);
+        }
+    }
+}
+
+/// R7: what is sealed like the volume's own and cannot be true is refused; it is neither believed nor a reason to die.
+#[test]
+fn records_for_places_that_do_not_exist_are_refused() {
+    let refused = |kind, tier: Vec<u8>, what: &str| {
+        let life = Life::after(kind, tier);
+        assert!(matches!(life.phase(), Phase::Refused(_)), "{kind:?}, {what}: {:?}", life.phase());
+    };
+    let data = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
+    let descriptor =
+        |block: u64, kind| Descriptor { lsn: Lsn(9), block: BlockIndex(block), group: Group(1), term: Term(1), kind };
+    let beyond = [
+        (descriptor(VOLUME_BLOCKS as u64, data), "a block behind the end"),
+        (descriptor((1 << 40) - 1, data), "the last block there is"),
+        (descriptor(1, Kind::ZeroBlocks { blocks: u32::MAX, hole: true }), "a range over the end"),
+    ];
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let tier = Life::first(kind).kill();
+        for size_bytes in [0, u64::MAX, VOLUME_BYTES_MAX + 512, 4097] {
+            let mut tier = tier.clone();
+            let checkpoint = Checkpoint { sequence: 99, term: Term(3), size_bytes, ..Checkpoint::default() };
+            tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+            refused(kind, tier, "a size that no volume has");
+        }
+    }
+
+    let layout = layout(TierKind::Memory);
+    let tier = Life::first(TierKind::Memory).kill();
+    let with_entry = |index: u32, descriptor: Descriptor| {
+        let mut tier = tier.clone();
+        let entry = at(layout.table_first) + index as usize * DESCRIPTOR_BYTES;
+        tier[entry..entry + DESCRIPTOR_BYTES].copy_from_slice(&descriptor.encode(&ID, u64::from(index)));
+        tier
+    };
+    for (descriptor, what) in beyond {
+        let index = if descriptor.has_payload() { 0 } else { layout.payload_blocks };
+        refused(TierKind::Memory, with_entry(index, descriptor), what);
+    }
+    refused(TierKind::Memory, with_entry(layout.payload_blocks, descriptor(1, data)), "data where ranges are");
+    refused(TierKind::Memory, with_entry(layout.payload_blocks - 1, descriptor(1, data)), "data in the frame of zeros");
+    let zero = Kind::ZeroSectors { mask: SectorMask(1) };
+    refused(TierKind::Memory, with_entry(0, descriptor(1, zero)), "zeros where data is");
+
+    let layout = self::layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.flush();
+    let first = at(layout.payload_first);
+    let tier = life.kill();
+    let with_batch = |records: Vec<Descriptor>| {
+        let mut tier = tier.clone();
+        let place = TierBlock(layout.payload_first);
+        let batch = Batch { segment: FIRST_LIFE, sequence: 1, synced_through: 1, term: Term(1), records };
+        tier[first..first + BLOCK].copy_from_slice(&batch.encode(&ID, place));
+        tier
+    };
+    for (descriptor, what) in beyond {
+        refused(TierKind::Flash, with_batch(vec![descriptor]), what);
+    }
+    refused(TierKind::Flash, with_batch(vec![descriptor(1, data); 100]), "a batch longer than its segment");
+
+    for payload in [layout.segment_blocks, u32::MAX] {
+        let mut tier = tier.clone();
+        let data_blocks = layout.segment_blocks - layout.summary_blocks;
+        let place = TierBlock(layout.payload_first + data_blocks);
+        let records = vec![(descriptor(1, data), payload)];
+        let summary = Summary { segment: FIRST_LIFE, first_batch: 1, last_batch: 1, records };
+        let bytes = summary.encode(&ID, place, layout.summary_blocks);
+        tier[first + at(data_blocks)..][..bytes.len()].copy_from_slice(&bytes);
+        let checkpoint = Checkpoint {
+            sequence: 99,
+            term: Term(3),
+            batches_synced: 1,
+            size_bytes: (VOLUME_BLOCKS * BLOCK) as u64,
+            ..Checkpoint::default()
+        };
+        tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+        refused(TierKind::Flash, tier, "a payload outside its segment");
+    }
+}
+
+/// L-TM-4, L-TF-4: with policy through the loss of the tier costs nothing flushed. While the log holds what was
+/// acknowledged before the change, or by an earlier process, that is not so, and the volume does not say it.
+#[test]
+fn write_through_is_not_effective_while_the_tier_alone_holds_something() {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let shown = |life: &Life| {
+            let status = life.volume.status(Instant(life.now));
+            (status.requested, status.effective, status.reason)
+        };
+        let mut life = Life::first(kind);
+        life.command(Control::SetPolicy(Policy::Through));
+        assert_eq!(shown(&life), (Policy::Through, Policy::Through, Reason::AsRequested), "the log is empty");
+        life.command(Control::SetPolicy(Policy::Back));
+        life.write(1, 1);
+        life.flush();
+        for _ in 0..2 {
+            life.command(Control::SetPolicy(Policy::Through));
+            assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}");
+        }
+        let tier = life.kill();
+        let life = Life::serving_with(kind, tier, Policy::Through);
+        assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}, after a start");
+    }
+}
+
+/// L-BF-13: nothing waits for a tier that has failed, a resize neither.
+#[test]
+fn resize_is_answered_when_the_tier_fails() {
+    let mut life = Life::first(TierKind::Flash);
+    life.write(1, 1);
+    life.tier_answer = Outcome::Failed(IoError::Failed);
+    for _ in 0..2 {
+        life.command(Control::Resize(2 * (VOLUME_BLOCKS * BLOCK) as u64));
+        assert_eq!(core::mem::take(&mut life.answers), [Err(ControlError::TierFailed)]);
+    }
+}
+
+/// L-BF-1: records without payload that were superseded by records that were superseded themselves, and whose segment
+/// is free again. Nothing on the tier says early that they are dead: more of them than the index has places for.
+#[test]
+fn log_with_more_dead_zeros_than_places_is_recovered() {
+    let layout = layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    for live_from in [0, 20] {
+        // A full segment: 20 live blocks, so that it is never compacted, and 100 zeroed pieces of blocks 40 to 59.
+        let mut requests = vec![life.write_request(live_from, 10, 1), life.write_request(live_from + 10, 10, 1)];
+        requests.extend((0..100).map(|i| {
+            let offset = (40 + i / 5) * BLOCK_BYTES + (1 + i % 5) * SECTOR_BYTES;
+            Request::Zero { offset, length: SECTOR_BYTES, hole: true, fua: false }
+        }));
+        life.together(requests);
+        // Another: what supersedes them.
+        let both = vec![life.write_request(40, 10, 2), life.write_request(50, 10, 2)];
+        life.together(both);
+    }
+    assert!(2 * 100 > layout.ranges_max);
+    let second_segment = at(layout.payload_first + layout.segment_blocks);
+    assert!(life.tier[second_segment..][..8] == *b"FBBATCH\0");
+    for _ in 0..500 {
+        life.write(62, 3);
+    }
+    assert!(life.tier[second_segment..][..8] != *b"FBBATCH\0" || life.tier[second_segment + 16] != 2, "it is reused");
+
+    let mut life = Life::after(TierKind::Flash, life.kill());
+    assert_eq!(life.phase(), Phase::Serving);
+    for (block, value) in [(0, 1), (39, 1), (40, 2), (59, 2), (62, 3), (61, 0)] {
+        assert_eq!(life.read(block), Ok(value), "block {block}");
     }
 }

@@ -140,7 +140,7 @@ pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) 
         if polled[0].revents != 0 {
             while let Ok(socket) = listener.accept() {
                 numbers += 1;
-                let greeter = Greeter::new(socket, now);
+                let greeter = Greeter::new(socket, None, now);
                 clients.insert(numbers, Client::Greeting { greeter, writable: true });
                 if clients.len() >= CLIENTS_MAX {
                     break;
@@ -155,8 +155,8 @@ pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) 
                 Client::Greeting { greeter, .. } => match greeter.advance(&exports) {
                     Greeting::WaitsReadable(greeter) => Client::Greeting { greeter, writable: false },
                     Greeting::WaitsWritable(greeter) => Client::Greeting { greeter, writable: true },
-                    Greeting::Ready(socket, negotiated) => {
-                        Client::Serving(Box::new(Connection::new(socket, number, *negotiated, now)))
+                    Greeting::Ready(channel, negotiated) => {
+                        Client::Serving(Box::new(Connection::new(channel, number, *negotiated, now)))
                     }
                     Greeting::Closed(_) => continue,
                 },

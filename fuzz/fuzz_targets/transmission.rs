@@ -4,9 +4,10 @@
 use arbitrary::Arbitrary;
 use forebay_core::types::Instant;
 use forebay_front::memory::MemoryVolume;
+use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::{Connection, Scratch};
 use forebay_front::nbd::handshake::{ExportInfo, Negotiated};
-use forebay_front::nbd::proto::{Command, Context, ContextSet, RequestHead};
+use forebay_front::nbd::proto::{Command, Context, ContextSet, Framing, RequestHead, command_flags};
 use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,8 @@ struct Item {
     flags: u8,
     offset: u32,
     length: u16,
+    /// Upper half of an extended header's length.
+    length_high: u32,
     /// Whole blocks, as many in a row.
     run: u8,
     fill: u8,
@@ -29,7 +32,7 @@ struct Item {
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    structured: bool,
+    framing: u8,
     contexts: bool,
     read_only: bool,
     holds_answers: bool,
@@ -38,13 +41,21 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
+    let framing = match input.framing % 3 {
+        0 => Framing::Simple,
+        1 => Framing::Structured,
+        _ => Framing::Extended,
+    };
+    let extended = framing == Framing::Extended;
+    let encode = |head: &RequestHead| if extended { head.encode_extended().to_vec() } else { head.encode().to_vec() };
     let mut bytes = Vec::new();
     for item in input.items.iter().take(64) {
         bytes.extend_from_slice(&item.raw);
         for index in 0..u64::from(item.run % 24) {
             let offset = (u64::from(item.offset) + index) % (SIZE / 4096) * 4096;
-            let head = RequestHead { flags: 0, command: Command::Write, cookie: index, offset, length: 4096 };
-            bytes.extend_from_slice(&head.encode());
+            let flags = if extended { command_flags::PAYLOAD_LEN } else { 0 };
+            let head = RequestHead { flags, command: Command::Write, cookie: index, offset, length: 4096 };
+            bytes.extend_from_slice(&encode(&head));
             bytes.extend_from_slice(&[item.fill; 4096]);
         }
         let command = Command::of(u16::from(item.command % 9));
@@ -53,10 +64,12 @@ fuzz_target!(|input: Input| {
             command,
             cookie: 1 << 40,
             offset: u64::from(item.offset) % (SIZE + 9000),
-            length: u32::from(item.length),
+            length: u64::from(item.length),
         };
-        bytes.extend_from_slice(&head.encode());
-        if command == Command::Write {
+        let has_payload = head.has_payload(framing);
+        let high = if extended && !has_payload { u64::from(item.length_high) << 32 } else { 0 };
+        bytes.extend_from_slice(&encode(&RequestHead { length: head.length | high, ..head }));
+        if has_payload {
             let payload = usize::from(item.length) / if item.short { 2 } else { 1 };
             bytes.resize(bytes.len() + payload, item.fill);
         }
@@ -65,7 +78,7 @@ fuzz_target!(|input: Input| {
     client.set_nonblocking(true).expect("non-blocking");
     server.set_nonblocking(true).expect("non-blocking");
     let mut contexts = ContextSet::default();
-    if input.contexts && input.structured {
+    if input.contexts && framing.has_chunks() {
         Context::ALL.into_iter().for_each(|context| contexts.insert(context));
     }
     let export =
@@ -76,12 +89,12 @@ fuzz_target!(|input: Input| {
             read_only: input.read_only,
             request_bytes_max: 32 << 20,
         };
-    let negotiated = Negotiated { export, structured: input.structured, contexts, leftover: Vec::new() };
+    let negotiated = Negotiated { export, framing, contexts, leftover: Vec::new() };
     let mut volume = MemoryVolume::new(SIZE, 100).expect("a small volume");
     volume.check_payloads();
     let frames = volume.frames_free();
     let mut scratch = Scratch::default();
-    let mut connection = Connection::new(server.into(), 1, negotiated, Instant(0));
+    let mut connection = Connection::new(Channel::plain(server.into()), 1, negotiated, Instant(0));
     let mut answers = Vec::new();
     let mut rest = &bytes[..];
     let mut sink = vec![0; 1 << 16];

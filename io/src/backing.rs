@@ -545,7 +545,7 @@ fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
 }
 
 /// A use by this host's kernel that would write behind our back; none where /proc and /sys show nothing.
-fn user_of(path: &Path, kind: FileKind) -> Option<String> {
+pub(crate) fn user_of(path: &Path, kind: FileKind) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     for line in read("/proc/swaps").lines().skip(1) {

@@ -17,6 +17,7 @@ pub mod file;
 pub mod lock;
 pub mod memory;
 pub mod operation;
+pub mod place;
 pub mod reactor;
 pub mod stats;
 pub mod tier;

@@ -1,4 +1,4 @@
-//! The fast medium of a volume: a shared mapping of a file in tmpfs, or a file or device on flash.
+//! The fast medium of a volume: a shared mapping of a file in tmpfs or hugetlbfs, or a file or device on flash.
 //!
 //! Invariants:
 //! - The whole length is reserved when a tier is made, so that no acknowledged write meets a full file system.
@@ -9,12 +9,12 @@
 use crate::file::{Access, DeviceFile, FileKind, kind_of, reserve, size_of, sync_folder_of};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::{AlignedBuffer, Mapping};
+use crate::place::{HugePagePool, Place};
 use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
 use forebay_core::types::TierBlock;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub enum TierError {
         length: u64,
         /// Bytes that the file system could give.
         available: u64,
-        /// It lies in a tmpfs, whose size is a mount option.
-        tmpfs: bool,
+        /// What kind of file system that is, and so what makes room.
+        place: Place,
     },
     /// Another process, or requests of a killed one, hold the tier.
     HeldBy {
@@ -71,7 +71,7 @@ impl fmt::Display for TierError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         match self {
-            TierError::NoRoom { path, length, available, tmpfs } => {
+            TierError::NoRoom { path, length, available, place } => {
                 write!(
                     f,
                     "cannot reserve {} MiB for the tier {}: the file system has room for {} MiB; ",
@@ -79,17 +79,22 @@ impl fmt::Display for TierError {
                     path.display(),
                     available >> 20
                 )?;
-                if *tmpfs {
-                    let mount = mount_point_of(path).unwrap_or_else(|| "MOUNT".into());
-                    write!(
-                        f,
-                        "enlarge it: `mount -o remount,size={}M {mount}` (in a container: `--shm-size`), or choose a \
-                         smaller tier by `--tier-size`",
-                        mib(*length) + mib(used_bytes(path))
-                    )
-                } else {
-                    write!(f, "free some space, or choose a smaller tier by `--tier-size`")
+                match place {
+                    Place::Tmpfs => {
+                        let mount = mount_point_of(path).unwrap_or_else(|| "MOUNT".into());
+                        let size = mib(*length) + mib(used_bytes(path));
+                        write!(
+                            f,
+                            "enlarge it: `mount -o remount,size={size}M {mount}` (in a container: `--shm-size`)"
+                        )?;
+                    }
+                    Place::HugePages { page_bytes } => {
+                        let line = HugePagePool::read(*page_bytes).line_that_makes_room_for(*length);
+                        write!(f, "reserve more huge pages: `{line}` (for good: a file in /etc/sysctl.d)")?;
+                    }
+                    Place::Disk => write!(f, "free some space")?,
                 }
+                write!(f, ", or choose a smaller tier by `--tier-size`")
             }
             TierError::HeldBy { path, holder, waited } => write!(
                 f,
@@ -146,7 +151,10 @@ fn file_system(path: &Path) -> Option<libc::statvfs> {
     (result == 0).then_some(found)
 }
 
-fn available_bytes(path: &Path) -> u64 {
+fn available_bytes(path: &Path, place: Place) -> u64 {
+    if let Place::HugePages { page_bytes } = place {
+        return HugePagePool::read(page_bytes).free * page_bytes;
+    }
     file_system(path).map_or(0, |found| found.f_bavail * found.f_frsize)
 }
 
@@ -171,12 +179,9 @@ fn memory_limit(membership: &Path, root: &Path) -> Option<u64> {
     Path::new(group).ancestors().filter_map(limit_of).min()
 }
 
-fn is_tmpfs(file: &File) -> bool {
-    // SAFETY: all zeros is a valid statfs.
-    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor and a place for one statfs.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
-    result == 0 && found.f_type == libc::TMPFS_MAGIC
+/// Of a file that need not exist.
+fn place_of_folder(path: &Path) -> Place {
+    Place::of(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
 }
 
 /// Makes a file of this length, locked and reserved. On failure nothing is left behind.
@@ -194,8 +199,8 @@ fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<File, Tier
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom {
                 path: path.to_owned(),
                 length,
-                available: available_bytes(path),
-                tmpfs: is_tmpfs(&file),
+                available: available_bytes(path, place_of_folder(path)),
+                place: place_of_folder(path),
             },
             Some(_) | None => failed("reserve the space of", path)(error),
         })
@@ -221,7 +226,7 @@ fn existing_length(path: &Path, file: &File, kind: FileKind) -> Result<u64, Tier
     Ok(length)
 }
 
-/// A tier in memory that outlives the process: a file in tmpfs, mapped whole and shared.
+/// A tier in memory that outlives the process: a file in tmpfs or hugetlbfs, mapped whole and shared.
 ///
 /// A store into the mapping is in the file at once. Death of the process stops a thread between two instructions, and
 /// what was executed before is seen by whoever maps the file after (the switch away from the dead thread is a full
@@ -238,10 +243,14 @@ pub struct MemoryTier {
 }
 
 impl MemoryTier {
-    /// A new tier. The path must not exist.
+    /// A new tier. The path must not exist. In hugetlbfs the file is as long as its pages, maybe longer than asked for.
     pub fn create(path: &Path, length: u64, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
-        // Memory of tmpfs is charged to the control group; beyond its limit the kernel does not refuse, it kills.
-        if let Some(limit) = memory_limit(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
+        let place = place_of_folder(path);
+        let length = place.file_bytes(length);
+        // Memory of tmpfs is charged to the control group; beyond its limit the kernel does not refuse, it kills. Huge
+        // pages have their own pool.
+        if place == Place::Tmpfs
+            && let Some(limit) = memory_limit(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
             && length >= limit
         {
             let (wants, limit) = (length.div_ceil(1 << 20), limit >> 20);
@@ -456,6 +465,13 @@ impl FlashTier {
 
     /// An existing tier, as soon as nobody else has it.
     pub fn open(path: &Path, lock_timeout: Duration) -> Result<FlashTier, TierError> {
+        // These uses do not end by themselves: nothing to wait for.
+        if let Ok(kind) = kind_of(path)
+            && let Some(user) = crate::backing::user_of(path, kind)
+        {
+            let reason = format!("it is {user}; end that use, or choose another place");
+            return Err(TierError::Unusable { path: path.to_owned(), reason });
+        }
         let start = std::time::Instant::now();
         let file = loop {
             match DeviceFile::open(path, true) {
@@ -632,7 +648,7 @@ mod tests {
             Err(error) => error,
             Ok(_) => panic!("reserved more than the mount has"),
         };
-        assert!(matches!(error, TierError::NoRoom { tmpfs: true, .. }), "{error}");
+        assert!(matches!(error, TierError::NoRoom { place: Place::Tmpfs, .. }), "{error}");
         assert!(error.to_string().contains("mount -o remount,size="), "{error}");
         assert!(error.to_string().contains("M /dev/shm`"), "{error}");
         assert!(!path.exists());

@@ -20,6 +20,7 @@ use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part, Source};
 use forebay_core::format::{Superblock, TIER_BLOCK_BYTES, payload_checksum};
 use forebay_core::types::*;
 use slab::Slab;
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -89,6 +90,8 @@ pub struct VolumeIo {
     /// Ended operations whose event waits for a model's time.
     delayed: BinaryHeap<Reverse<(Instant, usize)>>,
     tier_stats: DeviceStats,
+    /// The block of the volume whose payload last failed its check.
+    damaged: Cell<Option<BlockIndex>>,
 }
 
 impl VolumeIo {
@@ -111,7 +114,13 @@ impl VolumeIo {
             pending: Slab::new(),
             delayed: BinaryHeap::new(),
             tier_stats: DeviceStats::default(),
+            damaged: Cell::new(None),
         }
+    }
+
+    /// The block of the volume whose payload last failed its check, if any did: the operator wants to know which.
+    pub fn damaged(&self) -> Option<BlockIndex> {
+        self.damaged.get()
     }
 
     /// The arena that fits a tier: its own payload area in memory, or so many frames of this process for flash.
@@ -263,7 +272,10 @@ impl VolumeIo {
                 self.backing_operation(reactor, op, Kind::BackingSync, operation, 1, what, Buffers::none())
             }
 
-            Effect::Merge { op, target, base, from, to, block, term } => {
+            Effect::Merge { op, checks, target, base, from, to, block, term } => {
+                if checks.iter().any(|(frame, check)| self.verified(*frame, check) != Outcome::Ok) {
+                    return done(op, Outcome::Failed(IoError::Checksum));
+                }
                 let (from, to) = (usize::from(from), usize::from(to));
                 self.fill(base, target, 0, from);
                 self.fill(base, target, to, BLOCK_BYTES as usize - to);
@@ -521,6 +533,7 @@ impl VolumeIo {
         if payload_checksum(&self.volume, check.block, check.mask, check.term, bytes) == check.checksum {
             Outcome::Ok
         } else {
+            self.damaged.set(Some(check.block));
             Outcome::Failed(IoError::Checksum)
         }
     }

@@ -625,6 +625,7 @@ fn reads_outlive_a_restart_of_the_server(mode: ModeChoice) {
     drop(server);
 }
 
+/// Proves N-1.
 /// A server whose write lands 1 s after it was asked for, also when nobody waits for it any more.
 fn late_writes_of_a_lost_connection_are_waited_for(mode: ModeChoice) {
     // Without the quiet time the late write wins, which proves that the test would see it.
@@ -685,6 +686,7 @@ fn late_writes_of_a_lost_connection_are_waited_for(mode: ModeChoice) {
     }
 }
 
+/// Proves N-1.
 fn the_first_command_that_changes_something_is_a_flush(mode: ModeChoice) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
@@ -831,6 +833,7 @@ fn a_reply_to_nothing_ends_the_connection_and_nothing_is_believed(mode: ModeChoi
     assert!(rig.holds(7, 1));
 }
 
+/// Proves N-4.
 #[test]
 fn exports_that_cannot_hold_a_volume_are_refused_with_what_to_do() {
     let refused = |server: &Server, parameters: &str| {

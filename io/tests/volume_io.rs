@@ -1,6 +1,6 @@
 //! Effects on real tiers and backings, in both modes of the reactor and on both kinds of tier.
 
-use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part, Source};
+use forebay_core::api::{Check, Checks, Effect, Event, IoError, Outcome, Part, Source};
 use forebay_core::format::{Superblock, TierKind, TierLayout, payload_checksum};
 use forebay_core::types::*;
 use forebay_io::clock::until;
@@ -220,14 +220,20 @@ fn merge_and_copy_touch_exactly_their_bytes(mode: ModeChoice, kind: TierKind) {
     let mut rig = Rig::new(mode, kind, "");
     let (base, target, block) = (rig.fill(8, 1), rig.fill(9, 2), BlockIndex(5));
     let source = Source::Frame(base, 0);
-    let merge = |op, base| Effect::Merge { op, target, base, from: 100, to: 700, block, term: Term(4) };
-    let merged = rig.run(|op| merge(op, source));
+    let merge = |op, base, checks| Effect::Merge { op, checks, target, base, from: 100, to: 700, block, term: Term(4) };
+    let check = rig.check(base, 5);
+    rig.io.arena_mut().bytes_mut(base)[4000] ^= 1;
+    let refused = rig.run(|op| merge(op, source, std::iter::once((base, check)).collect()));
+    assert_eq!(refused, Outcome::Failed(IoError::Checksum));
+    assert!(rig.io.arena().bytes(target).iter().all(|&b| b == 2), "a merge with a damaged base changes nothing");
+    rig.io.arena_mut().bytes_mut(base)[4000] ^= 1;
+    let merged = rig.run(|op| merge(op, source, std::iter::once((base, check)).collect()));
     let mut expected = [1u8; 4096];
     expected[100..700].fill(2);
     assert!(rig.io.arena().bytes(target) == expected);
     let checksum = payload_checksum(&VOLUME, block, SectorMask::FULL, Term(4), &expected);
     assert_eq!(merged, Outcome::Merged(checksum));
-    rig.run(|op| merge(op, Source::Zero));
+    rig.run(|op| merge(op, Source::Zero, Checks::new()));
     assert!(rig.io.arena().bytes(target).iter().enumerate().all(|(i, &b)| (b == 2) == (100..700).contains(&i)));
     assert_eq!(rig.execute(Effect::Copy { source, target, start: 512, length: 1024 }), None);
     assert_eq!(rig.execute(Effect::Copy { source: Source::Zero, target, start: 1024, length: 3072 }), None);

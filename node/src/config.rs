@@ -74,11 +74,25 @@ pub struct ListenConfig {
     pub api: Option<PathBuf>,
     /// Client connections of each listener.
     pub connections_max: u32,
+    /// TLS of the NBD clients that come over TCP; those of a unix socket are known by its permissions.
+    pub nbd_tls: Option<TlsFiles>,
+}
+
+/// `[listen] nbd_tls`: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The server's certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Authorities of the clients' certificates: with it, a client must have one.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Default for ListenConfig {
     fn default() -> Self {
-        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT }
+        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT, nbd_tls: None }
     }
 }
 
@@ -209,6 +223,10 @@ pub struct VolumeSpec {
     /// When a write is acknowledged; none = as recorded, or `back`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
+    /// Seconds that the log may take to drain, at the backing's speed, before writes are slowed to it; 0 = as long as the
+    /// tier has room; none = as recorded, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_max_s: Option<u64>,
     /// Medium of the tier; none = as recorded, or `flash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<TierName>,
@@ -267,6 +285,9 @@ impl VolumeSpec {
                 );
             }
         }
+        if let Some(seconds) = self.drain_max_s {
+            check_drain_max(&self.name, seconds)?;
+        }
         if let Some(memory) = self.memory
             && !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory)
         {
@@ -320,7 +341,9 @@ pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4
 /// Smallest tier by default: one that holds the largest request of the protocol twice.
 const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Largest: block numbers of the format are 32 bits wide.
-pub const TIER_BYTES_MAX: u64 = (u32::MAX as u64) * 4096;
+pub const TIER_BYTES_MAX: u64 = forebay_core::format::TIER_BLOCKS_MAX as u64 * 4096;
+/// Longest limit on the time to drain: a week. What is meant to be longer is no limit.
+pub const DRAIN_MAX_S_MAX: u64 = 7 * 24 * 3600;
 /// Least RAM for staging and read cache: for nodes with very many small volumes. The largest request shrinks with it.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Least by default.
@@ -336,6 +359,14 @@ pub fn check_name(name: &str) -> Result<()> {
         bail!(
             "volume name {name:?}: use 1 to 63 letters, digits, '.', '_' or '-', and begin with a letter, digit or '_'"
         );
+    }
+    Ok(())
+}
+
+/// Limits on the time to drain that a volume may have.
+pub fn check_drain_max(name: &str, seconds: u64) -> Result<()> {
+    if seconds > DRAIN_MAX_S_MAX {
+        bail!("volume {name}: {seconds} s to drain is no limit; give up to 7 days, or 0 for none");
     }
     Ok(())
 }
@@ -390,6 +421,12 @@ impl Config {
         if self.listen.connections_max == 0 || self.listen.connections_max > 65_536 {
             bail!("[listen] connections_max = {}: from 1 to 65536", self.listen.connections_max);
         }
+        if self.listen.nbd_tls.is_some() && !self.listen.nbd.iter().any(|a| matches!(a, NbdAddress::Tcp(_))) {
+            bail!(
+                "TLS is for NBD clients that come over TCP, and no TCP address is given: add --nbd tcp:HOST:PORT \
+                 (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
+            );
+        }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
             for earlier in &self.volume[..i] {
@@ -434,6 +471,7 @@ mod tests {
         volatile = true
         tier_size = 134217728
         policy = "through"
+        drain_max_s = 10
     "#;
 
     #[test]
@@ -449,6 +487,7 @@ mod tests {
         assert_eq!(config.volume[0].policy, None);
         assert_eq!(config.volume[1].tier_size, Some(128 << 20));
         assert_eq!(config.volume[1].policy, Some(PolicyName::Through));
+        assert_eq!((config.volume[0].drain_max_s, config.volume[1].drain_max_s), (None, Some(10)));
     }
 
     #[test]
@@ -466,6 +505,8 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         refused(("volatile = true", ""), "--volatile");
+        refused(("drain_max_s = 10", "drain_max_s = 10000000"), "7 days");
+        refused(("tier_size = 134217728", "tier_size = \"9T\""), "the most is 8T");
         refused(("\"vm2\"", "\"vm1\""), "twice");
         refused(("/mnt/nas/vm2.img", "slow:iops=700:/mnt/nas/vm1.img"), "same backing");
         refused(("size = \"10G\"", "size = 0"), "0 bytes");

@@ -4,8 +4,10 @@
 use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
-use forebay_core::types::Instant;
+use forebay_core::types::{BlockIndex, Instant};
+use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::handshake::Negotiated;
+use forebay_front::nbd::tls::TlsServer;
 use forebay_io::Waker;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub struct Snapshot {
     pub connections: u32,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
+    /// The block whose payload last failed its check.
+    pub damaged: Option<BlockIndex>,
 }
 
 /// Something for a shard to do.
@@ -73,7 +77,7 @@ pub enum ToShard {
         /// The volume.
         key: VolumeKey,
         /// The client.
-        socket: OwnedFd,
+        channel: Channel,
         /// Place in its listener's count, given back when the connection ends.
         seat: Seat,
         /// What was agreed on.
@@ -83,6 +87,8 @@ pub enum ToShard {
     Listen {
         /// A non-blocking listening socket.
         socket: OwnedFd,
+        /// Its clients must use TLS; none: they are served in the clear.
+        tls: Option<TlsServer>,
         /// Most clients at one time.
         connections_max: u32,
     },

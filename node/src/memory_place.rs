@@ -1,10 +1,11 @@
-//! Where the arenas of memory tiers lie: a tmpfs, because it outlives the process.
+//! Where the arenas of memory tiers lie: a tmpfs or hugetlbfs, because these outlive the process.
 //!
 //! Best is a tmpfs of our own (the systemd unit mounts it; so does the daemon where it may), because nobody else fills
 //! it and nobody cleans it up. /dev/shm is the second choice: logind may empty it when a user logs out.
 
 use crate::paths;
 use anyhow::{Context, Result};
+use forebay_io::place::Place;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -23,14 +24,15 @@ pub struct MemoryPlace {
 pub fn find(shm_size: Option<u64>) -> Result<MemoryPlace> {
     let own = paths::run_dir().join("memory");
     make_dir(&own)?;
-    if is_tmpfs(&own) && is_mount_point(&own) {
+    // Mounted by the administrator or the unit, hugetlbfs as well.
+    if Place::of(&own).is_memory() && is_mount_point(&own) {
         return Ok(MemoryPlace { dir: own, warning: None });
     }
     match mount_tmpfs(&own, shm_size) {
         Ok(()) => Ok(MemoryPlace { dir: own, warning: None }),
         Err(error) => {
             let dir = PathBuf::from(format!("/dev/shm/forebay-{}", paths::user_id()));
-            if !is_tmpfs(Path::new("/dev/shm")) {
+            if Place::of(Path::new("/dev/shm")) != Place::Tmpfs {
                 anyhow::bail!(
                     "cannot mount a tmpfs at {} ({error}), and /dev/shm is none: mount one there, as in \
                      packaging/run-forebay-memory.mount, or use --tier flash",
@@ -64,14 +66,6 @@ fn make_dir(dir: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn is_tmpfs(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: all zeros is a valid statfs.
-    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: a terminated path and a place for one statfs.
-    unsafe { libc::statfs(path.as_ptr(), &mut found) == 0 && found.f_type == libc::TMPFS_MAGIC }
 }
 
 fn is_mount_point(path: &Path) -> bool {

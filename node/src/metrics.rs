@@ -7,16 +7,19 @@ use std::fmt::Write;
 /// Content type of [`render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What a family says of a volume; nothing where that is not known.
+type Value = Box<dyn Fn(&VolumeReport) -> Option<f64>>;
+
 /// One family: name without prefix, help, type, and the value of each volume.
 struct Family {
     name: String,
     help: String,
     counter: bool,
-    value: Box<dyn Fn(&VolumeReport) -> f64>,
+    value: Value,
 }
 
 fn gauge(name: &str, help: &str, value: impl Fn(&VolumeReport) -> f64 + 'static) -> Family {
-    Family { name: name.to_owned(), help: help.to_owned(), counter: false, value: Box::new(value) }
+    Family { name: name.to_owned(), help: help.to_owned(), counter: false, value: Box::new(move |v| Some(value(v))) }
 }
 
 /// All metrics. Label values are volume names, which hold no character that needs an escape.
@@ -49,7 +52,15 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
         gauge("volume_clean_bytes", "Bytes of clean cache.", |v| v.dirty.clean_bytes as f64),
         gauge("volume_groups_waiting", "Barrier groups waiting to be destaged.", |v| f64::from(v.dirty.groups_waiting)),
         gauge("volume_oldest_dirty_seconds", "Age of the oldest dirty write.", |v| v.dirty.oldest_s),
-        gauge("volume_drain_seconds", "Dirty bytes at the backing's measured speed.", |v| v.dirty.drain_left_s),
+        Family {
+            name: "volume_drain_seconds".to_owned(),
+            help: "Dirty bytes at the backing's measured speed; absent while that is not known.".to_owned(),
+            counter: false,
+            value: Box::new(|v| v.dirty.drain_left_s),
+        },
+        gauge("volume_drain_seconds_max", "Time to drain at which writes are slowed; 0 = no such limit.", |v| {
+            v.dirty.drain_max_s as f64
+        }),
         gauge("volume_destage_bytes_per_second", "Measured speed of the backing.", |v| {
             v.dirty.destage_bytes_per_s as f64
         }),
@@ -60,14 +71,16 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
             name: format!("volume_{name}_total"),
             help: format!("{} since the daemon's start.", name.replace('_', " ")),
             counter: true,
-            value: Box::new(move |v| v.counters.get(name).copied().unwrap_or(0) as f64),
+            value: Box::new(move |v| Some(v.counters.get(name).copied().unwrap_or(0) as f64)),
         });
     }
     for family in families {
         let kind = if family.counter { "counter" } else { "gauge" };
         let _ = writeln!(out, "# HELP forebay_{0} {1}\n# TYPE forebay_{0} {kind}", family.name, family.help);
         for volume in volumes {
-            let _ = writeln!(out, "forebay_{}{{volume=\"{}\"}} {}", family.name, volume.name, (family.value)(volume));
+            if let Some(value) = (family.value)(volume) {
+                let _ = writeln!(out, "forebay_{}{{volume=\"{}\"}} {value}", family.name, volume.name);
+            }
         }
     }
     out

@@ -17,6 +17,7 @@ use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
+use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,9 @@ use tokio::sync::oneshot;
 
 /// How often markers follow what has been destaged.
 pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Pause between two attempts to lock a backing: each looks through /proc for the holder.
+const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a stop without drain waits for requests that were taken.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
@@ -56,6 +60,16 @@ fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
 }
 
+/// What is to be changed of a volume that serves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When writes are acknowledged.
+    pub policy: Option<PolicyName>,
+    /// Seconds that the log may take to drain; 0 = no such limit.
+    pub drain_max_s: Option<u64>,
+}
+
 /// A volume that runs on a shard.
 #[derive(Clone)]
 struct Running {
@@ -68,14 +82,46 @@ struct Running {
     closed: Arc<AtomicBool>,
 }
 
+/// Why a volume does not run.
+#[derive(Clone)]
+enum Absence {
+    /// It could not be opened.
+    Failed(String),
+    /// Its tier may not be used yet: why, and what ends the wait for good.
+    Waiting(String, Arc<AtomicBool>),
+}
+
+impl Absence {
+    fn why(&self) -> &str {
+        match self {
+            Absence::Failed(why) | Absence::Waiting(why, _) => why,
+        }
+    }
+}
+
 struct Entry {
     facts: VolumeFacts,
     record: Record,
     running: Option<Running>,
     /// Why it does not run.
-    problem: Option<String>,
+    absence: Option<Absence>,
     /// Its activity when the marker was last written.
     activity_seen: u64,
+}
+
+impl Entry {
+    fn absent(facts: VolumeFacts, record: Record, absence: Absence) -> Entry {
+        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0 }
+    }
+
+    /// It runs, or will by itself.
+    fn is_open(&self) -> bool {
+        match &self.absence {
+            None => self.running.is_some(),
+            Some(Absence::Waiting(..)) => true,
+            Some(Absence::Failed(_)) => false,
+        }
+    }
 }
 
 /// See the module's text.
@@ -133,7 +179,7 @@ impl Node {
                 FailureKind::Conflict,
                 format!(
                     "volume {name} does not run: {}",
-                    entry.problem.as_deref().unwrap_or("it is being opened or closed")
+                    entry.absence.as_ref().map_or("it is being opened or closed", Absence::why)
                 ),
             ),
         }
@@ -151,7 +197,7 @@ impl Node {
         progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Answer<Vec<String>> {
         let _admin = self.admin.lock().await;
-        if self.entries().iter().any(|e| e.facts.name == name && e.running.is_some()) {
+        if self.entries().iter().any(|e| e.facts.name == name && e.is_open()) {
             return failure(FailureKind::Conflict, format!("volume {name} is there already"));
         }
         let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
@@ -164,6 +210,7 @@ impl Node {
         }
         let opened = self.open_blocking(name, spec, progress).await;
         match opened {
+            Ok(opened) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
             Ok(opened) => self.attach(opened, default).await,
             Err(message) => {
                 self.note_failed(name, &message);
@@ -175,7 +222,7 @@ impl Node {
     /// The volume that runs on this backing.
     fn running_on(&self, backing: &str) -> Option<String> {
         let entries = self.entries();
-        let same = |e: &&Entry| e.running.is_some() && config::same_backing(&e.facts.backing, backing);
+        let same = |e: &&Entry| e.is_open() && config::same_backing(&e.facts.backing, backing);
         entries.iter().find(same).map(|e| e.facts.name.clone())
     }
 
@@ -214,11 +261,45 @@ impl Node {
         };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
-        entries.push(Entry { facts, record, running: None, problem: Some(problem.to_owned()), activity_seen: 0 });
+        entries.push(Entry::absent(facts, record, Absence::Failed(problem.to_owned())));
+    }
+
+    /// Attaches a volume when the backing's lock is ours, and meanwhile shows what it waits for.
+    fn attach_later(self: &Arc<Node>, mut opened: Opened, default: bool) -> Vec<String> {
+        let why = opened.waits.take().expect("it waits for something");
+        let name = opened.record.name.clone();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let absence = Absence::Waiting(why.clone(), cancelled.clone());
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
+        entries.push(Entry::absent(opened.facts.clone(), opened.record.clone(), absence));
+        drop(entries);
+        let mut remarks = std::mem::take(&mut opened.remarks);
+        remarks.push(why);
+        let node = self.clone();
+        tokio::spawn(async move {
+            let ended = cancelled.clone();
+            let wait = move || await_backing(opened, &ended);
+            let waited = tokio::task::spawn_blocking(wait).await;
+            let _admin = node.admin.lock().await;
+            if cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            let attached = match waited {
+                Ok(Some(opened)) => node.attach(opened, default).await,
+                Ok(None) => return,
+                Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
+            };
+            match attached {
+                Ok(_) => eprintln!("forebay: volume {name}: I/O of the former process has ended; it is served"),
+                Err(failure) => eprintln!("forebay: {}", failure.message),
+            }
+        });
+        remarks
     }
 
     async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
-        let Opened { volume, mut record, facts, marker_path, image, remarks } = opened;
+        let Opened { volume, mut record, facts, marker_path, image, remarks, waits: _ } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
         let shard = self.emptiest_shard();
@@ -257,7 +338,7 @@ impl Node {
         };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
-        entries.push(Entry { facts, record, running: Some(running), problem: None, activity_seen: 0 });
+        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0 });
         drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
@@ -350,18 +431,22 @@ impl Node {
 
     /// One volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
-        let (facts, running, size, policy, problem) = {
+        let (facts, running, size, policy, absence) = {
             let entries = self.entries();
             let Some(e) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            (e.facts.clone(), e.running.clone(), e.record.size_bytes, e.record.policy, e.problem.clone())
+            (e.facts.clone(), e.running.clone(), e.record.size_bytes, e.record.policy, e.absence.clone())
         };
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot(&running).await
         {
             return Ok(VolumeReport::running(&facts, &snapshot));
         }
-        let problem = problem.unwrap_or_else(|| "its data-path thread has ended; see the daemon's messages".to_owned());
-        Ok(VolumeReport::failed(&facts, size, policy, &problem))
+        let (phase, problem) = match &absence {
+            Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
+            Some(Absence::Failed(why)) => ("failed", why.as_str()),
+            None => ("failed", "its data-path thread has ended; see the daemon's messages"),
+        };
+        Ok(VolumeReport::absent(&facts, size, policy, phase, problem))
     }
 
     /// All of them, sorted by name.
@@ -429,11 +514,24 @@ impl Node {
         }
     }
 
-    /// Asks for another policy.
-    pub async fn set_policy(&self, name: &str, policy: PolicyName) -> Answer<VolumeReport> {
+    /// Changes what can be changed while a volume serves.
+    pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
+        let Change { policy, drain_max_s } = change;
+        if policy.is_none() && drain_max_s.is_none() {
+            return failure(FailureKind::Invalid, format!("volume {name}: give a policy or a drain_max_s to change"));
+        }
+        if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
         let running = self.running(name)?;
-        self.control(name, &running, Control::SetPolicy(policy.into())).await?;
-        self.change_record(name, |record| record.policy = policy).await?;
+        if let Some(policy) = policy {
+            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
+            self.change_record(name, |record| record.policy = policy).await?;
+        }
+        if let Some(seconds) = drain_max_s {
+            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
+            self.change_record(name, |record| record.drain_max_s = seconds).await?;
+        }
         self.report(name).await
     }
 
@@ -454,10 +552,11 @@ impl Node {
         }
     }
 
-    /// Destages everything that is in the log now.
-    pub async fn drain(&self, name: &str) -> Answer<VolumeReport> {
+    /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
+    pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
         let running = self.running(name)?;
-        self.control(name, &running, Control::Drain).await?;
+        let command = if through { Control::DrainThrough } else { Control::Drain };
+        self.control(name, &running, command).await?;
         self.report(name).await
     }
 
@@ -507,6 +606,9 @@ impl Node {
         let (record, running) = {
             let entries = self.entries();
             let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+            if let (Some(Absence::Waiting(_, cancelled)), true) = (&entry.absence, discard_dirty) {
+                cancelled.store(true, Ordering::Relaxed);
+            }
             (entry.record.clone(), entry.running.clone())
         };
         match &running {
@@ -636,6 +738,12 @@ impl Node {
             tokio::spawn(async move { node.stop_one(record, running, drain).await })
         });
         let mut incomplete = Vec::new();
+        for entry in self.entries().iter() {
+            if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
+                cancelled.store(true, Ordering::Relaxed);
+                incomplete.push(format!("{}: it was still {why}", entry.facts.name));
+            }
+        }
         for stop in stops.collect::<Vec<_>>() {
             if let Ok(Some(name)) = stop.await {
                 incomplete.push(name);
@@ -695,8 +803,23 @@ impl Node {
     pub async fn left(&self) -> (u64, f64) {
         let reports = self.reports().await;
         let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
-        (bytes, reports.iter().map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
+        (bytes, reports.iter().filter_map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
     }
+}
+
+/// Waits until no request of an earlier process is under way to the backing. None when the wait was cancelled.
+fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
+    while !cancelled.load(Ordering::Relaxed) {
+        match opened.volume.backing.try_lock() {
+            Ok(LockAttempt::Locked) => return Some(opened),
+            Ok(LockAttempt::HeldBy(_)) => std::thread::sleep(LOCK_RETRY),
+            Err(error) => {
+                eprintln!("forebay: cannot lock {}: {error}; trying again", opened.volume.backing.name());
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+    }
+    None
 }
 
 fn no_such_volume<T>(name: &str) -> Answer<T> {
@@ -720,11 +843,11 @@ fn command_error_words(error: &CommandError) -> String {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
             ControlError::Busy => {
-                "a drain or hold is under way, or the volume is not serving; wait for it or `release` it"
+                "a drain or hold is under way, `drain --through` is in effect, or the volume is not serving; wait for it or `release` it"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
             ControlError::HoldEnded => {
-                "the hold was ended by its dirty limit or by a stop: what was copied under it is void"
+                "it was ended before, by a hold's dirty limit, a release or a stop: what was copied under it is void"
             }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
             ControlError::BackingFailed => {

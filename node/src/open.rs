@@ -6,6 +6,8 @@
 //! - The tier's lock is awaited before the tier is read; the backing's lock is tried, and where only requests of our own
 //!   former process can hold it, awaited in the background while the volume serves from its log. An NBD export has no
 //!   lock: after a stop that was not clean its quiet time is awaited instead, counted from when the tier's lock is ours.
+//! - A memory tier is not used before the backing's lock is ours: its payload area is the arena that the former process's
+//!   requests read into and write from, and the tier's own lock ends with that process, not with those requests.
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
 use crate::config::{self, TierName, VolumeSpec};
@@ -18,7 +20,7 @@ use crate::volume_store::{
 };
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
-use forebay_core::format::{Superblock, TierKind, TierLayout};
+use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of};
@@ -65,6 +67,8 @@ pub struct Opened {
     pub image: Image,
     /// What the operator should know.
     pub remarks: Vec<String>,
+    /// The tier may not be used before the backing's lock is ours: why.
+    pub waits: Option<String>,
 }
 
 /// What the control plane needs of an open backing.
@@ -137,6 +141,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         // Wrappers model how a backing behaves, not which one it is.
         record.backing = backing;
         record.policy = spec.policy.unwrap_or(record.policy);
+        record.drain_max_s = spec.drain_max_s.unwrap_or(record.drain_max_s);
         record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
         record.format_raw |= spec.format.is_some();
         return Ok((record, false));
@@ -149,6 +154,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         backing,
         size_bytes: 0,
         policy: spec.policy.unwrap_or_default(),
+        drain_max_s: spec.drain_max_s.unwrap_or(0),
         volatile: spec.volatile,
         format_raw: spec.format.is_some(),
         memory_bytes: spec.memory.unwrap_or(0),
@@ -199,10 +205,6 @@ pub fn open(
                 backing.name()
             );
         }
-        remarks.push(format!(
-            "requests of an earlier process to {} are still under way; the volume serves from its log meanwhile",
-            backing.name()
-        ));
     }
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
@@ -214,7 +216,6 @@ pub fn open(
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
     let (found, mut tier) = look_for_tier(&mut record)?;
-    settle_sizes(&mut record, spec, &backing)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -224,6 +225,8 @@ pub fn open(
         }
         Err(error) => return Err(error),
     }
+    // After the judgement: an image that is too small because it is another one is not to be enlarged.
+    settle_sizes(&mut record, spec, &backing)?;
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
     if let Image::Nbd { quiet, .. } = &mut image
@@ -255,6 +258,18 @@ pub fn open(
         store.save(&record)?;
         tier = Some(make_tier(store, &record, progress)?);
     }
+    let waits = if backing.file().is_none() || backing.locked() {
+        None
+    } else if record.tier.kind == TierName::Memory && !fresh {
+        Some(format!(
+            "waiting for I/O of the former process to end: its requests to {image_name} use the memory of the tier"
+        ))
+    } else {
+        remarks.push(format!(
+            "requests of an earlier process to {image_name} are still under way; the volume serves from its log meanwhile"
+        ));
+        None
+    };
     let (tier, superblock) = tier.expect("found or made above");
 
     let frames = match superblock.layout.kind {
@@ -289,8 +304,17 @@ pub fn open(
         backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
         destage_delay: DESTAGE_DELAY,
+        drain_max: Duration::from_secs(record.drain_max_s),
     };
-    Ok(Opened { volume: OpenVolume { config, arena, tier, backing }, record, facts, marker_path, image, remarks })
+    Ok(Opened {
+        volume: OpenVolume { config, arena, tier, backing },
+        record,
+        facts,
+        marker_path,
+        image,
+        remarks,
+        waits,
+    })
 }
 
 /// Whether a former process of this volume may have ended with writes under way to its backing.
@@ -400,18 +424,23 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<(Tier, Superb
         .with_context(advice);
     }
     let mut damage = Vec::new();
-    let newest = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next();
-    if let Some(checkpoint) = &newest {
-        // The tier is the first to know of a resize.
-        record.size_bytes = checkpoint.size_bytes;
-    }
-    let found = TierFound::Present { clean: newest.is_some_and(|c| c.clean), term: newest.map_or(0, |c| c.term.0) };
+    // The first start writes one before it serves; core decides on everything else that may be damaged.
+    let Some(newest) = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next() else {
+        let why = damage.first().map_or("there is none", |damage| &damage.reason);
+        return Err(anyhow::anyhow!(
+            "neither copy of its checkpoint can be read ({why}), so nobody knows where its log ends"
+        ))
+        .with_context(advice);
+    };
+    // The tier is the first to know of a resize.
+    record.size_bytes = newest.size_bytes;
+    let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
     Ok((found, Some((tier, superblock))))
 }
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
     let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
-    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 2^32 blocks")?;
+    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 8 TiB")?;
     let layout = match record.tier.kind {
         TierName::Memory => TierLayout::memory(blocks),
         TierName::Flash => TierLayout::flash(blocks),
@@ -422,6 +451,8 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     if ours {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
         crate::volume_store::remove_durably(path)?;
+    } else {
+        clear_unused_tier(path, record)?;
     }
     let tier = match record.tier.kind {
         TierName::Memory => Tier::Memory(MemoryTier::create(path, bytes, TIER_LOCK_WAIT)?),
@@ -435,6 +466,53 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     let superblock =
         Superblock { volume: record.volume.0, name, size_bytes: record.size_bytes, created_unix_s: created, layout };
     Ok((tier, superblock))
+}
+
+/// What a start that ended before the volume served has left in a place of the operator's: it is removed if it can be
+/// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
+fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
+    let Ok(kind) = kind_of(path) else { return Ok(()) };
+    let reader = TierReader::open(path)?;
+    let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
+    match kind {
+        FileKind::Regular if ours || is_all_zeros(path)? => crate::volume_store::remove_durably(path),
+        FileKind::Regular => bail!(
+            "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. Give \
+             another --tier-path, or remove the file if nobody needs it",
+            path.display(),
+            record.name
+        ),
+        FileKind::Block if ours => {
+            // Writes of the former process have ended when the device can be claimed.
+            let tier = FlashTier::open(path, TIER_LOCK_WAIT)?;
+            wipe_fixed_blocks(path).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
+            drop(tier);
+            Ok(())
+        }
+        // Whether it is empty is looked at when it is taken.
+        FileKind::Block => Ok(()),
+    }
+}
+
+fn is_all_zeros(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece).with_context(|| format!("cannot read {}", path.display()))? {
+            0 => return Ok(true),
+            read if piece[..read].iter().any(|&byte| byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Superblock and checkpoints: all that formatting has written.
+fn wipe_fixed_blocks(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(&vec![0; TIER_FIXED_BLOCKS as usize * BLOCK_BYTES as usize], 0)?;
+    file.sync_all()
 }
 
 /// A device or file that holds the tier of another volume is not made into a new one.
@@ -452,4 +530,60 @@ fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyName;
+
+    fn record(path: &Path) -> Record {
+        Record {
+            version: STORE_VERSION,
+            name: "vm1".into(),
+            volume: VolumeId([7; 16]),
+            backing: "/x.img".into(),
+            size_bytes: 1 << 30,
+            policy: PolicyName::Back,
+            drain_max_s: 0,
+            volatile: false,
+            format_raw: false,
+            memory_bytes: 64 << 20,
+            tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
+        }
+    }
+
+    #[test]
+    fn a_tier_left_by_a_start_that_never_served_is_made_again_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let record = record(&path);
+        clear_unused_tier(&path, &record).unwrap();
+
+        for length in [0, 3 << 20] {
+            std::fs::write(&path, vec![0; length]).unwrap();
+            clear_unused_tier(&path, &record).unwrap();
+            assert!(!path.exists(), "{length} bytes prepared, but not formatted");
+        }
+
+        let layout = TierLayout::flash(1024).unwrap();
+        let tier = |volume| {
+            let mut bytes =
+                Superblock { volume, name: [0; 64], size_bytes: 1 << 30, created_unix_s: 0, layout }.encode();
+            bytes.resize(4 << 20, 0);
+            bytes
+        };
+        std::fs::write(&path, tier([7; 16])).unwrap();
+        clear_unused_tier(&path, &record).unwrap();
+        assert!(!path.exists(), "formatted for this volume, which has never served");
+
+        let mut last_byte = vec![0; 3 << 20];
+        *last_byte.last_mut().unwrap() = 1;
+        for others in [tier([8; 16]), last_byte] {
+            std::fs::write(&path, &others).unwrap();
+            let error = format!("{:#}", clear_unused_tier(&path, &record).unwrap_err());
+            assert!(error.contains("nothing was changed"), "{error}");
+            assert!(std::fs::read(&path).unwrap() == others);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::config::{PolicyName, TierName};
 use crate::mailbox::Snapshot;
 use forebay_core::api::IoError;
 use forebay_core::status::{BackingState, Counters, Phase, Policy};
+use forebay_core::types::{BLOCK_BYTES, BlockIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -16,9 +17,9 @@ pub struct VolumeReport {
     pub volume: String,
     /// Size.
     pub size_bytes: u64,
-    /// `recovering`, `serving`, `stopping`, `stopped` or `failed`.
+    /// `waiting`, `recovering`, `serving`, `stopping`, `stopped` or `failed`.
     pub phase: String,
-    /// Why it is `failed`.
+    /// Why it is `waiting` or `failed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
     /// When writes are acknowledged.
@@ -92,7 +93,9 @@ pub struct DirtyReport {
     pub groups_waiting: u32,
     pub oldest_s: f64,
     pub destage_bytes_per_s: u64,
-    pub drain_left_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drain_left_s: Option<f64>,
+    pub drain_max_s: u64,
     pub waiting_writes: u32,
 }
 
@@ -161,7 +164,7 @@ impl VolumeReport {
     pub fn running(facts: &VolumeFacts, snapshot: &Snapshot) -> VolumeReport {
         let s = &snapshot.status;
         let (phase, problem) = phase_words(s.phase);
-        let (state, error) = backing_words(s.backing);
+        let (state, error) = backing_words(s.backing, snapshot.damaged);
         VolumeReport {
             name: facts.name.clone(),
             volume: facts.volume.clone(),
@@ -192,7 +195,8 @@ impl VolumeReport {
                 groups_waiting: s.groups_waiting,
                 oldest_s: s.oldest_dirty.as_secs_f64(),
                 destage_bytes_per_s: s.destage_bytes_per_sec,
-                drain_left_s: s.drain_left.as_secs_f64(),
+                drain_left_s: s.drain_left.map(|left| left.as_secs_f64()),
+                drain_max_s: s.drain_max.0 / 1_000_000_000,
                 waiting_writes: s.waiting_writes,
             },
             positions: Positions { accepted: s.accepted.0, held: s.held.0, synced: s.synced.0, destaged: s.destaged.0 },
@@ -200,13 +204,19 @@ impl VolumeReport {
         }
     }
 
-    /// Of a volume that could not be opened.
-    pub fn failed(facts: &VolumeFacts, size_bytes: u64, policy: PolicyName, problem: &str) -> VolumeReport {
+    /// Of a volume that does not run.
+    pub fn absent(
+        facts: &VolumeFacts,
+        size_bytes: u64,
+        policy: PolicyName,
+        phase: &str,
+        problem: &str,
+    ) -> VolumeReport {
         VolumeReport {
             name: facts.name.clone(),
             volume: facts.volume.clone(),
             size_bytes,
-            phase: "failed".to_owned(),
+            phase: phase.to_owned(),
             problem: Some(problem.to_owned()),
             policy: PolicyReport {
                 requested: policy,
@@ -257,13 +267,26 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
     }
 }
 
-fn backing_words(state: BackingState) -> (&'static str, Option<String>) {
+fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
     match state {
         BackingState::AwaitingLock => ("awaiting-lock", None),
         BackingState::Ready => ("ready", None),
         BackingState::Held => ("held", None),
+        BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),
         BackingState::Failing(error) => ("failing", Some(error_words(error).to_owned())),
     }
+}
+
+/// The backing is well then, but gets nothing past a record whose payload changed in the tier.
+fn damage_words(damaged: Option<BlockIndex>) -> String {
+    let place = match damaged {
+        Some(block) => format!("the tier's copy of bytes {} to {}", block.byte(), block.byte() + BLOCK_BYTES - 1),
+        None => "a block in the tier".to_owned(),
+    };
+    format!(
+        "{place} does not match its checksum: it and what was written after it stays in the tier; stop the daemon, \
+         and `forebay salvage` copies out what is whole"
+    )
 }
 
 fn error_words(error: IoError) -> &'static str {
@@ -363,7 +386,8 @@ pub(crate) mod tests {
             groups_waiting: 1,
             oldest_dirty: Duration::from_secs(1),
             destage_bytes_per_sec: 0,
-            drain_left: Duration::default(),
+            drain_left: Some(Duration::default()),
+            drain_max: Duration::default(),
             waiting_writes: 0,
             accepted: Lsn(4),
             held: Lsn(3),
@@ -371,8 +395,15 @@ pub(crate) mod tests {
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },
         };
-        let snapshot = Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20 };
+        let snapshot =
+            Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20, damaged: None };
         (node, VolumeReport::running(&facts, &snapshot))
+    }
+
+    #[test]
+    fn damage_is_told_with_its_place() {
+        let words = backing_words(BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
+        assert!(words.contains("bytes 28672 to 32767") && words.contains("salvage"), "{words}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
 use crate::api::{self, Bounded, Peer};
-use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, VolumeSpec};
+use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
 use crate::mailbox::ToShard;
 use crate::node::Node;
@@ -13,6 +13,7 @@ use crate::shard;
 use crate::units::{show_seconds, show_size};
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
+use forebay_front::nbd::tls::TlsServer;
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,8 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a client may cost besides frames: bytes that wait for room, reply heads, its request table.
-const CLIENT_BYTES_MAX: u64 = 2 << 20;
+/// What a client may cost besides frames: bytes that wait for room, reply heads, its request table, its TLS session, and
+/// its socket's buffer of answers.
+const CLIENT_BYTES_MAX: u64 = 3 << 20;
 /// The process itself: code, stacks, rings, the control plane.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
 /// How long the state folder's lock is awaited: a killed daemon gives it back when the kernel has buried it.
@@ -51,6 +53,7 @@ async fn serve(config: Config) -> Result<bool> {
     let store = Store::open(&state)?;
     let _state_lock = lock_state(&state)?;
 
+    let tls = load_tls(&config)?;
     let nbd = bind_nbd(&config)?;
     let (api_path, api_listener) = bind_api(&config, &state)?;
     let http = bind_http(&config)?;
@@ -86,9 +89,12 @@ async fn serve(config: Config) -> Result<bool> {
         opened = opening => opened?,
         _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
     }
-    for (_, listener) in nbd {
-        let connections_max = config.listen.connections_max;
-        handles[0].send(ToShard::Listen { socket: listener, connections_max });
+    for (address, socket) in nbd {
+        let tls = match address {
+            NbdAddress::Tcp(_) => tls.clone(),
+            NbdAddress::Unix(_) => None,
+        };
+        handles[0].send(ToShard::Listen { socket, tls, connections_max: config.listen.connections_max });
     }
     announce(&node, &config, &api_path, http_address, &token).await;
     notify(&[sd_notify::NotifyState::Ready]);
@@ -199,6 +205,39 @@ fn open_to_group(path: &Path) -> Result<()> {
         let _ = std::os::unix::fs::chown(path, None, Some(group));
     }
     Ok(())
+}
+
+/// The TLS of TCP clients. Without it, whoever reaches the port has the volumes: that is said where it may be a mistake.
+fn load_tls(config: &Config) -> Result<Option<TlsServer>> {
+    let Some(TlsFiles { cert, key, client_ca }) = &config.listen.nbd_tls else {
+        for address in &config.listen.nbd {
+            if let NbdAddress::Tcp(text) = address
+                && !is_loopback(text)
+            {
+                eprintln!(
+                    "forebay: warning: NBD on tcp:{text} is neither encrypted nor protected by a password: whoever \
+                     reaches it can read and change every volume; give --tls-cert, --tls-key and --tls-client-ca"
+                );
+            }
+        }
+        return Ok(None);
+    };
+    let tls = TlsServer::load(cert, key, client_ca.as_deref())
+        .context("cannot offer TLS to NBD clients; give PEM files by --tls-cert, --tls-key and --tls-client-ca")?;
+    if client_ca.is_none() {
+        eprintln!(
+            "forebay: warning: NBD over TCP is encrypted, but whoever reaches it can read and change every volume; \
+             give --tls-client-ca to let in those with a certificate only"
+        );
+    }
+    Ok(Some(tls))
+}
+
+/// False where that is not certain.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn bind_nbd(config: &Config) -> Result<Vec<(NbdAddress, OwnedFd)>> {
@@ -363,25 +402,32 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     if let Some(address) = http {
         line("page", format!("http://{address}/  (changes need the token: http://{address}/#token={token})"));
     }
+    let name = config.volume.first().map_or("NAME", |v| v.name.as_str());
     for address in nbd_addresses(config) {
-        line("nbd", address.to_string());
-        let name = config.volume.first().map_or("NAME", |v| v.name.as_str());
-        let server = match &address {
-            NbdAddress::Unix(path) => format!("server.type=unix,server.path={}", path.display()),
-            NbdAddress::Tcp(text) => {
-                let (host, port) = text.rsplit_once(':').expect("checked when it was parsed");
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                format!("server.type=inet,server.host={host},server.port={port}")
-            }
-        };
-        line(
-            "qemu",
-            format!("-drive driver=nbd,{server},export={name},reconnect-delay=60,if=virtio,cache=none,discard=unmap"),
-        );
+        let tls = config.listen.nbd_tls.is_some() && matches!(address, NbdAddress::Tcp(_));
+        line("nbd", format!("{address}{}", if tls { " (TLS only)" } else { "" }));
+        line("qemu", qemu_line(&address, name, tls));
     }
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(out.as_bytes());
     let _ = stdout.flush();
+}
+
+/// What makes a QEMU use the default volume; its folder of certificates is the user's to name.
+fn qemu_line(address: &NbdAddress, export: &str, tls: bool) -> String {
+    let server = match address {
+        NbdAddress::Unix(path) => format!("server.type=unix,server.path={}", path.display()),
+        NbdAddress::Tcp(text) => {
+            let (host, port) = text.rsplit_once(':').expect("checked when it was parsed");
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            format!("server.type=inet,server.host={host},server.port={port}")
+        }
+    };
+    let (object, credentials) =
+        if tls { ("-object tls-creds-x509,id=tls0,endpoint=client,dir=FOLDER ", ",tls-creds=tls0") } else { ("", "") };
+    format!(
+        "{object}-drive driver=nbd,{server}{credentials},export={export},reconnect-delay=60,if=virtio,cache=none,discard=unmap"
+    )
 }
 
 // --- the end ---

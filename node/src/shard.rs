@@ -308,7 +308,8 @@ impl Shard {
                     // Whoever asked may have gone.
                     let request_bytes_max = slot.volume.request_bytes_max();
                     let status = slot.volume.status(now);
-                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max });
+                    let damaged = slot.io.damaged();
+                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max, damaged });
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
@@ -317,14 +318,14 @@ impl Shard {
                     }
                     let _ = answer.send(());
                 }
-                ToShard::Connection { key: VolumeKey(key), socket, seat, negotiated } => {
-                    // Dropping the socket of a client whose volume has just gone is its answer.
+                ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
+                    // Dropping the channel of a client whose volume has just gone is its answer.
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
-                        self.clients.connect(slot, key, &mut self.reactor, socket, seat, *negotiated, now);
+                        self.clients.connect(slot, key, &mut self.reactor, channel, seat, *negotiated, now);
                     }
                 }
-                ToShard::Listen { socket, connections_max } => {
-                    self.clients.listen(&mut self.reactor, socket, connections_max);
+                ToShard::Listen { socket, tls, connections_max } => {
+                    self.clients.listen(&mut self.reactor, socket, tls, connections_max);
                 }
                 ToShard::StopListening => self.clients.stop_listening(&mut self.reactor),
                 ToShard::Exit => self.ending = true,

@@ -98,6 +98,9 @@ pub struct Record {
     pub size_bytes: u64,
     /// Requested policy.
     pub policy: PolicyName,
+    /// Seconds that the log may take to drain before writes are slowed to the backing's speed; 0 = no such limit.
+    #[serde(default)]
+    pub drain_max_s: u64,
     /// A host crash may lose what is not destaged.
     pub volatile: bool,
     /// The backing is raw whatever its first bytes say.
@@ -535,6 +538,7 @@ mod tests {
             backing: "slow:iops=700:/x.img".into(),
             size_bytes: 1 << 30,
             policy: PolicyName::Back,
+            drain_max_s: 10,
             volatile: false,
             format_raw: false,
             memory_bytes: 64 << 20,

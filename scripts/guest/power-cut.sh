@@ -6,8 +6,6 @@
 # usage: power-cut.sh OUT PATTERN_BINARY SERVER_BINARY [NAME=VALUE...]
 #   io=uring|threads  plant=NAME  wrapper=slow:...:  tier_mib=32  backing_mib=64  seconds=25  requests=4000  seed=1
 #   server=forebay|nbdkit
-#
-# No KVM and no module of the host is needed: the kernel is Debian's cloud kernel under TCG, downloaded once to .cache.
 set -euo pipefail
 
 out=$1 pattern=$2 binary=$3
@@ -20,60 +18,14 @@ for assignment in "$@"; do
     esac
 done
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=${FOREBAY_CACHE:-$(cd "$here/../.." && pwd)/.cache}/guest
-for tool in qemu-system-x86_64 dmsetup dpkg-deb ldd strip; do
-    command -v $tool >/dev/null || PATH=$PATH:/usr/sbin:/sbin command -v $tool >/dev/null ||
-        { echo "power-cut.sh: $tool is missing; run scripts/setup.sh" >&2; exit 1; }
-done
-
-# Kernel and busybox from Debian's archive, unpacked and never installed. The lock keeps parallel tests apart.
-fetch() {
-    mkdir -p "$cache"
-    exec 9>"$cache/lock"
-    flock 9
-    if ! [ -e "$cache/ready" ]; then
-        rm -rf "$cache/x"
-        (
-            cd "$cache"
-            # The metapackage names the current kernel.
-            kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends:.*linux-image/ { print $2; exit }')
-            for package in "$kernel" busybox-static; do
-                ls "${package}"_*.deb >/dev/null 2>&1 || apt-get download "$package"
-            done
-            for package in *.deb; do dpkg-deb -x "$package" x; done
-        ) >&2
-        touch "$cache/ready"
-    fi
-    exec 9>&-
-}
-fetch
-kernel=$(echo "$cache"/x/boot/vmlinuz-*)
-modules=$(echo "$cache"/x/lib/modules/*/kernel)
+# shellcheck source=scripts/guest/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+require_tools dmsetup
+fetch_kernel
 
 mkdir -p "$out"
-root=$out/root
-rm -rf "$root"
-mkdir -p "$root"/{bin,lib,lib64,modules,proc,sys,dev,usr}
-ln -s ../lib "$root/usr/lib"
-# One folder per architecture in Debian; the loader of the guest finds all in /lib.
-with_libraries() {
-    ldd "$1" | awk '/=> \// { print $3 } /^\t\/lib64/ { print $1 }' | while read -r library; do
-        case $library in
-        /lib64/*) cp -Ln "$library" "$root/lib64/" ;;
-        *) cp -Ln "$library" "$root/lib/" ;;
-        esac
-    done
-}
-install_binary() { # from, name
-    cp -L "$1" "$root/bin/$2"
-    with_libraries "$1"
-}
-cp "$cache/x/bin/busybox" "$root/bin/busybox"
-for applet in sh mount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq grep; do
-    ln -s busybox "$root/bin/$applet"
-done
-install_binary "$(PATH=$PATH:/usr/sbin:/sbin command -v dmsetup)" dmsetup
+new_root "$out/root" sh mount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq grep
+install_binary "$(command -v dmsetup)" dmsetup
 install_binary "$pattern" pattern
 if [ "$server" = nbdkit ]; then
     install_binary "$(command -v nbdkit)" nbdkit
@@ -85,19 +37,8 @@ else
 fi
 # Debug information would double the guest's boot under TCG.
 strip --strip-debug "$root/bin/pattern" "$root"/bin/forebay 2>/dev/null || strip --strip-debug "$root/bin/pattern"
-for module in virtio/virtio virtio/virtio_ring virtio/virtio_pci_modern_dev virtio/virtio_pci_legacy_dev \
-    virtio/virtio_pci block/virtio_blk md/dm-mod md/dm-log-writes; do
-    # What the kernel has built in has no file.
-    [ -e "$modules/drivers/$module.ko" ] || continue
-    cp "$modules/drivers/$module.ko" "$root/modules/"
-done
-# virtio needs virtio_ring's symbols or the other way round, by kernel: the order is tried out in the guest's terms.
-(cd "$root/modules" && for m in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk \
-    dm-mod dm-log-writes; do [ ! -e $m.ko ] || echo $m.ko; done >order)
-cp "$here/init" "$root/init"
-chmod +x "$root/init"
-(cd "$root" && find . | "$cache/x/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$out/initrd"
-rm -rf "$root"
+with_modules virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk dm-mod dm-log-writes
+pack_root "$here/init" "$out/initrd"
 
 rm -f "$out"/{tier,backing}.{recording,disk} "$out/back"
 truncate -s 4G "$out/tier.recording" "$out/backing.recording"

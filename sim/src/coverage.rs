@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 45] = [
+pub const SOMETIMES: [&str; 48] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -11,6 +11,7 @@ pub const SOMETIMES: [&str; 45] = [
     "torn tier write at a crash",
     "torn backing write at a crash",
     "late backing write landed in the next life",
+    "late backing read landed in the arena",
     "backing write failed",
     "backing read failed",
     "backing sync failed",
@@ -44,6 +45,8 @@ pub const SOMETIMES: [&str; 45] = [
     "flush acknowledged",
     "hold released with its backup valid",
     "drain answered",
+    "drained through",
+    "drain through released",
     "volume grown",
     "stopped with drain",
     "stopped without drain",

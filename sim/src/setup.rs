@@ -86,6 +86,8 @@ pub enum Lie {
     BackingStaleRead,
     /// The tier forgets one completed write of many.
     TierWriteLost,
+    /// A memory tier is used while requests of the former process still point into it.
+    ArenaBeforeLock,
 }
 
 /// Everything that shapes a run.
@@ -103,6 +105,7 @@ pub struct Setup {
     pub backing_write_bytes_max: u32,
     pub destage_round_bytes_max: u64,
     pub destage_delay: Duration,
+    pub drain_max: Duration,
 
     pub clients: usize,
     /// Requests that one client has open at a time.
@@ -164,6 +167,7 @@ impl Setup {
             backing_write_bytes_max: 64 << 10,
             destage_round_bytes_max: 256 << 10,
             destage_delay: Duration(0),
+            drain_max: Duration(0),
             clients: 1,
             depth_max: 1,
             requests: 0,
@@ -258,6 +262,9 @@ impl Setup {
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),
         };
+        // From a copy: what was not there when a seed was noted must not change what it means.
+        let mut aside = random.clone();
+        setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
         if kind == TierKind::Flash && random.below(8) == 0 {
             setup.faults.flash_rot = rate(random, 2, 50_000);
             setup.faults.flash_lost = rate(random, 2, 50_000);

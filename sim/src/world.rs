@@ -18,10 +18,10 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Counters, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, Counters, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
-use forebay_core::{Volume, VolumeConfig};
+use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -49,8 +49,8 @@ enum Due {
     Sent(Pieces),
     /// No write of an earlier life can land any more.
     BackingReady,
-    /// A write of an earlier life lands.
-    Ghost(usize, Vec<u8>),
+    /// What an earlier life had asked of the backing lands.
+    Ghost(Late),
     /// A write that the backing lied about lands.
     LieLands(usize, Vec<u8>),
     Operator,
@@ -59,16 +59,24 @@ enum Due {
     Audit,
 }
 
+/// An operation on the backing that the process which asked for it did not live to see ended.
+enum Late {
+    /// These bytes are written. On a memory tier they still lie in frames, at these parts.
+    Write { offset: usize, bytes: Vec<u8>, parts: Parts },
+    /// These bytes are read into frames of a memory tier.
+    Read { frames: Frames, bytes: Vec<u8> },
+}
+
 enum OpKind {
     TierWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     TierSync { mark: u64 },
     TierRead { at: TierBlock, frame: FrameId, check: Check },
     TierScan { at: TierBlock, blocks: u32 },
     BackingRead { at: BlockIndex, frames: Frames, early: Option<Vec<u8>> },
-    BackingWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
+    BackingWrite { offset: usize, bytes: Vec<u8>, parts: Parts },
     BackingZero { offset: usize, length: usize },
     BackingSync { mark: u64 },
-    Merge { target: FrameId, checksum: u32 },
+    Merge { target: FrameId, outcome: Outcome },
 }
 
 struct Op {
@@ -147,6 +155,8 @@ pub struct Report {
     pub crashed: bool,
     /// Virtual time.
     pub elapsed: Duration,
+    /// Longest time without an answer while clients worked.
+    pub pause_max: Duration,
 }
 
 /// The world.
@@ -189,8 +199,6 @@ pub struct World {
     errors_injected: bool,
     /// Failed tier operations of this life.
     tier_errors: u32,
-    /// The device has once failed a sync: it may have forgotten what a later life still read from it.
-    tier_sync_failed: bool,
     damaged: bool,
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
@@ -211,8 +219,11 @@ pub struct World {
     /// Size that a client may rely on.
     size_promised: u64,
     stopping: bool,
+    stop_asked: Instant,
     /// Backing at the moment a hold was granted, and how often it was written by then.
     hold: Option<(Vec<u8>, u64)>,
+    /// A drain through has been answered, and no release yet.
+    keeping: bool,
     backing_changes: u64,
     releasing: Option<u64>,
     audit: Option<Audit>,
@@ -227,6 +238,8 @@ pub struct World {
     healing_since: Instant,
     /// When a request was last answered, or a life began.
     progress: Instant,
+    /// Longest time without an answer while clients worked.
+    pause_max: Duration,
     coverage: Coverage,
 }
 
@@ -274,7 +287,6 @@ impl World {
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
             tier_errors: 0,
-            tier_sync_failed: false,
             damaged: false,
             damage_carried: false,
             rotten: false,
@@ -292,7 +304,9 @@ impl World {
             control_next: 1,
             size_promised: setup.size_bytes,
             stopping: false,
+            stop_asked: Instant(0),
             hold: None,
+            keeping: false,
             backing_changes: 0,
             releasing: None,
             audit: None,
@@ -303,6 +317,7 @@ impl World {
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
+            pause_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -323,6 +338,7 @@ impl World {
             points: self.points,
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
+            pause_max: self.pause_max,
         }
     }
 
@@ -503,6 +519,7 @@ impl World {
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
             destage_round_bytes_max: self.setup.destage_round_bytes_max,
             destage_delay: self.setup.destage_delay,
+            drain_max: self.setup.drain_max,
         };
         let volume = Volume::new(config, self.now);
         #[cfg(feature = "mutants")]
@@ -519,6 +536,7 @@ impl World {
         self.hold = None;
         self.releasing = None;
         self.through_since = None;
+        self.keeping = false;
         self.destaged_seen = Lsn(0);
         self.records.clear();
         self.counters_before = Counters::default();
@@ -582,7 +600,7 @@ impl World {
     }
 
     /// Makes of the writes in flight what the end of a process makes of them.
-    fn abandon_operations(&mut self, crash: Crash) -> Vec<(usize, Vec<u8>)> {
+    fn abandon_operations(&mut self, crash: Crash) -> Vec<Late> {
         let mut ghosts = Vec::new();
         let landing = self.landing();
         let power = crash == Crash::PowerLost;
@@ -595,24 +613,39 @@ impl World {
                         self.coverage.see("torn tier write at a crash");
                     }
                 }
-                OpKind::BackingWrite { offset, bytes, .. } => ghosts.push((offset, bytes)),
-                OpKind::BackingZero { offset, length } => ghosts.push((offset, vec![0; length])),
-                OpKind::BackingSync { .. } => {}
-                OpKind::TierSync { .. }
+                OpKind::BackingWrite { offset, bytes, parts } => ghosts.push(Late::Write { offset, bytes, parts }),
+                OpKind::BackingZero { offset, length } => {
+                    ghosts.push(Late::Write { offset, bytes: vec![0; length], parts: Parts::new() });
+                }
+                OpKind::BackingRead { at, frames, early } => {
+                    let bytes = early.unwrap_or_else(|| self.backing_bytes(at, frames.len()));
+                    ghosts.push(Late::Read { frames, bytes });
+                }
+                OpKind::BackingSync { .. }
+                | OpKind::TierSync { .. }
                 | OpKind::TierRead { .. }
                 | OpKind::TierScan { .. }
-                | OpKind::BackingRead { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
         if power {
-            for (offset, bytes) in std::mem::take(&mut ghosts) {
-                if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
+            for late in std::mem::take(&mut ghosts) {
+                if self.late_write_ends(late) {
                     self.coverage.see("torn backing write at a crash");
                 }
             }
         }
+        // Only memory outlives the process whose requests point into it.
+        let memory = self.setup.layout.kind == TierKind::Memory;
+        ghosts.retain(|late| memory || matches!(late, Late::Write { .. }));
         ghosts
+    }
+
+    /// A write that nobody waits for any more lands, in part, or never. True when it was torn. Reads are forgotten.
+    fn late_write_ends(&mut self, late: Late) -> bool {
+        let Late::Write { offset, bytes, .. } = late else { return false };
+        let landing = self.landing();
+        self.backing.write_torn(offset, &bytes, landing, &mut self.random)
     }
 
     fn crash_now(&mut self, mut crash: Crash) {
@@ -638,10 +671,11 @@ impl World {
             self.damage_carried = true;
         }
         // What the backing was told in an earlier life and has not done yet stays due, unless the power went.
-        let mut ghosts: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut ghosts: Vec<Late> = Vec::new();
         for (_, due) in std::mem::take(&mut self.agenda) {
             match due {
-                Due::Ghost(offset, bytes) | Due::LieLands(offset, bytes) => ghosts.push((offset, bytes)),
+                Due::Ghost(late) => ghosts.push(late),
+                Due::LieLands(offset, bytes) => ghosts.push(Late::Write { offset, bytes, parts: Parts::new() }),
                 Due::Op(_)
                 | Due::Arrive(_)
                 | Due::Wake(_)
@@ -667,10 +701,10 @@ impl World {
             Crash::ProcessKilled => self.coverage.see("process killed"),
             Crash::PowerLost => {
                 self.coverage.see("power lost");
-                let landing = self.landing();
-                for (offset, bytes) in std::mem::take(&mut ghosts) {
-                    self.backing.write_torn(offset, &bytes, landing, &mut self.random);
+                for late in std::mem::take(&mut ghosts) {
+                    self.late_write_ends(late);
                 }
+                let landing = self.landing();
                 self.backing.power_loss(landing, &mut self.random);
                 self.tier.power_loss(landing, &mut self.random);
                 if self.setup.layout.kind == TierKind::Memory {
@@ -682,9 +716,8 @@ impl World {
         if crash == Crash::LogsLost {
             self.coverage.see("all logs lost");
             // Nothing replays a log here, so nothing waits for the last writes: they land, in part, or never.
-            let landing = self.landing();
-            for (offset, bytes) in std::mem::take(&mut ghosts) {
-                self.backing.write_torn(offset, &bytes, landing, &mut self.random);
+            for late in std::mem::take(&mut ghosts) {
+                self.late_write_ends(late);
             }
             // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
             // dropped: the image that the new volume begins with is what lies on the medium.
@@ -706,7 +739,7 @@ impl World {
             self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
         }
         let down = self.micros(1_000_000);
-        for (offset, bytes) in ghosts {
+        for late in ghosts {
             // Some never land.
             let keep = match self.landing() {
                 Landing::Nothing => false,
@@ -715,7 +748,7 @@ impl World {
             };
             if keep {
                 let wait = self.micros(4_000_000);
-                self.schedule(wait, Due::Ghost(offset, bytes));
+                self.schedule(wait, Due::Ghost(late));
             }
         }
         self.schedule(down, Due::Restart);
@@ -773,30 +806,57 @@ impl World {
                 self.hand(Event::Sent(pieces));
             }
             Due::BackingReady => {
-                let early: Vec<_> =
-                    self.agenda.iter().filter(|(_, due)| matches!(due, Due::Ghost(..))).map(|(&key, _)| key).collect();
-                for key in early {
-                    if let Some(Due::Ghost(offset, bytes)) = self.agenda.remove(&key) {
-                        self.ghost_lands(offset, bytes);
-                    }
-                }
+                self.ghosts_end();
                 self.backing_ready = true;
+                self.progress = self.now;
                 self.hand(Event::BackingReady);
             }
-            Due::Ghost(offset, bytes) => self.ghost_lands(offset, bytes),
+            Due::Ghost(late) => self.ghost_lands(late),
             Due::LieLands(offset, bytes) => {
                 self.liar_backlog -= 1;
                 self.backing.write(offset, &bytes);
             }
             Due::Operator => self.operator_acts(),
-            Due::Restart => self.start_life(),
+            Due::Restart => {
+                if self.setup.layout.kind == TierKind::Memory && self.lie != Some(Lie::ArenaBeforeLock) {
+                    // The backing's lock is awaited before the arena is used.
+                    self.ghosts_end();
+                }
+                self.start_life();
+            }
             Due::Audit => self.audit_reads(),
         }
     }
 
-    fn ghost_lands(&mut self, offset: usize, bytes: Vec<u8>) {
-        trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
+    /// The backing's lock is free: nothing of an earlier life is under way any more.
+    fn ghosts_end(&mut self) {
+        let early: Vec<_> =
+            self.agenda.iter().filter(|(_, due)| matches!(due, Due::Ghost(_))).map(|(&key, _)| key).collect();
+        for key in early {
+            if let Some(Due::Ghost(late)) = self.agenda.remove(&key) {
+                self.ghost_lands(late);
+            }
+        }
+    }
+
+    fn ghost_lands(&mut self, late: Late) {
         let landing = self.landing();
+        let (offset, mut bytes, parts) = match late {
+            Late::Write { offset, bytes, parts } => (offset, bytes, parts),
+            Late::Read { frames, bytes } => {
+                trace!(self, "a late read of {} bytes lands in {frames:?}", bytes.len());
+                for (i, &frame) in frames.iter().enumerate() {
+                    let at = self.frame_at(frame);
+                    land(&mut self.tier.current, at, &bytes[i * BLOCK..(i + 1) * BLOCK], landing, &mut self.random);
+                }
+                return self.coverage.see("late backing read landed in the arena");
+            }
+        };
+        if self.setup.layout.kind == TierKind::Memory && !parts.is_empty() {
+            // The device fetches them now.
+            bytes = self.bytes_of(&parts);
+        }
+        trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
         if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
             self.coverage.see("torn backing write at a crash");
         }
@@ -1066,7 +1126,8 @@ impl World {
         }
         let size = self.volume.as_ref().expect("it serves").size_bytes();
         let command = match self.random.below(10) {
-            0 | 1 => Control::SetPolicy(Policy::Through),
+            0 => Control::SetPolicy(Policy::Through),
+            1 => Control::DrainThrough,
             2 | 3 => Control::SetPolicy(Policy::Back),
             4 => Control::Drain,
             5 => Control::Hold(Duration::from_millis(self.random.range(1, 60_000))),
@@ -1084,13 +1145,20 @@ impl World {
             Control::Resize(size) => self.oracle.grow(*size),
             Control::Stop { .. } => self.stopping = true,
             Control::Release => self.releasing = Some(self.backing_changes),
-            Control::SetPolicy(_) | Control::Drain | Control::Hold(_) => {}
+            Control::SetPolicy(_)
+            | Control::SetDrainMax(_)
+            | Control::Drain
+            | Control::DrainThrough
+            | Control::Hold(_) => {}
+        }
+        if let Control::Stop { .. } = command {
+            self.stop_asked = self.now;
         }
         self.controls.insert(id, (command.clone(), self.moment));
         self.hand(Event::Control { id: ControlId(id), command });
     }
 
-    fn answered(&mut self, id: u64, result: Result<(), forebay_core::status::ControlError>) {
+    fn answered(&mut self, id: u64, result: Result<(), ControlError>) {
         let (command, asked) = self.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
         trace!(self, "<- answer {id} {command:?} {result:?}");
         match (&command, result) {
@@ -1098,12 +1166,24 @@ impl World {
                 self.coverage.see("drain answered");
                 self.backing_has_all_before(asked, "the backing after a drain");
             }
+            (Control::DrainThrough, Ok(())) => {
+                self.coverage.see("drained through");
+                self.keeping = true;
+                self.backing_has_all_before(asked, "the backing after a drain through");
+                // From here on it stays complete: checked at every acknowledgement.
+                self.note_policy();
+                assert!(self.through_since.is_some(), "drained through, and the policy kept is not write-through");
+            }
             (Control::Hold(_), Ok(())) => {
                 self.backing_has_all_before(asked, "the backing under a hold");
                 self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
                 self.hold = Some((self.backing.current.clone(), self.backing_changes));
             }
             (Control::Release, Ok(())) => {
+                if std::mem::take(&mut self.keeping) {
+                    self.hold = None;
+                    return self.coverage.see("drain through released");
+                }
                 let (image, changes) = self.hold.take().expect("a release succeeds only under a hold");
                 let now = self.releasing.expect("it was asked for");
                 assert_eq!(changes, now, "the backing was written under a hold");
@@ -1130,13 +1210,26 @@ impl World {
                     }
                 } else {
                     self.coverage.see("stopped without drain");
+                    let took = self.now - self.stop_asked;
+                    // Only the tier may keep it longer: nothing of the log is left behind.
+                    let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
+                    assert!(
+                        took <= most || self.setup.faults.tier_stall > 0,
+                        "a stop without drain took {took:?}: {}",
+                        self.unfinished()
+                    );
                 }
                 if self.setup.layout.kind == TierKind::Flash {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
-            (Control::SetPolicy(_), _)
-            | (Control::Drain | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. }, Err(_)) => {}
+            // A release that came before its end; its own answer follows.
+            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.keeping = true,
+            (Control::SetPolicy(_) | Control::SetDrainMax(_), _)
+            | (
+                Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
+                Err(_),
+            ) => {}
         }
     }
 
@@ -1245,7 +1338,7 @@ impl World {
                     self.crash = Some(Crash::ProcessKilled);
                     return;
                 }
-                assert!(self.damaged || self.tier_sync_failed, "an undamaged tier was refused: {reason}");
+                assert!(self.damaged, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
             }
@@ -1255,7 +1348,8 @@ impl World {
     fn note_policy(&mut self) {
         let Some(volume) = &self.volume else { return };
         let status = volume.status(self.now);
-        if status.effective == Policy::Through && status.reason == Reason::AsRequested {
+        if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
+        {
             self.through_since.get_or_insert(self.moment);
         } else {
             self.through_since = None;
@@ -1277,9 +1371,9 @@ impl World {
         self.serving = false;
         let ghosts = self.abandon_operations(Crash::ProcessKilled);
         self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
-        for (offset, bytes) in ghosts {
+        for late in ghosts {
             let wait = self.micros(4_000_000);
-            self.schedule(wait, Due::Ghost(offset, bytes));
+            self.schedule(wait, Due::Ghost(late));
         }
         self.open.clear();
         self.coming.clear();
@@ -1321,7 +1415,6 @@ impl World {
             self.errors_injected = true;
             if !backing {
                 self.tier_errors += 1;
-                self.tier_sync_failed |= matches!(kind, OpKind::TierSync { .. });
             }
         }
         assert!(self.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");
@@ -1497,13 +1590,10 @@ impl World {
                 self.begin(op, OpKind::BackingRead { at, frames, early }, error, backing_micros, faults.backing_stall);
             }
             Effect::BackingWrite { op, offset, parts } => {
-                let mut bytes = Vec::new();
-                let mut frames = Vec::new();
                 let mut error = self.backing_write_error();
                 let mut detected = false;
                 for part in &parts {
                     self.pin_source(part.frame, "a backing write");
-                    frames.push(part.frame);
                     let frame = self.frame(part.frame);
                     if let Some(check) = &part.check
                         && !self.check_holds(check, frame)
@@ -1515,9 +1605,8 @@ impl World {
                         detected = true;
                         error = Some(IoError::Checksum);
                     }
-                    let from = usize::from(part.from);
-                    bytes.extend_from_slice(&frame[from..from + usize::from(part.length)]);
                 }
+                let bytes = self.bytes_of(&parts);
                 assert!(
                     bytes.len() <= self.setup.backing_write_bytes_max as usize,
                     "a backing write of {} bytes",
@@ -1529,7 +1618,7 @@ impl World {
                 self.assert_backing_writable(offset, bytes.len() as u64, "a write");
                 self.begin(
                     op,
-                    OpKind::BackingWrite { offset: offset as usize, bytes, frames },
+                    OpKind::BackingWrite { offset: offset as usize, bytes, parts },
                     error,
                     backing_micros,
                     faults.backing_stall,
@@ -1556,9 +1645,14 @@ impl World {
                 let mark = self.backing.mark();
                 self.begin(op, OpKind::BackingSync { mark }, error, backing_micros, faults.backing_stall);
             }
-            Effect::Merge { op, target, base, from, to, block, term } => {
+            Effect::Merge { op, checks, target, base, from, to, block, term } => {
                 self.assert_writable(target, "a merge");
                 assert!(from < to && usize::from(to) <= BLOCK, "a merge of [{from}, {to})");
+                for (frame, _) in &checks {
+                    self.assert_readable(*frame, "a merge");
+                }
+                let whole = checks.iter().all(|(frame, check)| self.check_holds(check, self.frame(*frame)));
+                assert!(whole || self.damaged, "the volume merges a frame that does not match its checksum");
                 let old = match base {
                     Source::Frame(frame, _) => {
                         self.assert_readable(frame, "a merge");
@@ -1571,13 +1665,14 @@ impl World {
                 bytes[..from].copy_from_slice(&old[..from]);
                 bytes[to..].copy_from_slice(&old[to..]);
                 let checksum = payload_checksum(&VOLUME_UUID, block, SectorMask::FULL, term, self.frame(target));
-                self.coverage.see("unaligned edge merged");
+                let outcome = if whole { Outcome::Merged(checksum) } else { Outcome::Failed(IoError::Checksum) };
+                self.coverage.see(if whole { "unaligned edge merged" } else { "damage detected by checksum" });
                 if self.random.below(2) == 0 {
-                    self.hand(Event::Done { op, outcome: Outcome::Merged(checksum) });
+                    self.hand(Event::Done { op, outcome });
                 } else {
                     self.pin_target(target, "a merge");
                     // The bytes are merged already, only the answer is late: the base may be reused.
-                    self.begin(op, OpKind::Merge { target, checksum }, None, 1, 0);
+                    self.begin(op, OpKind::Merge { target, outcome }, None, 1, 0);
                 }
             }
             Effect::Copy { source, target, start, length } => {
@@ -1593,6 +1688,15 @@ impl World {
                 self.frame_mut(target)[range].copy_from_slice(&bytes);
             }
         }
+    }
+
+    fn bytes_of(&self, parts: &Parts) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in parts {
+            let from = usize::from(part.from);
+            bytes.extend_from_slice(&self.frame(part.frame)[from..from + usize::from(part.length)]);
+        }
+        bytes
     }
 
     fn backing_bytes(&mut self, at: BlockIndex, blocks: usize) -> Vec<u8> {
@@ -1684,9 +1788,9 @@ impl World {
                     }
                 }
             }
-            OpKind::BackingWrite { offset, bytes, frames } => {
-                for frame in frames {
-                    self.unpin_source(frame);
+            OpKind::BackingWrite { offset, bytes, parts } => {
+                for part in &parts {
+                    self.unpin_source(part.frame);
                 }
                 self.end_backing_write(offset, bytes, error);
             }
@@ -1705,9 +1809,9 @@ impl World {
                     self.backing.sync(mark);
                 }
             }
-            OpKind::Merge { target, checksum } => {
+            OpKind::Merge { target, outcome: merged } => {
                 self.unpin_target(target);
-                outcome = Outcome::Merged(checksum);
+                outcome = merged;
             }
         }
         self.hand(Event::Done { op: OpId(id), outcome });
@@ -1777,6 +1881,9 @@ impl World {
             panic!("request {id} is answered, which is not open: answered twice, or never asked")
         };
         let now = self.moment;
+        if self.stage == Stage::Work {
+            self.pause_max = self.pause_max.max(self.now - self.progress);
+        }
         self.progress = self.now;
         let client = open.client;
         if !open.hung_up && client < self.clients.len() {
@@ -1911,7 +2018,8 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
-        if record.term != self.term {
+        // Asked of the volume: it may move records before this world has noticed that it serves.
+        if self.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }
@@ -1920,6 +2028,10 @@ impl World {
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
         let Ok(batch) = Batch::decode(&VOLUME_UUID, at, &bytes[..BLOCK]) else { return };
+        if frames.is_empty() && !self.serving {
+            // Recovery writes the header of a batch that it keeps once more, and the payload by itself.
+            return;
+        }
         assert_eq!(batch.payload_blocks() as usize, frames.len(), "a batch has the payload of its records");
         let mut frames = frames.iter();
         for record in &batch.records {
@@ -2009,7 +2121,7 @@ impl World {
             }
         }
         for due in self.agenda.values() {
-            if let Due::Ghost(offset, bytes) | Due::LieLands(offset, bytes) = due {
+            if let Due::Ghost(Late::Write { offset, bytes, .. }) | Due::LieLands(offset, bytes) = due {
                 flying.push((*offset, bytes.clone()));
             }
         }
@@ -2149,8 +2261,8 @@ impl World {
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();
-        // What reads, edges and destage need to go on, and the frame of zeros.
-        let kept_back_max = (self.setup.frames as usize / 16).max(16) + 1;
+        // What reads, edges and destage need to go on (the largest request and its edges), and the frame of zeros.
+        let kept_back_max = volume.request_bytes_max() as usize / BLOCK + 2 + 1;
         volume.return_frames(&had);
         trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.setup.frames);
         assert!(

@@ -58,3 +58,11 @@ fn a_tier_that_loses_a_write_is_seen() {
         &["is not legal there", "no crash image", "in a world without errors", "an undamaged tier", "cannot be opened"],
     );
 }
+
+#[test]
+fn an_arena_that_is_used_before_late_requests_have_ended_is_seen() {
+    is_seen(
+        Lie::ArenaBeforeLock,
+        &["is not legal there", "no crash image", "the destage position", "at rest", "does not match"],
+    );
+}

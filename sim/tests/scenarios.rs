@@ -1,11 +1,13 @@
 //! Situations with names: one fault or load each, many seeds, with the state that must have been met.
 
-use forebay_core::format::TierKind;
+use forebay_core::format::{TierKind, TierLayout};
 use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{exhaustive, rotting_memory, run_setup};
+use forebay_sim::run::{
+    backing_ahead_of_tier, exhaustive, forgetful_flash, rotting_memory, rotting_under_edges, run_setup,
+};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -29,6 +31,18 @@ fn holds_on(kinds: &[TierKind], name: &str, seeds: u64, shape: impl Fn(&mut Setu
             }
         }
     }
+    coverage
+}
+
+/// The same with both policies: nothing that may be lost differs by policy to the worse.
+fn holds_with_both_policies(kinds: &[TierKind], name: &str, seeds: u64, shape: impl Fn(&mut Setup)) -> Coverage {
+    let mut coverage = holds_on(kinds, name, seeds, &shape);
+    let through = holds_on(kinds, &format!("{name}, write-through"), seeds, |setup| {
+        setup.policy = Policy::Through;
+        shape(setup);
+    });
+    met(&through, &["write acknowledged by the backing"]);
+    coverage.merge(&through);
     coverage
 }
 
@@ -57,21 +71,37 @@ fn without_faults_everything_is_read_back() {
     met(&coverage, &["flush acknowledged", "record superseded", "write over a destage in flight", "zeros destaged"]);
 }
 
+/// Proves L-TM-1, L-TF-1, L-BM-1, L-BF-1, L-TM-2, L-TF-2, L-BM-2, L-BF-2: killed at any moment, with and without
+/// requests open.
 #[test]
 fn an_acknowledged_write_survives_the_death_of_the_process() {
-    let coverage = holds_on(&BOTH, "killed", 60, |s| s.faults.process_killed = 5_000);
+    let coverage = holds_with_both_policies(&BOTH, "killed", 60, |s| s.faults.process_killed = 5_000);
     met(&coverage, &["process killed", "crash during destage", "late backing write landed in the next life"]);
 }
 
+/// Proves L-TF-3, L-BF-3, L-TF-7, L-BF-7.
 #[test]
 fn a_flushed_write_survives_a_power_cut_on_flash() {
-    let coverage = holds_on(&[TierKind::Flash], "power cut", 320, |s| s.faults.power_lost = 5_000);
+    let coverage = holds_with_both_policies(&[TierKind::Flash], "power cut", 320, |s| s.faults.power_lost = 5_000);
     met(&coverage, &["power lost", "torn tier write at a crash", "torn backing write at a crash"]);
+}
+
+/// Proves L-TM-3, L-BM-3, L-TM-4, L-TF-4, L-BM-4, L-BF-4, L-TM-7, L-BM-7. With write-through everything that was flushed
+/// is durable in the backing when the flush is answered, and stays so.
+#[test]
+fn a_backing_ahead_of_the_tier_is_never_taken_back() {
+    for policy in [Policy::Back, Policy::Through] {
+        for seed in 0..150 {
+            if let Err(failure) = run_setup("backing ahead", backing_ahead_of_tier(policy), seed, false) {
+                panic!("{policy:?}: {}: {}", failure.run, failure.message);
+            }
+        }
+    }
 }
 
 #[test]
 fn the_backing_alone_is_a_crash_image_when_all_logs_are_lost() {
-    let coverage = holds_on(&BOTH, "all logs lost", 60, |s| {
+    let coverage = holds_with_both_policies(&BOTH, "all logs lost", 60, |s| {
         s.faults.logs_lost = 3_000;
         s.faults.power_lost = 1_000;
     });
@@ -88,27 +118,30 @@ fn a_crash_during_recovery_changes_nothing() {
     met(&coverage, &["crash while recovering"]);
 }
 
+/// Proves L-TM-10, L-TF-10, L-BM-10, L-BF-10.
 #[test]
 fn a_failed_backing_sync_is_followed_by_rewriting() {
-    let coverage = holds_on(&BOTH, "sync error", 60, |s| {
+    let coverage = holds_with_both_policies(&BOTH, "sync error", 60, |s| {
         s.faults.backing_sync_error = 300_000;
         s.faults.power_lost = 1_000;
     });
     met(&coverage, &["backing sync failed", "backing range rewritten after a failed sync"]);
 }
 
+/// Proves L-TM-9, L-TF-9, L-BM-9, L-BF-9.
 #[test]
 fn failing_backing_writes_keep_the_data_dirty_until_they_succeed() {
-    let coverage = holds_on(&BOTH, "write error", 40, |s| {
+    let coverage = holds_with_both_policies(&BOTH, "write error", 40, |s| {
         s.faults.backing_write_error = 300_000;
         s.faults.backing_full = 100_000;
     });
     met(&coverage, &["backing write failed", "backing full"]);
 }
 
+/// Proves L-TM-11, L-TF-11, L-BM-11, L-BF-11.
 #[test]
 fn a_backing_that_is_gone_for_minutes_loses_nothing() {
-    let coverage = holds_on(&BOTH, "gone", 40, |s| {
+    let coverage = holds_with_both_policies(&BOTH, "gone", 40, |s| {
         s.faults.backing_gone = 20_000;
         s.faults.process_killed = 500;
     });
@@ -125,6 +158,18 @@ fn a_backing_that_stalls_throttles_clients_and_nothing_else() {
         s.think_micros_max = 10;
     });
     met(&coverage, &["backing stalled", "client throttled"]);
+}
+
+#[test]
+fn a_request_may_be_as_large_as_the_volume_says_on_the_smallest_tier() {
+    holds_on(&[TierKind::Flash], "large requests", 6, |s| {
+        s.frames = 4096;
+        s.size_bytes = 400 * 4096;
+        s.size_bytes_max = s.size_bytes;
+        s.request_bytes_max = 1 << 20;
+        s.weights = [1, 12, 1, 1, 0];
+        s.cold = 500_000;
+    });
 }
 
 #[test]
@@ -181,12 +226,57 @@ fn operators_may_do_anything_at_any_time() {
         &[
             "hold released with its backup valid",
             "drain answered",
+            "drained through",
+            "drain through released",
             "volume grown",
             "stopped with drain",
             "stopped without drain",
             "write acknowledged by the backing",
         ],
     );
+}
+
+#[test]
+fn a_stop_without_drain_does_not_wait_for_a_backing_that_does_not_answer() {
+    // The world asserts how long each such stop may take.
+    let coverage = holds_on(&BOTH, "stop before a dead backing", 60, |s| {
+        s.policy = Policy::Through;
+        s.control = 300_000;
+        s.unaligned = 200_000;
+        s.think_micros_max = 20_000;
+        s.faults.backing_gone = 20_000;
+        s.faults.backing_stall = 100_000;
+    });
+    met(&coverage, &["stopped without drain", "backing gone", "backing stalled"]);
+}
+
+#[test]
+fn a_limit_on_the_time_to_drain_throttles_without_a_pause() {
+    for kind in BOTH {
+        for seed in 0..2 {
+            let mut setup = Setup::quiet(kind, 700);
+            // Room for the whole volume twice: nothing but the limit throttles.
+            setup.layout = match kind {
+                TierKind::Memory => TierLayout::memory(4096),
+                TierKind::Flash => TierLayout::flash(4096),
+            }
+            .expect("large enough");
+            setup.frames = setup.frames.max(if kind == TierKind::Memory { setup.layout.payload_blocks } else { 96 });
+            setup.drain_max = Duration::from_millis(100);
+            (setup.requests, setup.think_micros_max) = (10_000, 8_000);
+            setup.clients = 2;
+            setup.depth_max = 8;
+            setup.weights = [0, 60, 0, 1, 0];
+            (setup.cold, setup.request_bytes_max) = (1_000_000, 4096);
+            // Without merging, a write at a time in each of four places: about 5 MB a second.
+            (setup.backing_micros_max, setup.backing_write_bytes_max) = (8_000, 4096);
+            setup.check = 0;
+            let report = run_setup("drain limit", setup, seed, false);
+            let report = report.unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+            met(&report.coverage, &["client throttled"]);
+            assert!(report.pause_max < Duration::from_secs(1), "{kind:?}, seed {seed}: {:?}", report.pause_max);
+        }
+    }
 }
 
 #[test]
@@ -234,9 +324,10 @@ fn a_log_much_older_than_its_tier_is_compacted() {
     met(&coverage, &["flash segment compacted"]);
 }
 
+/// Proves L-TF-5, L-BF-5, L-TF-6, L-BF-6, L-TF-8, L-BF-8.
 #[test]
 fn damaged_flash_is_reported_and_never_returned_as_data() {
-    let coverage = holds_on(&[TierKind::Flash], "damage", 120, |s| {
+    let coverage = holds_with_both_policies(&[TierKind::Flash], "damage", 120, |s| {
         s.frames = 64;
         s.faults.flash_rot = 20_000;
         s.faults.flash_lost = 5_000;
@@ -247,6 +338,7 @@ fn damaged_flash_is_reported_and_never_returned_as_data() {
     met(&coverage, &["tier damaged", "damage detected by checksum", "damage refused at start"]);
 }
 
+/// Proves L-BM-5.
 #[test]
 fn memory_that_rots_never_reaches_the_backing() {
     let mut coverage = Coverage::default();
@@ -259,14 +351,39 @@ fn memory_that_rots_never_reaches_the_backing() {
     met(&coverage, &["damage detected by checksum"]);
 }
 
+/// Proves L-TF-13, L-BF-13.
+#[test]
+fn memory_that_rots_under_an_unaligned_write_fails_it() {
+    let mut coverage = Coverage::default();
+    for seed in 0..40 {
+        match run_setup("rotting under edges", rotting_under_edges(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum", "unaligned edge merged"]);
+}
+
 #[test]
 fn a_failing_tier_costs_speed_and_no_flushed_data() {
-    let coverage = holds_on(&[TierKind::Flash], "tier errors", 80, |s| {
+    let coverage = holds_with_both_policies(&[TierKind::Flash], "tier errors", 80, |s| {
         s.faults.tier_write_error = 10_000;
         s.faults.tier_sync_error = 30_000;
         s.faults.power_lost = 500;
     });
     met(&coverage, &["tier write failed", "tier sync failed"]);
+}
+
+#[test]
+fn what_a_failed_sync_forgot_is_written_again_before_it_is_relied_upon() {
+    let mut coverage = Coverage::default();
+    for seed in 0..60 {
+        match run_setup("forgetful flash", forgetful_flash(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["tier sync failed", "process killed", "power lost", "crash while recovering"]);
 }
 
 #[test]

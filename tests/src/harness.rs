@@ -335,6 +335,10 @@ pub struct Volume {
     pub plant: Option<&'static str>,
     /// Further environment.
     pub environment: Vec<(String, OsString)>,
+    /// Clients of a listener; then the volume is described by a config file.
+    pub connections_max: Option<u32>,
+    /// The daemon runs in this control group from its first instruction on.
+    pub control_group: Option<PathBuf>,
 }
 
 impl Volume {
@@ -351,6 +355,8 @@ impl Volume {
             arguments: Vec::new(),
             plant: None,
             environment: Vec::new(),
+            connections_max: None,
+            control_group: None,
         }
     }
 
@@ -386,18 +392,23 @@ impl Volume {
 
     /// The command that serves it.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(if self.plant.is_some() { forebay_planted() } else { forebay() });
-        command.arg("serve").arg("--backing").arg(&self.backing);
-        if let Some(size) = self.size {
-            command.arg("--size").arg(size.to_string()).arg("--create");
-        }
-        command.arg("--policy").arg(self.policy);
-        command.arg("--io").arg(self.io.word());
-        match self.tier {
-            Tier::Memory => command.args(["--tier", "memory", "--volatile"]),
-            Tier::Flash => command.args(["--tier", "flash"]),
+        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let mut command = match &self.control_group {
+            None => Command::new(program),
+            Some(group) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(group).arg(program);
+                shell
+            }
         };
-        command.arg("--tier-size").arg(self.tier_size.to_string());
+        command.arg("serve");
+        match self.connections_max {
+            None => self.describe_by_arguments(&mut command),
+            Some(connections_max) => {
+                command.arg("--config").arg(self.describe_by_config(connections_max));
+            }
+        }
+        command.arg("--io").arg(self.io.word());
         command.arg("--state").arg(self.state());
         command.arg("--nbd").arg(format!("unix:{}", self.socket().display()));
         command.arg("--api").arg(self.api());
@@ -410,6 +421,35 @@ impl Volume {
         }
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
         command
+    }
+
+    fn describe_by_arguments(&self, command: &mut Command) {
+        command.arg("--backing").arg(&self.backing);
+        if let Some(size) = self.size {
+            command.arg("--size").arg(size.to_string()).arg("--create");
+        }
+        command.arg("--policy").arg(self.policy);
+        match self.tier {
+            Tier::Memory => command.args(["--tier", "memory", "--volatile"]),
+            Tier::Flash => command.args(["--tier", "flash"]),
+        };
+        command.arg("--tier-size").arg(self.tier_size.to_string());
+    }
+
+    fn describe_by_config(&self, connections_max: u32) -> PathBuf {
+        let (tier, volatile) = match self.tier {
+            Tier::Memory => ("memory", true),
+            Tier::Flash => ("flash", false),
+        };
+        let size = self.size.map(|size| format!("size = {size}\ncreate = true\n")).unwrap_or_default();
+        let text = format!(
+            "[listen]\nconnections_max = {connections_max}\n[[volume]]\nname = \"{VOLUME_NAME}\"\nbacking = \"{}\"\n{size}\
+             policy = \"{}\"\ntier = \"{tier}\"\nvolatile = {volatile}\ntier_size = {}\n",
+            self.backing, self.policy, self.tier_size
+        );
+        let path = self.folder.join("forebay.toml");
+        std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+        path
     }
 
     /// Starts the daemon and waits until it serves; panics with its words when it does not.
@@ -539,12 +579,19 @@ impl Daemon {
         self.output()
     }
 
+    /// Runs `forebay ...` against it.
+    #[track_caller]
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        let mut command = Command::new(forebay());
+        command.args(arguments).arg("--api").arg(self.volume.api());
+        run_command(Duration::from_secs(60), command)
+    }
+
     /// Runs `forebay volume ...` against it.
     #[track_caller]
     pub fn volume_command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
-        let mut command = Command::new(forebay());
-        command.arg("volume").args(arguments).arg("--api").arg(self.volume.api());
-        run_command(Duration::from_secs(60), command)
+        let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+        self.command([OsString::from("volume")].into_iter().chain(arguments))
     }
 
     /// Writes everything to the backing; panics when that fails.
@@ -628,6 +675,13 @@ impl Nbdkit {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
+    /// Sends a signal: SIGSTOP and SIGCONT make it hang and go on.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
+        let result = unsafe { libc::kill(self.child.id() as i32, signal) };
+        assert_eq!(result, 0, "signal {signal}: {}", std::io::Error::last_os_error());
+    }
+
     /// SIGKILL.
     pub fn kill9(mut self) {
         self.child.kill().expect("SIGKILL");
@@ -662,6 +716,68 @@ pub fn wait_for_late_writes(path: &Path) {
         }
         assert!(begun.elapsed() < Duration::from_secs(30), "{} is still locked after 30 s", path.display());
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A control group with a memory limit, removed when dropped: of version 2, or of version 1 where the host still has
+/// the memory controller there.
+#[derive(Debug)]
+pub struct ControlGroup {
+    folder: PathBuf,
+    version: u8,
+}
+
+impl ControlGroup {
+    /// Makes one at the root of the hierarchy. `Err`: what is missing here.
+    pub fn new(name: &str, memory_bytes_max: u64) -> Result<ControlGroup, String> {
+        let root = Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        let version = if controllers.split_whitespace().any(|controller| controller == "memory") { 2 } else { 1 };
+        let parent = if version == 2 { root.to_owned() } else { root.join("memory") };
+        if version == 1 && !parent.join("memory.limit_in_bytes").exists() {
+            return Err("no memory controller, neither of cgroup version 2 nor 1".to_owned());
+        }
+        let folder = parent.join(format!("forebay-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|e| format!("cannot make the control group {}: {e}", folder.display()))?;
+        let group = ControlGroup { folder, version };
+        let limit = if version == 2 { "memory.max" } else { "memory.limit_in_bytes" };
+        let path = group.folder.join(limit);
+        std::fs::write(&path, memory_bytes_max.to_string())
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        Ok(group)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Processes that the kernel has killed for memory.
+    pub fn killed_for_memory(&self) -> u64 {
+        let file = if self.version == 2 { "memory.events" } else { "memory.oom_control" };
+        let path = self.folder.join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| panic!("no oom_kill in {text}"))
+    }
+
+    /// Most bytes in use so far; page cache counts, and is given back before anything is killed.
+    pub fn peak_bytes(&self) -> u64 {
+        let file = if self.version == 2 { "memory.peak" } else { "memory.max_usage_in_bytes" };
+        std::fs::read_to_string(self.folder.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel needs a moment to bury the last process.
+        for _ in 0..200 {
+            if std::fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = writeln!(std::io::stderr(), "could not remove the control group {}", self.folder.display());
     }
 }
 

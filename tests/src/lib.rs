@@ -2,11 +2,15 @@
 //!
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
+//! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
+//! - [`certificates`]: authorities and certificates, good and bad, for TLS.
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
+pub mod certificates;
 pub mod harness;
 pub mod logwrites;
 pub mod nbd;
 pub mod pattern;
 pub mod rng;
+pub mod scene;

@@ -1,7 +1,8 @@
-//! A minimal NBD client of the tests' own: fixed newstyle, simple replies, commands pipelined by the caller.
+//! A minimal NBD client of the tests' own: fixed newstyle, simple replies, commands pipelined by the caller; and
+//! extended headers, which the libnbd of Debian 12 does not know yet.
 //!
 //! It shares no code with the product, so that a misreading of the protocol cannot cancel itself out. What it cannot
-//! say (structured replies, block status, TLS) is left to the foreign clients that the tests also run.
+//! say (structured replies, TLS) is left to the foreign clients that the tests also run.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -108,7 +109,8 @@ impl Stream {
         }
     }
 
-    fn try_clone(&self) -> io::Result<Stream> {
+    /// The same connection once more, for another thread.
+    pub fn try_clone(&self) -> io::Result<Stream> {
         match self {
             Stream::Unix(s) => s.try_clone().map(Stream::Unix),
             Stream::Tcp(s) => s.try_clone().map(Stream::Tcp),
@@ -238,6 +240,51 @@ pub fn request_header(flags: u16, command: u16, cookie: u64, offset: u64, length
     b[16..24].copy_from_slice(&offset.to_be_bytes());
     b[24..].copy_from_slice(&length.to_be_bytes());
     b
+}
+
+/// Request flag, with extended headers: a payload follows.
+pub const FLAG_PAYLOAD: u16 = 1 << 5;
+
+/// One request with an extended header.
+pub fn extended_request(flags: u16, command: u16, cookie: u64, offset: u64, length: u64) -> [u8; 32] {
+    let mut b = [0; 32];
+    b[..4].copy_from_slice(&0x21e4_1c71u32.to_be_bytes());
+    b[4..6].copy_from_slice(&flags.to_be_bytes());
+    b[6..8].copy_from_slice(&command.to_be_bytes());
+    b[8..16].copy_from_slice(&cookie.to_be_bytes());
+    b[16..24].copy_from_slice(&offset.to_be_bytes());
+    b[24..].copy_from_slice(&length.to_be_bytes());
+    b
+}
+
+/// One chunk of a reply with an extended header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedChunk {
+    /// The last one of its reply.
+    pub done: bool,
+    /// Kind; errors have bit 15 set.
+    pub kind: u16,
+    /// The request's name.
+    pub cookie: u64,
+    /// The request's offset.
+    pub offset: u64,
+    /// Payload.
+    pub data: Vec<u8>,
+}
+
+/// Receives one chunk.
+pub fn receive_extended(stream: &mut Stream) -> io::Result<ExtendedChunk> {
+    let magic = stream.u32()?;
+    if magic != 0x6e8a_278c {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("extended reply with magic {magic:#x}")));
+    }
+    let (flags, kind) = (stream.u16()?, stream.u16()?);
+    let (cookie, offset) = (stream.u64()?, stream.u64()?);
+    let length = usize::try_from(stream.u64()?).ok().filter(|&length| length <= 64 << 20);
+    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an absurd chunk"))?;
+    let mut data = vec![0; length];
+    stream.read_exact(&mut data)?;
+    Ok(ExtendedChunk { done: flags & 1 != 0, kind, cookie, offset, data })
 }
 
 /// A request that the server answered with an error.

@@ -5,8 +5,8 @@ use forebay_tests::harness::{
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::{
-    Address, Ask, Client, Command as Nbd, FLAG_FUA, Stream, Target, go_payload, greet, receive, receive_option_reply,
-    request_header, send, send_option,
+    Address, Ask, Client, Command as Nbd, FLAG_FUA, FLAG_PAYLOAD, Stream, Target, extended_request, go_payload, greet,
+    receive, receive_extended, receive_option_reply, request_header, send, send_option,
 };
 use forebay_tests::pattern;
 use forebay_tests::rng::Rng;
@@ -374,6 +374,62 @@ print("done")
         daemon.assert_healthy();
     }
 
+    /// As its test of huge requests; ours are bounded by what the server says that it takes.
+    fn integrity_holds_for_requests_of_every_size_up_to_the_largest(io: IoMode) {
+        let (_folder, volume, mut daemon) = served("huge", 96 * MIB, Tier::Memory, io);
+        let size = 96 * MIB;
+        let mut client = Client::connect(&volume.target()).unwrap();
+        let largest = u64::from(client.request_bytes_max);
+        assert!(largest >= MIB, "{largest}");
+        let mut rng = Rng::new(33);
+        let mut shadow = vec![0u8; size as usize];
+        for offset in (0..size).step_by(MIB as usize) {
+            client.zero(offset, MIB as u32, 0).unwrap().unwrap();
+        }
+        for round in 0..40u64 {
+            // The largest one, then sizes of all magnitudes, at any byte.
+            let magnitude = rng.below(16);
+            let length = if round == 0 { largest } else { 1 + rng.below(largest >> magnitude) };
+            let offset = rng.below(size - length + 1);
+            let mut payload = vec![0; length as usize];
+            payload.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i as u64 * 7 + (i as u64 >> 8) + round) as u8);
+            client.write(offset, &payload, 0).unwrap().unwrap();
+            shadow[offset as usize..][..payload.len()].copy_from_slice(&payload);
+            let length = 1 + rng.below(largest);
+            let offset = rng.below(size - length + 1);
+            let mut seen = vec![0; length as usize];
+            client.read(offset, &mut seen).unwrap().unwrap();
+            assert!(seen == shadow[offset as usize..][..seen.len()], "round {round}: {length} bytes at {offset} differ");
+        }
+        assert_eq!(client.write(0, &vec![1; largest as usize + 1], 0).unwrap().unwrap_err().0, 22, "one byte too many");
+        daemon.assert_healthy();
+    }
+
+    /// Several exports of one server are listed, found by name, and are not the same disk.
+    fn exports_are_listed_and_kept_apart(io: IoMode) {
+        let (folder, volume, mut daemon) = served("exports", 32 * MIB, Tier::Flash, io);
+        let image = folder.join("second.img");
+        let second = ["create", "second", "--backing", image.to_str().unwrap(), "--size", "16M", "--create", "--tier-size", "64M"];
+        daemon.volume_command(second).expect_success();
+        let list = run_tool(MINUTE, "nbdinfo", ["--list", "--json", &volume.uri()]).expect_success();
+        let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+        let mut names: Vec<&str> = list["exports"].as_array().unwrap().iter().map(|e| e["export-name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["second", VOLUME_NAME]);
+        let target = |export: &str| Target { address: Address::Unix(volume.socket()), export: export.into() };
+        let mut clients = ["", VOLUME_NAME, "second"].map(|export| Client::connect(&target(export)).unwrap());
+        assert_eq!(clients.each_ref().map(|c| c.size), [32 * MIB, 32 * MIB, 16 * MIB]);
+        clients[1].write(MIB, &[1; 4096], 0).unwrap().unwrap();
+        clients[2].write(MIB, &[2; 4096], 0).unwrap().unwrap();
+        for (client, expected) in clients.iter_mut().zip([1, 1, 2]) {
+            let mut bytes = [0; 4096];
+            client.read(MIB, &mut bytes).unwrap().unwrap();
+            assert_eq!(bytes, [expected; 4096]);
+        }
+        assert_eq!(Client::connect(&target("third")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        daemon.assert_healthy();
+    }
+
     fn eight_connections_with_64_requests_each_agree_with_a_shadow_copy(io: IoMode) {
         let (_folder, volume, mut daemon) = served("parallel", 64 * MIB, Tier::Memory, io);
         let size = 64 * MIB;
@@ -463,6 +519,102 @@ print("done")
             assert_eq!(seen, bytes);
             b.flush().unwrap().unwrap();
         }
+    }
+
+    fn extended_headers_carry_lengths_beyond_four_gib(io: IoMode) {
+        const GIB: u64 = 1 << 30;
+        let (_folder, volume, mut daemon) = served("extended", 6 * GIB, Tier::Flash, io);
+        let mut stream = Stream::connect(&Address::Unix(volume.socket())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        greet(&mut stream, 3).unwrap();
+        // Extended headers without structured replies before them, then a context.
+        send_option(&mut stream, 11, &[]).unwrap();
+        assert_eq!(receive_option_reply(&mut stream).unwrap().kind, 1);
+        send_option(&mut stream, 8, &[]).unwrap();
+        assert_eq!(receive_option_reply(&mut stream).unwrap().kind, 0x8000_000a, "they cannot be taken back");
+        let name = b"base:allocation";
+        let mut contexts = go_payload(VOLUME_NAME)[..4 + VOLUME_NAME.len()].to_vec();
+        contexts.extend_from_slice(&1u32.to_be_bytes());
+        contexts.extend_from_slice(&(name.len() as u32).to_be_bytes());
+        contexts.extend_from_slice(name);
+        send_option(&mut stream, 10, &contexts).unwrap();
+        let context = receive_option_reply(&mut stream).unwrap();
+        assert_eq!((context.kind, &context.data[4..]), (4, &name[..]));
+        assert_eq!(receive_option_reply(&mut stream).unwrap().kind, 1);
+        send_option(&mut stream, 7, &go_payload(VOLUME_NAME)).unwrap();
+        let mut flags = 0;
+        loop {
+            let reply = receive_option_reply(&mut stream).unwrap();
+            match (reply.kind, reply.data.first_chunk::<2>()) {
+                (1, _) => break,
+                (3, Some([0, 0])) => flags = u16::from_be_bytes(reply.data[10..].try_into().unwrap()),
+                _ => {}
+            }
+        }
+        assert_ne!(flags & (1 << 12), 0, "contexts can be chosen in each request");
+
+        let id = context.data[..4].to_vec();
+        let mut cookie = 0;
+        let mut ask = |flags: u16, command: u16, offset: u64, length: u64, payload: &[u8]| {
+            cookie += 1;
+            stream.write_all(&extended_request(flags, command, cookie, offset, length)).unwrap();
+            stream.write_all(payload).unwrap();
+            let mut chunks = Vec::new();
+            loop {
+                let chunk = receive_extended(&mut stream).unwrap();
+                assert_eq!((chunk.cookie, chunk.offset), (cookie, offset), "a chunk repeats its request's names");
+                chunks.push(chunk);
+                if chunks.last().unwrap().done {
+                    return chunks;
+                }
+            }
+        };
+        let (read, write, flush, trim, zero, status) = (0, 1, 3, 4, 6, 7);
+        let ok = |chunks: Vec<forebay_tests::nbd::ExtendedChunk>| {
+            assert!(chunks.len() == 1 && chunks[0].kind == 0 && chunks[0].data.is_empty(), "{chunks:?}");
+        };
+        // One request over all of it: what a new image holds is data, as far as the daemon can tell.
+        ok(ask(0, zero, 0, 6 * GIB, &[]));
+        for offset in [0, 5 * GIB - 4096, 6 * GIB - 4096] {
+            ok(ask(FLAG_PAYLOAD, write, offset, 4096, &[0x5a; 4096]));
+        }
+        ok(ask(0, flush, 0, 0, &[]));
+        let data = ask(0, read, 5 * GIB - 8192, 12288, &[]);
+        let of_kind = |kind: u16| data.iter().filter(|c| c.kind == kind).flat_map(|c| c.data[8..].to_vec()).collect::<Vec<_>>();
+        assert!(of_kind(1) == [0x5a; 4096], "the data between two holes");
+        assert_eq!(of_kind(2), [4096u32.to_be_bytes(), 4096u32.to_be_bytes()].concat());
+        // What lies beyond a trim of more than 4 GiB stays.
+        ok(ask(0, trim, 4096, 5 * GIB - 4096, &[]));
+        let extents = |chunks: Vec<forebay_tests::nbd::ExtendedChunk>| {
+            assert_eq!((chunks.len(), chunks[0].kind), (1, 6), "{chunks:?}");
+            assert_eq!(chunks[0].data[..4], id[..]);
+            let word = |at: usize| u64::from_be_bytes(chunks[0].data[at..at + 8].try_into().unwrap());
+            let count = u32::from_be_bytes(chunks[0].data[4..8].try_into().unwrap()) as usize;
+            assert_eq!(chunks[0].data.len(), 8 + 16 * count);
+            (0..count).map(|i| (word(8 + 16 * i), word(16 + 16 * i))).collect::<Vec<_>>()
+        };
+        let expected = [(4096, 0), (6 * GIB - 8192, 3), (4096, 0)];
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        for (length, state) in extents(ask(0, status, 0, 6 * GIB, &[])) {
+            match found.last_mut() {
+                Some(last) if last.1 == state => last.0 += length,
+                _ => found.push((length, state)),
+            }
+        }
+        assert_eq!(found, expected);
+        let query = [&(6 * GIB).to_be_bytes()[..], &id].concat();
+        assert!(extents(ask(FLAG_PAYLOAD, status, 0, query.len() as u64, &query))[0] == (4096, 0));
+        ok(ask(0, zero, 4096, 6 * GIB - 4096, &[]));
+        let hole = ask(0, read, 6 * GIB - 4096, 4096, &[]);
+        assert_eq!((hole.len(), hole[0].kind), (1, 2), "zeroed");
+        // Refused: a write that does not say that its payload follows, and one byte too far.
+        for (flags, command, length) in [(0, write, 4096), (0, trim, 6 * GIB + 1), (0, zero, u64::MAX)] {
+            let refused = ask(flags, command, 0, length, &[]);
+            assert_eq!((refused.len(), refused[0].kind), (1, 0x8001), "{refused:?}");
+        }
+        let kept = ask(0, read, 0, 4096, &[]);
+        assert!(kept[0].data[8..] == [0x5a; 4096]);
+        daemon.assert_healthy();
     }
 
     fn two_hundred_silent_sockets_do_not_keep_a_new_client_out(io: IoMode) {

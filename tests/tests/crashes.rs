@@ -72,18 +72,23 @@ fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
 }
 
 in_both_io_modes! {
+    /// Proves L-BM-1, L-BM-2.
     fn sigkill_loses_no_acknowledged_write_of_a_memory_tier(io: IoMode) {
         kill_loop("kill-memory", io, Tier::Memory, "back");
     }
 
+    /// Proves L-BF-1, L-BF-2.
     fn sigkill_loses_no_acknowledged_write_of_a_flash_tier(io: IoMode) {
         kill_loop("kill-flash", io, Tier::Flash, "back");
     }
 
+    /// Proves L-TM-1, L-TF-1, L-TM-2, L-TF-2.
     fn sigkill_loses_no_acknowledged_write_in_write_through(io: IoMode) {
         kill_loop("kill-through", io, Tier::Flash, "through");
+        kill_loop("kill-through-memory", io, Tier::Memory, "through");
     }
 
+    /// Proves L-BM-3, L-BM-4, L-BF-4, O-5: whoever uses the image alone has a disk as after a power cut.
     fn all_logs_lost_leaves_a_crash_image(io: IoMode) {
         let seed = Rng::fresh_seed();
         println!("seed {seed}");
@@ -111,6 +116,7 @@ in_both_io_modes! {
         assert!(partial > 0, "no kill came while the image was behind and not empty: nothing was proved");
     }
 
+    /// Proves O-8.
     fn a_stop_drains_and_a_second_signal_leaves_the_log_for_the_next_start(io: IoMode) {
         let folder = TempDir::new("stop");
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
@@ -179,6 +185,39 @@ in_both_io_modes! {
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
+    fn a_drain_through_keeps_the_image_complete_while_writes_go_on(io: IoMode) {
+        let folder = TempDir::new("through");
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        volume.backing = format!("slow:iops=2000,latency=2ms,depth=16:{}", volume.backing);
+        let daemon = volume.start();
+        let mut options = load_options(&volume, &folder, &mut Rng::new(12));
+        options.requests = Some(300);
+        load::run(&options).unwrap();
+        daemon.volume_command(["drain", "vm1", "--through"]).expect_success();
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        let shown = daemon.show();
+        assert_eq!((&shown["policy"]["effective"], &shown["policy"]["requested"]), (&"through".into(), &"back".into()));
+        assert_eq!(shown["policy"]["reason"], "drained-through", "{shown}");
+        for refused in [&["drain", "vm1", "--hold", "1m"][..], &["set", "vm1", "--policy", "back"], &["drain", "vm1", "--through"]] {
+            let said = daemon.volume_command(refused).expect_failure().text();
+            assert!(said.contains("release"), "{said}");
+        }
+        options.requests = Some(100);
+        load::run(&options).unwrap();
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        daemon.volume_command(["release", "vm1"]).expect_success();
+        assert_eq!(daemon.show()["policy"]["effective"], "back");
+        daemon.volume_command(["release", "vm1"]).expect_failure();
+        // It ends with the daemon, and says so.
+        daemon.volume_command(["drain", "vm1", "--through"]).expect_success();
+        daemon.kill9();
+        let daemon = volume.start();
+        assert_eq!(daemon.show()["policy"]["effective"], "back");
+        let said = daemon.volume_command(["release", "vm1"]).expect_failure().text();
+        assert!(said.contains("void"), "{said}");
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    }
+
     /// The killed process's writes land seconds after its death: behind this server each takes two seconds, and FUSE
     /// lets only one be under way.
     fn late_writes_of_a_killed_daemon_do_not_overwrite_newer_data(io: IoMode) {
@@ -213,6 +252,54 @@ in_both_io_modes! {
         drop(mount);
         drop(slow);
         check::image_complete(&History::read(&options.journal).unwrap(), &disk).unwrap();
+    }
+
+    /// The killed process's reads of the backing point into its memory tier. They must have ended before that memory
+    /// holds new records, which nothing would protect from them.
+    fn late_reads_of_a_killed_daemon_do_not_land_in_newer_data(io: IoMode) {
+        if let Some(reason) = no_fuse_or_loop() {
+            return skip(reason);
+        }
+        let folder = TempDir::new("late-reads");
+        let disk = folder.join("disk");
+        std::fs::write(&disk, vec![0xee; SIZE as usize]).unwrap();
+        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "rdelay=1"]);
+        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
+        let mut volume = Volume::new(&folder, SIZE, Tier::Memory, io);
+        volume.backing = mount.file().to_str().unwrap().to_owned();
+        (volume.size, volume.tier_size) = (None, 8 << 20);
+        let daemon = volume.start();
+        let target = volume.target();
+        let readers: Vec<_> = (0..8)
+            .map(|i| {
+                let mut client = Client::connect(&target).unwrap();
+                // The answer never comes: the daemon is killed before.
+                std::thread::spawn(move || client.read((40 << 20) + i * (64 << 10), &mut vec![0; 64 << 10]).is_ok())
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(400));
+        daemon.kill9();
+        let answered = readers.into_iter().filter_map(|reader| reader.join().ok()).filter(|ok| *ok).count();
+        assert_eq!(answered, 0, "every read was under way when the daemon was killed");
+        let daemon = volume.start();
+        println!("the second start took {:?}: {}", daemon.began, daemon.output());
+        // Fresh memory is used first: what the late reads would hit is in here.
+        let mut client = Client::connect(&target).unwrap();
+        let bytes = vec![0x11; 1 << 20];
+        for at in 0..5 {
+            client.write(at << 20, &bytes, 0).unwrap().unwrap();
+        }
+        let end = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < end {
+            for at in 0..5 {
+                let mut found = vec![0; 1 << 20];
+                client.read(at << 20, &mut found).unwrap().unwrap();
+                assert!(found == bytes, "a read of the former process has landed in a newer record");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        drop(client);
+        daemon.stop(MINUTE);
     }
 
     fn slow_backing_killed_with_writes_in_flight_then_rewritten_and_drained_is_complete(io: IoMode) {

@@ -1,6 +1,5 @@
 //! A volume over an NBD export: the daemon, its server, or both are killed under pattern load. What the daemon
-//! acknowledged is there, and the image alone is a crash image. Cells of docs/losses.md, for a
-//! backing of this kind: L-BF-2, L-BM-2, L-BF-4, L-BF-11, L-BM-11.
+//! acknowledged is there, and the image alone is a crash image.
 
 use forebay_tests::harness::{Daemon, IoMode, Nbdkit, TempDir, Tier, Volume};
 use forebay_tests::in_both_io_modes;
@@ -78,6 +77,7 @@ fn load_until_killed(
 }
 
 in_both_io_modes! {
+    /// Proves N-1, L-BM-2, L-BF-2, L-BM-11, L-BF-11.
     fn killed_servers_and_daemons_lose_no_acknowledged_write(io: IoMode) {
         let seed = Rng::fresh_seed();
         println!("seed {seed}");
@@ -111,6 +111,7 @@ in_both_io_modes! {
         }
     }
 
+    /// Proves L-BF-4.
     fn the_image_alone_is_a_crash_image_whatever_was_killed(io: IoMode) {
         let seed = Rng::fresh_seed();
         println!("seed {seed}");
@@ -134,11 +135,12 @@ in_both_io_modes! {
         assert!(partial > 0, "no kill came while the image was behind and not empty: nothing was proved");
     }
 
+    /// Proves N-2, N-3: what is recognised, and what is not.
     fn what_only_a_name_can_tell_is_told(io: IoMode) {
         let setup = Setup::new("nbd-refusals", io, Tier::Flash, "0s");
         let refusal = setup.volume.expect_refusal();
         refusal.says(&["connect to", "export.sock"]);
-        let _server = setup.server();
+        let server = setup.server();
         let daemon = setup.volume.start();
         assert!(setup.volume.state().join("volumes/vm1.marker").exists(), "no export has a beside");
         // A second volume on the same export, however it is written.
@@ -147,7 +149,23 @@ in_both_io_modes! {
         assert!(said.contains("vm1") && said.contains("backing"), "{said}");
         let shown = daemon.show().to_string();
         assert!(shown.contains("NBD in units of"), "{shown}");
-        // Another process, another state folder: the server is all that could refuse it, and the page says so.
+        // Of another image behind the same name only a smaller size shows.
+        let mut options = setup.load_options(&mut Rng::new(1));
+        options.requests = Some(100);
+        load::run(&options).unwrap();
+        daemon.kill9();
+        server.kill9();
+        let kept = setup.folder.join("kept.img");
+        std::fs::rename(&setup.image, &kept).unwrap();
+        setup.folder.sparse("export.img", SIZE / 2);
+        let server = setup.server();
+        setup.volume.expect_refusal().says(&["export.sock", "its size is 16777216 bytes, it was 33554432"]);
+        server.kill9();
+        std::fs::rename(&kept, &setup.image).unwrap();
+        let _server = setup.server();
+        let daemon = setup.volume.start();
+        check::settle_after_kill(&options.journal, &setup.volume.target()).unwrap();
         daemon.stop(MINUTE);
+        check::image_complete(&History::read(&options.journal).unwrap(), &setup.image).unwrap();
     }
 }

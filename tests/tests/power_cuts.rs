@@ -185,6 +185,7 @@ fn parameters(io: IoMode) -> Vec<String> {
 }
 
 in_both_io_modes! {
+    /// Proves L-BF-3, L-BF-7.
     fn at_two_hundred_power_cuts_every_flushed_write_is_there(io: IoMode) {
         let folder = TempDir::new("power");
         let parameters = parameters(io);

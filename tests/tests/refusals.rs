@@ -2,8 +2,8 @@
 //! can be served again afterwards is.
 
 use forebay_tests::harness::{
-    Fuse, IoMode, Mounted, Nbdkit, TempDir, Tier, Volume, forebay, no_fuse_or_loop, rounds, run_command, run_tool,
-    skip, wait_for_late_writes,
+    Fuse, Mounted, Nbdkit, TempDir, Tier, Volume, forebay, no_fuse_or_loop, rounds, run_command, run_tool, skip,
+    wait_for_late_writes,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
@@ -11,46 +11,15 @@ use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, LoadOptions};
 use forebay_tests::rng::Rng;
+use forebay_tests::scene::{SIZE, all_there, killed_with_a_dirty_tier, tier_path};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-const SIZE: u64 = 48 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A volume whose backing is too slow to take anything, loaded and killed: everything waits in the tier.
-fn killed_with_a_dirty_tier(folder: &TempDir, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
-    let mut volume = Volume::new(folder, SIZE, tier, io);
-    let image = volume.backing.clone();
-    volume.backing = format!("slow:latency=30s:{image}");
-    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
-    options.requests = Some(300);
-    let daemon = volume.start();
-    load::run(&options).unwrap();
-    daemon.kill9();
-    wait_for_late_writes(&volume.image());
-    volume.backing = image;
-    (volume, options)
-}
-
-fn all_there(volume: &Volume, options: &LoadOptions) {
-    let daemon = volume.start();
-    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-    daemon.stop(MINUTE);
-    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
-}
-
-/// The one flash tier in a state folder.
-fn tier_file(volume: &Volume) -> PathBuf {
-    let script = r#"find "$1" -type f -size +1M | head -1"#;
-    let found = forebay_tests::harness::run_script(MINUTE, script, [volume.state().to_str().unwrap()]).expect_success();
-    let path = PathBuf::from(found.stdout.trim());
-    assert!(path.is_file(), "no tier in {}", volume.state().display());
-    path
-}
-
 in_both_io_modes! {
+    /// Proves O-1.
     fn a_second_daemon_on_the_same_backing_is_refused_and_told_who_holds_it(io: IoMode) {
         let folder = TempDir::new("second");
         let first = Volume::new(&folder, SIZE, Tier::Flash, io);
@@ -146,7 +115,7 @@ in_both_io_modes! {
     fn a_truncated_tier_is_refused_untouched(io: IoMode) {
         let folder = TempDir::new("truncated");
         let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
-        let path = tier_file(&volume);
+        let path = tier_path(&volume);
         let whole = std::fs::read(&path).unwrap();
         let image = std::fs::read(volume.image()).unwrap();
         for length in [0, 100, 4096, whole.len() / 2, whole.len() - 4096] {
@@ -163,13 +132,13 @@ in_both_io_modes! {
     fn a_tier_of_a_newer_version_or_another_volume_is_refused_untouched(io: IoMode) {
         let folder = TempDir::new("newer");
         let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
-        let path = tier_file(&volume);
+        let path = tier_path(&volume);
         let whole = std::fs::read(&path).unwrap();
         let mut newer = whole.clone();
         newer[8..10].copy_from_slice(&9u16.to_le_bytes());
         let other_folder = TempDir::new("other");
         let (other, _) = killed_with_a_dirty_tier(&other_folder, Tier::Flash, io);
-        let foreign = std::fs::read(tier_file(&other)).unwrap();
+        let foreign = std::fs::read(tier_path(&other)).unwrap();
         for (name, bytes, word) in [("newer", &newer, "newer version"), ("foreign", &foreign, "volume")] {
             std::fs::write(&path, bytes).unwrap();
             volume.expect_refusal().says(&[word]);
@@ -179,11 +148,12 @@ in_both_io_modes! {
         all_there(&volume, &options);
     }
 
+    /// Proves L-BF-5, L-BF-6.
     /// A flipped bit is refused or answered as an error, and never served as data: everything that is read is right.
     fn flipped_bits_in_a_tier_are_never_returned_as_data(io: IoMode) {
         let folder = TempDir::new("flipped");
         let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
-        let path = tier_file(&volume);
+        let path = tier_path(&volume);
         let whole = std::fs::read(&path).unwrap();
         let image = std::fs::read(volume.image()).unwrap();
         let used: Vec<usize> = (0..whole.len()).step_by(512).filter(|&s| whole[s..s + 512].iter().any(|&b| b != 0)).collect();
@@ -260,6 +230,7 @@ in_both_io_modes! {
         all_there(&volume, &options);
     }
 
+    /// Proves L-BF-12.
     fn a_backing_that_vanished_is_not_made_again_while_a_dirty_tier_waits(io: IoMode) {
         let folder = TempDir::new("vanished");
         let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
@@ -273,10 +244,11 @@ in_both_io_modes! {
         all_there(&volume, &options);
     }
 
+    /// Proves O-4.
     fn a_lost_flash_tier_is_not_silently_replaced_by_an_empty_one(io: IoMode) {
         let folder = TempDir::new("tier-gone");
         let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
-        let (path, kept) = (tier_file(&volume), folder.join("tier-kept"));
+        let (path, kept) = (tier_path(&volume), folder.join("tier-kept"));
         std::fs::rename(&path, &kept).unwrap();
         volume.expect_refusal().says(&["tier"]);
         let _ = std::fs::remove_file(&path);
@@ -284,6 +256,7 @@ in_both_io_modes! {
         all_there(&volume, &options);
     }
 
+    /// Proves L-BF-9, L-BF-10.
     fn backing_errors_lose_nothing_and_are_shown(io: IoMode) {
         let folder = TempDir::new("faulty");
         let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
@@ -304,6 +277,7 @@ in_both_io_modes! {
         all_there(&volume, &LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE));
     }
 
+    /// Proves L-BF-9.
     /// nbdkit's error filter behind nbdfuse: a server of foreign make that fails, until its trigger file goes away.
     fn errors_of_a_foreign_server_lose_nothing(io: IoMode) {
         if let Some(reason) = no_fuse_or_loop() {
@@ -341,6 +315,7 @@ in_both_io_modes! {
         check::image_complete(&History::read(&options.journal).unwrap(), &disk).unwrap();
     }
 
+    /// Proves L-BF-9.
     fn a_full_backing_holds_the_data_in_the_log_and_recovers_when_there_is_room(io: IoMode) {
         // SAFETY: geteuid has no preconditions.
         if unsafe { libc::geteuid() } != 0 {

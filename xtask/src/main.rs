@@ -5,6 +5,7 @@
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
 mod licences;
+mod losses;
 mod steps;
 mod tidy;
 

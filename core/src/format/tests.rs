@@ -246,7 +246,7 @@ fn impossible_tier_sizes_are_refused() {
             assert_eq!(make(blocks), Err("a tier has at least 2 MiB"));
         }
         for blocks in [TIER_BLOCKS_MAX + 1, u32::MAX] {
-            assert_eq!(make(blocks), Err("a tier has at most 8 TiB"));
+            assert_eq!(make(blocks), Err("a tier has at most 4095 GiB"));
         }
     }
 }
@@ -279,7 +279,7 @@ fn superblock_says_why_it_is_refused() {
         }
     }
     assert_eq!(changed(&|b| b[48..52].copy_from_slice(&[255, 1, 0, 0])), "a tier has at least 2 MiB");
-    assert_eq!(changed(&|b| b[48..52].fill(0xff)), "a tier has at most 8 TiB");
+    assert_eq!(changed(&|b| b[48..52].fill(0xff)), "a tier has at most 4095 GiB");
     let mut flipped = good;
     flipped[4095] = 1;
     assert_eq!(refused(&flipped), "superblock: checksum mismatch");

@@ -44,7 +44,7 @@ pub(super) struct Acks {
     pub(super) members: Members,
     held: VecDeque<Waiter>,
     synced: VecDeque<Waiter>,
-    durable: VecDeque<Waiter>,
+    vouched: VecDeque<Waiter>,
     /// Write-through: by the position of their last record.
     written: BTreeMap<Lsn, Through>,
 }
@@ -58,25 +58,26 @@ pub(super) enum Ground {
     Synced,
     /// The backing has completed so many records of it.
     Written(u32),
-    /// The backing has synced it, and the checkpoint says so: else a power loss that takes the log's unsynced tail would
+    /// The backing has synced it, and the tier vouches for it: else a power loss that takes the log's unsynced tail would
     /// leave older records, and the next start would send those over it.
-    Durable,
+    Vouched,
 }
 
 impl Acks {
     /// A flush or FUA waits for a sync of the tier, and one begun now would cover it.
-    pub(super) fn tier_sync_would_help(&self, held: Lsn) -> bool {
-        self.synced.iter().any(|waiter| waiter.lsn <= held)
+    pub(super) fn tier_sync_would_help(&self, held: Lsn, synced: Lsn) -> bool {
+        let waits = |waiter: &Waiter| waiter.lsn <= held && waiter.lsn > synced;
+        self.synced.iter().any(waits) || self.vouched.iter().any(waits)
     }
 
     /// A flush or FUA waits for the backing's sync.
     pub(super) fn wants_backing_sync(&self) -> bool {
-        !self.durable.is_empty()
+        !self.vouched.is_empty()
     }
 
     /// Nobody waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.synced.is_empty() && self.durable.is_empty() && self.written.is_empty()
+        self.held.is_empty() && self.synced.is_empty() && self.vouched.is_empty() && self.written.is_empty()
     }
 }
 
@@ -87,7 +88,7 @@ impl Volume {
             (Policy::Back, false) => Ground::Held,
             (Policy::Back, true) => Ground::Synced,
             (Policy::Through, false) => Ground::Written(records),
-            (Policy::Through, true) => Ground::Durable,
+            (Policy::Through, true) => Ground::Vouched,
         }
     }
 
@@ -105,8 +106,8 @@ impl Volume {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
                 self.acks.written.insert(lsn, Through { id, first, left });
             }
-            Ground::Durable if self.destaged >= lsn => self.answer(id, Ok(())),
-            Ground::Durable => self.acks.durable.push_back(Waiter { lsn, id }),
+            Ground::Vouched if self.vouched(lsn) => self.answer(id, Ok(())),
+            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id }),
         }
     }
 
@@ -144,6 +145,7 @@ impl Volume {
             }
         }
         self.acks.synced = kept;
+        self.answer_vouched();
     }
 
     /// The backing has completed a record.
@@ -188,23 +190,30 @@ impl Volume {
         }
     }
 
-    /// Everything up to here is in the backing for good.
-    pub(super) fn on_destaged(&mut self, lsn: Lsn) {
-        let mut kept = VecDeque::new();
-        while let Some(waiter) = self.acks.durable.pop_front() {
-            if waiter.lsn <= lsn {
+    /// The backing's sync, the tier's sync or the checkpoint has got further.
+    pub(super) fn answer_vouched(&mut self) {
+        for waiter in core::mem::take(&mut self.acks.vouched) {
+            if self.vouched(waiter.lsn) {
                 self.answer(waiter.id, Ok(()));
             } else {
-                kept.push_back(waiter);
+                self.acks.vouched.push_back(waiter);
             }
         }
-        self.acks.durable = kept;
+    }
+
+    /// A stop does not wait for a backing that does not answer. What is in the log stays there; nobody was promised more.
+    pub(super) fn abandon_backing_waiters(&mut self) {
+        let mut open: Vec<RequestId> = core::mem::take(&mut self.acks.vouched).into_iter().map(|w| w.id).collect();
+        open.extend(core::mem::take(&mut self.acks.written).into_values().map(|through| through.id));
+        for id in open {
+            self.answer(id, Err(RequestError::Shutdown));
+        }
     }
 
     /// The tier failed: what it does not hold can be promised on no ground, because destage waits for it too.
     pub(super) fn fail_tier_waiters(&mut self) {
         let mut failed: Vec<RequestId> = Vec::new();
-        for queue in [&mut self.acks.held, &mut self.acks.synced, &mut self.acks.durable] {
+        for queue in [&mut self.acks.held, &mut self.acks.synced, &mut self.acks.vouched] {
             failed.extend(core::mem::take(queue).into_iter().map(|waiter| waiter.id));
         }
         failed.extend(core::mem::take(&mut self.acks.written).into_values().map(|through| through.id));

@@ -4,6 +4,7 @@
 use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
 use super::frames::Owner;
 use super::live::State;
+use super::write::needs;
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
 use alloc::vec;
@@ -12,8 +13,11 @@ use alloc::vec;
 pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
 /// Loads that compaction has in flight at one time.
 const COMPACTION_LOADS_MAX: usize = 64;
-/// Completed blocks after which a sync is begun without being asked: bounds what a restart must verify. 64 MiB.
-const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
+/// Segments that compaction looks at before it waits for the next event.
+const COMPACTION_CANDIDATES_MAX: usize = 8;
+/// Completed blocks after which a sync is begun without being asked, and after which, while that sync runs, no more is
+/// written: together they bound what a restart must verify and write again. 64 MiB.
+pub(super) const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
 
 impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
@@ -31,7 +35,9 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
-        self.pool.uncache_range(block, blocks);
+        if !planted!(self, keep_cached_below) || whole {
+            self.pool.uncache_range(block, blocks);
+        }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
         }
@@ -119,8 +125,12 @@ impl Volume {
 
     /// Flash: writes what has collected.
     pub(super) fn write_log(&mut self) {
+        let mark_unsynced = planted!(self, mark_unsynced_as_synced);
         let Some(flash) = &mut self.flash else { return };
         if self.tier_failed {
+            return;
+        }
+        if self.tier_syncing && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX {
             return;
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
@@ -133,7 +143,7 @@ impl Volume {
                     let head = Batch {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
-                        synced_through: flash.batch_synced,
+                        synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
                         term: self.term,
                         records: batch.records,
                     }
@@ -233,6 +243,7 @@ impl Volume {
             self.control.reason_since = self.now;
             self.fail_tier_waiters();
             self.refuse_waiting(RequestError::Io);
+            self.fail_resize();
             // What was collected will never be written; its frames must not be missed for ever.
             let unwritten = self.flash.as_mut().map(|flash| flash.give_up()).unwrap_or_default();
             for frames in unwritten {
@@ -253,7 +264,8 @@ impl Volume {
             self.checkpoint_wanted = true;
             return self.write_checkpoint();
         }
-        let asked = self.acks.tier_sync_would_help(self.held)
+        let asked = self.acks.tier_sync_would_help(self.held, self.synced)
+            || (unsynced && self.phase == Phase::Stopping)
             || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
@@ -272,6 +284,8 @@ impl Volume {
         match failed {
             Some(_) if planted!(self, retry_failed_sync) => {}
             Some(error) => self.fail_tier(error),
+            // What another sync has lost, this one did not save.
+            None if self.tier_failed => {}
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
@@ -292,6 +306,10 @@ impl Volume {
             && let Some(flash) = &mut self.flash
             && let Some(segment) = flash.begin_erase()
         {
+            if planted!(self, reuse_without_erasing) {
+                flash.erased(segment);
+                continue;
+            }
             let at = self.segment_block(segment, 0);
             let op = self.begin_op(Op::Erase { segment });
             self.counters.tier_writes += 1;
@@ -306,8 +324,24 @@ impl Volume {
         }
     }
 
+    /// Below so many free segments the log cleans up: always an eighth, and as many as the first write that waits needs,
+    /// which else would wait for a clean-up that nothing begins.
     fn segments_low(&self) -> u32 {
-        SEGMENTS_KEPT_FREE + (self.config.superblock.layout.segments() / 8).max(2)
+        let Some(flash) = &self.flash else { return 0 };
+        let usual = (self.config.superblock.layout.segments() / 8).max(2);
+        let wanted = self.writes.first_waiting().map_or(0, |request| {
+            let (blocks, others) = needs(request);
+            let (claimed_blocks, claimed_others) = self.claimed();
+            flash.segments_for(blocks + claimed_blocks + u64::from(others + claimed_others))
+        });
+        SEGMENTS_KEPT_FREE + usual.max(wanted)
+    }
+
+    /// Flash: the largest request that finds room in a log that is empty but for its open segment and the one before.
+    pub(super) fn request_blocks_max(&self) -> u32 {
+        let Some(flash) = &self.flash else { return u32::MAX };
+        let segments = self.config.superblock.layout.segments() - SEGMENTS_KEPT_FREE - 2;
+        self.dirty_blocks_max().min(segments * (flash.segment_data_blocks() / 2))
     }
 
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
@@ -316,20 +350,10 @@ impl Volume {
         if flash.free_segments() >= self.segments_low() || self.tier_failed || !self.room_to_compact() {
             return;
         }
-        let Some(segment) = flash.emptiest() else { return };
-        let layout = self.config.superblock.layout;
-        let payload = segment * layout.segment_blocks..(segment + 1) * layout.segment_blocks;
-        let others = (0..layout.ranges_max)
-            .filter(|&i| flash.other_segment[i as usize] == segment)
-            .map(|i| layout.payload_blocks + i);
-        let movable: Vec<u32> = payload
-            .chain(others)
-            .filter(|&id| {
-                let record = self.live.get(id);
-                record.descriptor.lsn > Lsn(0) && record.state == State::Idle && !self.staged.contains_key(&id)
-            })
-            .take(COMPACTION_LOADS_MAX)
-            .collect();
+        // What destage has chosen stays where it is: where that is all of a segment, the next one is looked at.
+        let candidates = flash.emptiest().into_iter().take(COMPACTION_CANDIDATES_MAX);
+        let mut movable = candidates.map(|segment| (segment, self.movable_records(segment)));
+        let Some((segment, movable)) = movable.find(|(_, ids)| !ids.is_empty()) else { return };
         for id in movable {
             let descriptor = self.live.get(id).descriptor;
             if !descriptor.has_payload() {
@@ -357,6 +381,24 @@ impl Volume {
         }
     }
 
+    /// Live records of a segment that may change their place now.
+    fn movable_records(&self, segment: u32) -> Vec<u32> {
+        let Some(flash) = &self.flash else { return Vec::new() };
+        let layout = self.config.superblock.layout;
+        let payload = segment * layout.segment_blocks..(segment + 1) * layout.segment_blocks;
+        let others = (0..layout.ranges_max)
+            .filter(|&i| flash.other_segment[i as usize] == segment)
+            .map(|i| layout.payload_blocks + i);
+        payload
+            .chain(others)
+            .filter(|&id| {
+                let record = self.live.get(id);
+                record.descriptor.lsn > Lsn(0) && record.state == State::Idle && !self.staged.contains_key(&id)
+            })
+            .take(COMPACTION_LOADS_MAX)
+            .collect()
+    }
+
     pub(super) fn on_loaded_for_compaction(
         &mut self,
         id: u32,
@@ -366,7 +408,9 @@ impl Volume {
         failed: Option<IoError>,
     ) {
         let flash = self.flash.as_mut().expect("only flash is compacted");
-        flash.segments[segment as usize].busy -= 1;
+        let state = &mut flash.segments[segment as usize];
+        state.busy -= 1;
+        state.unreadable |= failed.is_some();
         flash.drain_if_empty(segment);
         let still_there = self.live.is_live(id, lsn) && self.live.get(id).state == State::Idle;
         if failed.is_some() || !still_there || self.tier_failed {

@@ -93,6 +93,19 @@ impl BlockMap {
         self.slots[hole] = 0;
     }
 
+    /// The entries in a range of blocks, in no order: by looking each block up, or by a walk over the table where that
+    /// is shorter. A line of memory holds eight entries.
+    pub fn within(&self, first: BlockIndex, count: u64) -> Vec<(BlockIndex, u32)> {
+        let range = first.0..first.0.saturating_add(count);
+        if self.len == 0 {
+            Vec::new()
+        } else if count <= self.slots.len() as u64 / 8 {
+            range.map(BlockIndex).filter_map(|block| Some((block, self.get(block)?))).collect()
+        } else {
+            self.iter().filter(|(block, _)| range.contains(&block.0)).collect()
+        }
+    }
+
     /// Every entry, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (BlockIndex, u32)> {
         self.slots
@@ -125,6 +138,13 @@ mod tests {
             let probe = BlockIndex((x >> 20) % 700);
             assert_eq!(map.get(probe), model.get(&probe.0).copied());
             assert_eq!(map.len(), model.len());
+            if step % 64 == 0 {
+                let count = (x >> 45) % 300;
+                let mut within: Vec<_> = map.within(probe, count).iter().map(|(b, v)| (b.0, *v)).collect();
+                within.sort();
+                let expected: Vec<_> = model.range(probe.0..probe.0 + count).map(|(b, v)| (*b, *v)).collect();
+                assert_eq!(within, expected, "{count} blocks from {probe}");
+            }
         }
         let mut all: Vec<_> = map.iter().map(|(b, v)| (b.0, v)).collect();
         all.sort();

@@ -22,6 +22,12 @@ impl<T: Copy> Chunked<T> {
         Chunked { chunks, empty, len }
     }
 
+    /// Chunks that have memory.
+    #[cfg(test)]
+    pub fn chunks_used(&self) -> usize {
+        self.chunks.iter().flatten().count()
+    }
+
     /// Reads an entry.
     pub fn get(&self, index: u32) -> &T {
         assert!((index as usize) < self.len);

@@ -7,6 +7,8 @@ use crate::format::TierKind;
 const HOLD_FILL_MAX: f64 = 0.9;
 /// While changing to write-through the log counts as small enough to switch below this many live blocks.
 const SWITCH_BLOCKS_MAX: u32 = 256;
+/// How long a stop waits for requests that only the backing can finish.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,7 @@ pub(super) struct Goal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {
     GoOn,
+    KeepThrough,
     Hold(Duration),
     Stop,
 }
@@ -34,26 +37,39 @@ enum Hold {
 /// See the module.
 pub(super) struct ControlState {
     pub(super) requested: Policy,
+    /// How writes are acknowledged from now on; what is shown is [`Volume::policy_kept`].
     pub(super) effective: Policy,
+    /// Records up to here may have been acknowledged because the tier has them.
+    back_until: Lsn,
     pub(super) reason: Reason,
     pub(super) reason_since: Instant,
     pub(super) goal: Option<Goal>,
     hold: Hold,
+    /// The backing is kept complete, or on the way to it: writes go through until a release.
+    keep_through: bool,
     stopping: Option<ControlId>,
+    /// When a stop gives up on requests that wait for the backing.
+    abandon_at: Instant,
+    /// See [`VolumeConfig::drain_max`].
+    pub(super) drain_max: Duration,
     resize: Option<(ControlId, u64)>,
     final_checkpoint: bool,
 }
 
 impl ControlState {
-    pub(super) fn new(policy: Policy, now: Instant) -> ControlState {
+    pub(super) fn new(policy: Policy, drain_max: Duration, now: Instant) -> ControlState {
         ControlState {
             requested: policy,
             effective: policy,
+            back_until: Lsn(0),
             reason: Reason::AsRequested,
             reason_since: now,
             goal: None,
             hold: Hold::No,
+            keep_through: false,
             stopping: None,
+            abandon_at: now,
+            drain_max,
             resize: None,
             final_checkpoint: false,
         }
@@ -73,11 +89,13 @@ impl ControlState {
         }
     }
 
-    pub(super) fn timeout(&self) -> Option<Instant> {
-        match self.hold {
+    pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
+        let hold = match self.hold {
             Hold::Until(end) => Some(end),
             Hold::No | Hold::Ended => None,
-        }
+        };
+        let abandon = self.stopping.map(|_| self.abandon_at).filter(|at| *at > now);
+        [hold, abandon].into_iter().flatten().min()
     }
 }
 
@@ -87,21 +105,37 @@ impl Volume {
             return self.answer_control(id, Err(ControlError::Busy));
         }
         match command {
+            Control::SetPolicy(_) | Control::Hold(_) | Control::DrainThrough if self.control.keep_through => {
+                self.answer_control(id, Err(ControlError::Busy));
+            }
             Control::SetPolicy(policy) => {
                 self.control.requested = policy;
-                let reason = match (policy, self.control.effective) {
-                    (Policy::Through, Policy::Back) => Reason::Draining,
-                    _ => Reason::AsRequested,
-                };
-                if policy == Policy::Back {
-                    self.control.effective = Policy::Back;
-                    self.answer_written_when_held();
-                }
-                self.set_reason(reason);
+                self.turn_to(policy);
                 self.answer_control(id, Ok(()));
             }
-            Control::Drain => self.begin_goal(id, Then::GoOn),
-            Control::Hold(span) => self.begin_goal(id, Then::Hold(span)),
+            Control::DrainThrough => {
+                if self.begin_goal(id, Then::KeepThrough) {
+                    self.control.keep_through = true;
+                    self.turn_to(Policy::Through);
+                }
+            }
+            Control::Release if self.control.keep_through => {
+                self.end_keeping();
+                if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
+                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
+                }
+                self.answer_control(id, Ok(()));
+            }
+            Control::SetDrainMax(most) => {
+                self.control.drain_max = most;
+                self.answer_control(id, Ok(()));
+            }
+            Control::Drain => {
+                self.begin_goal(id, Then::GoOn);
+            }
+            Control::Hold(span) => {
+                self.begin_goal(id, Then::Hold(span));
+            }
             Control::Release => {
                 let result = match self.control.hold {
                     Hold::Until(_) => Ok(()),
@@ -116,8 +150,15 @@ impl Volume {
                 if !fits {
                     return self.answer_control(id, Err(ControlError::BadSize));
                 }
+                if self.tier_failed {
+                    return self.answer_control(id, Err(ControlError::TierFailed));
+                }
                 if self.control.resize.is_some() {
                     return self.answer_control(id, Err(ControlError::Busy));
+                }
+                if planted!(self, grow_before_checkpoint) {
+                    self.size_bytes = bytes;
+                    return self.answer_control(id, Ok(()));
                 }
                 self.control.resize = Some((id, bytes));
                 self.checkpoint_wanted = true;
@@ -134,10 +175,48 @@ impl Volume {
                 if drain {
                     self.begin_goal(id, Then::Stop);
                 } else {
-                    self.control.stopping = Some(id);
+                    self.begin_stop(id);
                 }
             }
         }
+    }
+
+    /// From here on writes are acknowledged by this policy; to write-through only when the log is small enough.
+    fn turn_to(&mut self, policy: Policy) {
+        match policy {
+            Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
+            Policy::Through => {}
+            Policy::Back => {
+                self.control.effective = Policy::Back;
+                self.answer_written_when_held();
+                self.set_reason(Reason::AsRequested);
+            }
+        }
+    }
+
+    /// The requested policy is the one again.
+    fn end_keeping(&mut self) {
+        self.control.keep_through = false;
+        self.turn_to(self.control.requested);
+    }
+
+    /// The tier failed: the checkpoint that a resize waits for will not be written.
+    pub(super) fn fail_resize(&mut self) {
+        if let Some((id, _)) = self.control.resize.take() {
+            self.answer_control(id, Err(ControlError::TierFailed));
+        }
+    }
+
+    fn begin_stop(&mut self, id: ControlId) {
+        self.control.stopping = Some(id);
+        self.control.abandon_at = self.now + STOP_PATIENCE;
+    }
+
+    /// Requests that only the backing can finish are answered: nobody knows whether they took effect.
+    fn abandon_requests(&mut self) {
+        self.abandon_writes();
+        self.abandon_reads();
+        self.abandon_backing_waiters();
     }
 
     fn set_reason(&mut self, reason: Reason) {
@@ -151,36 +230,63 @@ impl Volume {
         self.effects.push_back(Effect::Answer { id, result });
     }
 
-    fn begin_goal(&mut self, id: ControlId, then: Then) {
+    /// False: refused, and answered.
+    fn begin_goal(&mut self, id: ControlId, then: Then) -> bool {
         if self.control.goal.is_some() || self.control.is_held() {
-            return self.answer_control(id, Err(ControlError::Busy));
+            self.answer_control(id, Err(ControlError::Busy));
+            return false;
         }
         self.control.hold = Hold::No;
         // A barrier of our own: what comes later must not reach the backing with, or instead of, what is there now.
         self.close_group();
         self.control.goal = Some(Goal { through: self.accepted, id, then });
+        true
     }
 
     /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
     pub(super) fn expire_hold(&mut self) {
         if let Hold::Until(end) = self.control.hold
             && (self.now >= end
-                || self.fill() > HOLD_FILL_MAX
+                || self.pressure() > HOLD_FILL_MAX
                 || self.flash.as_ref().is_some_and(|f| f.free_segments() < 3))
         {
             self.control.hold = Hold::Ended;
         }
     }
 
-    pub(super) fn settle_control(&mut self) {
-        if self.control.reason == Reason::Draining && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
+    /// Recovery has filled the log; nobody knows on which ground each of its records was acknowledged.
+    pub(super) fn log_was_recovered(&mut self) {
+        self.control.back_until = self.accepted;
+        if self.control.effective == Policy::Through && !self.live.is_empty() {
+            self.set_reason(Reason::Draining);
+        }
+    }
+
+    fn settle_policy(&mut self) {
+        if self.control.reason != Reason::Draining {
+            return;
+        }
+        if self.control.effective == Policy::Back && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
+            self.control.back_until = self.accepted;
             self.close_group();
-            if self.live.is_empty() {
-                self.set_reason(Reason::AsRequested);
-            }
         }
+        if self.policy_kept() == Policy::Through {
+            let kept = self.control.keep_through && self.control.requested == Policy::Back;
+            self.set_reason(if kept { Reason::DrainedThrough } else { Reason::AsRequested });
+        }
+    }
+
+    /// The promise that is kept for everything acknowledged: write-through only when nothing that the tier alone holds
+    /// is left of the time before.
+    pub(super) fn policy_kept(&self) -> Policy {
+        let left = !self.live.is_empty() && self.destaged < self.control.back_until;
+        if left { Policy::Back } else { self.control.effective }
+    }
+
+    pub(super) fn settle_control(&mut self) {
+        self.settle_policy();
         if let Some(goal) = self.control.goal {
             if self.tier_failed {
                 self.control.goal = None;
@@ -191,15 +297,19 @@ impl Volume {
             } else if goal.then == Then::Stop && self.backing_failing() && self.log_is_quiet() {
                 // Stopping does not wait for a backing that does not answer: everything stays in the log.
                 self.control.goal = None;
+                self.abandon_requests();
                 self.finish_goal(goal, Err(ControlError::BackingFailed));
             }
         }
-        if let Some(id) = self.control.stopping
-            && self.quiet()
-        {
-            self.control.stopping = None;
-            self.phase = Phase::Stopped;
-            self.answer_control(id, Ok(()));
+        if let Some(id) = self.control.stopping {
+            if !self.destage.ready || self.backing_failing() || self.now >= self.control.abandon_at {
+                self.abandon_requests();
+            }
+            if self.quiet() {
+                self.control.stopping = None;
+                self.phase = Phase::Stopped;
+                self.answer_control(id, Ok(()));
+            }
         }
     }
 
@@ -207,14 +317,17 @@ impl Volume {
     fn in_order_to(&self, then: Then) -> bool {
         match then {
             Then::GoOn => true,
+            Then::KeepThrough => self.policy_kept() == Policy::Through,
             Then::Hold(_) => self.backing_quiet(),
             Then::Stop => self.quiet() && self.live.is_empty(),
         }
     }
 
-    /// Nothing is on its way to the tier.
+    /// Nothing is on its way to the tier, and what it has is durable.
     fn log_is_quiet(&self) -> bool {
-        let flash_is_quiet = self.flash.as_ref().is_none_or(|flash| !flash.has_unwritten() && !flash.is_erasing());
+        let is_quiet =
+            |flash: &FlashLog| !flash.has_unwritten() && !flash.is_erasing() && flash.batch_held == flash.batch_synced;
+        let flash_is_quiet = self.flash.as_ref().is_none_or(is_quiet);
         flash_is_quiet && !self.checkpoint_busy && !self.tier_syncing
     }
 
@@ -231,14 +344,18 @@ impl Volume {
 
     fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {
         match (goal.then, result) {
-            (Then::GoOn, result) => self.answer_control(goal.id, result),
+            (Then::GoOn, result) | (Then::KeepThrough, result @ Ok(())) => self.answer_control(goal.id, result),
+            (Then::KeepThrough, Err(error)) => {
+                self.end_keeping();
+                self.answer_control(goal.id, Err(error));
+            }
             (Then::Hold(span), Ok(())) => {
                 self.control.hold = Hold::Until(self.now + span);
                 self.answer_control(goal.id, Ok(()));
             }
             (Then::Stop, Ok(())) => {
                 self.control.final_checkpoint = true;
-                self.control.stopping = Some(goal.id);
+                self.begin_stop(goal.id);
                 self.checkpoint_wanted = true;
                 self.write_checkpoint();
             }
@@ -296,6 +413,8 @@ impl Volume {
     pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
         match failed {
             Some(error) => self.fail_tier(error),
+            // What another sync has lost, this one did not save.
+            None if self.tier_failed => {}
             None => {
                 self.flash.as_mut().expect("a flash tier").sync_ended(sync);
                 self.checkpoint_taken(written);

@@ -2,9 +2,9 @@
 //!
 //! Rules (the argument is in docs/losses.md; the simulator breaks each on purpose):
 //! 1. a record goes out only when every member of the log holds it;
-//! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the checkpoint
-//!    that says so is durable in the tier. So at most one group is ever in flight, and a restart never rewinds a
-//!    group that is complete;
+//! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the tier vouches for
+//!    it: by a durable checkpoint; or, one group behind, by holding on its medium all that sending g once more needs
+//!    (see [`Volume::vouched`]). So a restart sends at most one complete group again, and that takes nothing back;
 //! 3. a record never overtakes an older one of the same block that the backing is still writing;
 //! 4. a record ends only when the backing has *synced* it and the checkpoint says so; a failed write or sync means
 //!    that everything since the last good sync is written again;
@@ -30,7 +30,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// A round between two syncs is sized to take about this long, so that room is freed smoothly.
 const ROUND_TIME: Duration = Duration::from_millis(500);
-/// Fill above which destage does not wait for writes to age.
+/// Pressure above which destage does not wait for writes to age.
 const FILL_EAGER: f64 = 0.25;
 /// Ages are noted this often.
 const AGE_STEP: Duration = Duration::from_millis(50);
@@ -58,6 +58,11 @@ pub(super) struct Destage {
     /// Chosen, but an older write of the same block is still in flight.
     deferred: Vec<(u32, Lsn)>,
     group: Group,
+    /// Where the group before it ended.
+    group_after: Lsn,
+    /// Sending the group again, whole, from its start would not at any moment take back what it has written: every
+    /// record chosen from it covers its block, so a restart sends the newest of each block and nothing else.
+    repeatable: bool,
     /// Everything live up to here has been chosen since the last rewind.
     collected: Lsn,
     writing: Slab<Writing>,
@@ -74,7 +79,10 @@ pub(super) struct Destage {
     retry_at: Instant,
     retry_delay: Duration,
     round_bytes: u64,
-    round_began: Instant,
+    /// Since when the backing has had something to do, and how long before that in this round: the pauses in which a
+    /// light load leaves it alone say nothing of its speed.
+    busy_since: Option<Instant>,
+    busy: Duration,
     rate_bytes_per_sec: u64,
     /// When positions were accepted, coarsely: `(first position, time)`.
     ages: VecDeque<(Lsn, Instant)>,
@@ -87,6 +95,8 @@ impl Destage {
             queue: VecDeque::new(),
             deferred: Vec::new(),
             group: Group(0),
+            group_after: Lsn(0),
+            repeatable: true,
             collected: Lsn(0),
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
@@ -99,7 +109,8 @@ impl Destage {
             retry_at: now,
             retry_delay: RETRY_DELAY_MIN,
             round_bytes: config.destage_round_bytes_max.min(4 << 20),
-            round_began: now,
+            busy_since: None,
+            busy: Duration(0),
             rate_bytes_per_sec: 0,
             ages: VecDeque::new(),
         }
@@ -113,6 +124,7 @@ impl Destage {
     /// Recovery has filled the log.
     pub(super) fn resume(&mut self, destaged: Lsn) {
         self.collected = destaged;
+        self.group_after = destaged;
     }
 }
 
@@ -188,7 +200,8 @@ impl Volume {
             || self.control.goal.is_some()
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
-            || self.fill() > FILL_EAGER
+            || self.pressure() > FILL_EAGER
+            || self.writes.first_waiting().is_some()
             || self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 4);
         if eager { Duration(0) } else { self.config.destage_delay }
     }
@@ -245,9 +258,12 @@ impl Volume {
         d.deferred.clear();
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
+        d.busy = Duration(0);
         d.collected = self.durable;
         self.live.rewind_cursor(self.durable);
-        self.recount_written();
+        if !planted!(self, count_lost_writes) {
+            self.recount_written();
+        }
         // Trying again counts as in use until it fails again.
         self.destage.failing = None;
     }
@@ -268,10 +284,24 @@ impl Volume {
         }
         if let Some(stop) = self.control.destage_stops_after()
             && descriptor.lsn > stop
+            && !planted!(self, destage_under_hold)
         {
             return false;
         }
         self.now - self.accepted_at(descriptor.lsn) >= self.delay_now()
+    }
+
+    /// Everything up to here is durable in the backing, and no crash takes it back there. Either a durable checkpoint
+    /// says so. Or the checkpoint is behind by no more than the group that destage is at, and a restart, which would send
+    /// that group once more, finds all of it on the tier's medium and writes nothing but the newest content of each
+    /// of its blocks: then the backing holds the group before, during and after, whatever it holds of the next one.
+    /// So a group need not wait for the checkpoint of the one before it, which is a sync on the way of every flush.
+    pub(super) fn vouched(&self, lsn: Lsn) -> bool {
+        self.destaged >= lsn
+            || (self.durable >= lsn
+                && (self.synced >= lsn || planted!(self, repeat_unsynced_group))
+                && (self.destaged >= self.destage.group_after || planted!(self, checkpoint_far_behind))
+                && (self.destage.repeatable || planted!(self, repeat_any_group)))
     }
 
     fn round_full(&self) -> bool {
@@ -288,12 +318,15 @@ impl Volume {
         if descriptor.group != self.destage.group {
             let complete = self.destage.in_flight == 0
                 && self.destage.unsynced_since.is_none()
-                && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint));
+                && (self.vouched(self.destage.collected) || planted!(self, next_group_before_checkpoint));
             if !complete && !planted!(self, ignore_groups) {
                 return false;
             }
             self.destage.group = descriptor.group;
+            self.destage.group_after = self.destage.collected;
+            self.destage.repeatable = true;
         }
+        self.destage.repeatable &= self.live.get(first).covers_its_block();
         if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
             // May overlap anything before or after it: alone.
             if self.destage.in_flight > 0 {
@@ -311,6 +344,7 @@ impl Volume {
             if !fits || d.group != descriptor.group || range || !self.eligible(id) {
                 break;
             }
+            self.destage.repeatable &= self.live.get(id).covers_its_block();
             chunk.push((d.block, id, d.lsn));
             self.live.set_state(id, State::Queued);
             self.live.advance_cursor();
@@ -361,9 +395,6 @@ impl Volume {
 
     /// Starts one backing operation. False: no frame is free for what must be loaded.
     fn issue(&mut self, id: u32, lsn: Lsn) -> bool {
-        if self.destage.in_flight == 0 && self.destage.unsynced_since.is_none() {
-            self.destage.round_began = self.now;
-        }
         let mut writing = Writing {
             records: SmallVec::from_slice(&[(id, lsn)]),
             frames: SmallVec::new(),
@@ -379,7 +410,7 @@ impl Volume {
                 self.live.set_state(id, State::InFlight);
                 let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
                 self.destage.range_in_flight = true;
-                self.destage.in_flight += 1;
+                self.begin_backing_write();
                 if self.destage.zero_unsupported {
                     writing.zeros_left = Some((block.byte(), block.byte() + length));
                     let write = self.destage.writing.insert(writing);
@@ -395,7 +426,7 @@ impl Volume {
             Way::ZeroSectors => {
                 self.live.set_state(id, State::InFlight);
                 let write = self.destage.writing.insert(writing);
-                self.destage.in_flight += 1;
+                self.begin_backing_write();
                 self.write_out(write);
                 true
             }
@@ -432,26 +463,33 @@ impl Volume {
     }
 
     fn start_payload(&mut self, mut writing: Writing) -> bool {
-        let missing = writing.records.iter().filter(|(id, _)| self.frame_of_record(*id).is_none()).count() as u32;
         // Pin first: allocating for the missing ones evicts.
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
+        let mut missing = 0;
         for &(id, _) in &writing.records {
             let frame = self.frame_of_record(id);
-            if let Some(frame) = frame {
-                self.pool.pin(frame);
+            match frame {
+                Some(frame) => self.pool.pin(frame),
+                None => missing += 1,
+            }
+            if self.pool.available() < missing {
+                if let Some(frame) = frame {
+                    self.pool.unpin(frame);
+                }
+                break;
             }
             pinned.push(frame);
         }
-        if self.pool.available() < missing {
-            for frame in pinned.into_iter().flatten() {
-                self.pool.unpin(frame);
-            }
-            // All but the first go back to where they came from; the caller keeps the first.
-            for &entry in writing.records[1..].iter().rev() {
-                self.destage.queue.push_front(entry);
-            }
+        // The run is as long as there are frames for it: one that waited for all of its frames could wait for ever,
+        // with clients' payloads in them that wait for room in the log. The rest goes back to where it came from; of
+        // an empty run the caller keeps the first.
+        for &entry in writing.records[pinned.len().max(1)..].iter().rev() {
+            self.destage.queue.push_front(entry);
+        }
+        if pinned.is_empty() {
             return false;
         }
+        writing.records.truncate(pinned.len());
         let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
         for (i, frame) in pinned.into_iter().enumerate() {
             let frame = frame.unwrap_or_else(|| {
@@ -467,7 +505,7 @@ impl Volume {
         }
         writing.loads_left = loads.len() as u32;
         let write = self.destage.writing.insert(writing);
-        self.destage.in_flight += 1;
+        self.begin_backing_write();
         for &(id, frame) in &loads {
             let check = self.check_of(id);
             let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
@@ -608,6 +646,9 @@ impl Volume {
     fn end_write(&mut self, write: usize) {
         let Writing { records, frames, old_block, failed, .. } = self.destage.writing.remove(write);
         self.destage.in_flight -= 1;
+        if self.destage.in_flight == 0 {
+            self.rest_backing();
+        }
         for frame in frames {
             // A frame that was loaded for this write alone has no other owner.
             if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
@@ -657,29 +698,44 @@ impl Volume {
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()
             || self.control.reason == Reason::Draining
-            || self.fill() > FILL_EAGER
+            || self.pressure() > FILL_EAGER
             || self.now - since >= SYNC_DELAY;
         if !wanted {
             return;
         }
-        let through = d.collected;
+        // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
+        // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
+        let through = if self.live.cursor().is_none() { self.held.max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
         self.destage.syncing = true;
+        self.destage.busy_since.get_or_insert(self.now);
         self.counters.backing_syncs += 1;
         let op = self.begin_op(Op::BackingSync { through });
         self.effects.push_back(Effect::BackingSync { op });
     }
 
+    fn begin_backing_write(&mut self) {
+        self.destage.in_flight += 1;
+        self.destage.busy_since.get_or_insert(self.now);
+    }
+
+    fn rest_backing(&mut self) {
+        if let Some(since) = self.destage.busy_since.take() {
+            self.destage.busy = Duration(self.destage.busy.0 + (self.now - since).0);
+        }
+    }
+
     pub(super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
         self.destage.syncing = false;
+        self.rest_backing();
         if let Some(error) = failed {
             // What the device did with the unsynced writes is unknown: all of them again (fsyncgate).
             return self.backing_failed(error);
         }
         let d = &mut self.destage;
-        let took = (self.now - d.round_began).0.max(1);
+        let took = core::mem::take(&mut d.busy).0.max(1);
         if d.unsynced_bytes >= 64 << 10 {
             let rate = (d.unsynced_bytes as f64 * 1e9 / took as f64) as u64;
             // Half old, half new: follows a change within a few rounds, does not jump with one.
@@ -691,15 +747,18 @@ impl Volume {
         d.unsynced_since = None;
         d.retry_delay = RETRY_DELAY_MIN;
         self.durable = self.durable.max(through);
+        self.answer_vouched();
         self.checkpoint_wanted = true;
-        self.checkpoint_after = self.accepted;
+        if !planted!(self, checkpoint_ahead_of_log) {
+            self.checkpoint_after = self.accepted;
+        }
         self.write_checkpoint();
     }
 
     /// The checkpoint says that everything up to here is durable in the backing: those records end.
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
         self.destaged = self.destaged.max(destaged);
-        self.on_destaged(self.destaged);
+        self.answer_vouched();
         while let Some(id) = self.live.oldest() {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;

@@ -36,7 +36,8 @@ pub enum Life {
 /// One segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Grows with every opening of any segment; written in its batches.
+    /// Grows with every opening of any segment; written in its batches. Lower half: counts openings. Upper half: the term
+    /// that opened it (0 in the first), so that it is never given twice, whatever a power loss has hidden.
     pub number: u64,
     /// State.
     pub life: Life,
@@ -49,6 +50,19 @@ pub struct Segment {
     /// Found by recovery: the last batch in it. The segment is not overwritten before a later batch is durable:
     /// recovery takes a log that does not reach the batches the checkpoint vouches for as damaged.
     pub last_batch: u64,
+    /// Compaction could not read a record in it, and is not to try again and again.
+    pub unreadable: bool,
+}
+
+/// Number of a segment's life: who opened it, and a count over all lives. The count shows which segment follows which; the
+/// term makes the number new, though a life may have opened segments of which no later one finds a trace.
+pub fn segment_number(term: Term, count: u32) -> u64 {
+    u64::from(term.0) << 32 | u64::from(count)
+}
+
+/// The number of the segment that is opened next.
+pub fn following_number(number: u64) -> u64 {
+    number & !u64::from(u32::MAX) | u64::from((number as u32).wrapping_add(1))
 }
 
 /// A batch that collects, waits for its write, or is being written.
@@ -135,14 +149,14 @@ impl FlashLog {
     /// All segments free.
     pub fn new(layout: TierLayout) -> FlashLog {
         let count = layout.segments();
-        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0, last_batch: 0 };
+        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
         FlashLog {
             layout,
             segments: (0..count).map(|_| free).collect(),
             open: None,
             entries: Vec::with_capacity(layout.segment_blocks as usize),
             first_batch: 0,
-            next_number: 1,
+            next_number: following_number(segment_number(Term(1), 0)),
             next_batch: 1,
             building: None,
             owed: VecDeque::new(),
@@ -196,6 +210,11 @@ impl FlashLog {
         open + segments * u64::from(self.segment_data_blocks() / 2)
     }
 
+    /// Free segments in which so many payload blocks can certainly be appended, counted as [`FlashLog::room`] counts.
+    pub fn segments_for(&self, blocks: u64) -> u32 {
+        blocks.div_ceil(u64::from(self.segment_data_blocks() / 2)).min(u64::from(self.layout.segments())) as u32
+    }
+
     /// Recovery found where the log goes on.
     pub fn resume(&mut self, next_number: u64, last_batch: u64) {
         self.next_number = next_number;
@@ -209,7 +228,7 @@ impl FlashLog {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
         // Busy until all records are loaded: one that is superseded while loading must not drain it.
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch };
+        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch, unreadable: false };
         self.free -= 1;
     }
 
@@ -281,8 +300,9 @@ impl FlashLog {
             let Some(free) = self.segments.iter().position(|s| s.life == Life::Free) else { return false };
             self.seal_segment(volume);
             let number = self.next_number;
-            self.next_number += 1;
-            self.segments[free] = Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0 };
+            self.next_number = following_number(number);
+            self.segments[free] =
+                Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
             self.free -= 1;
             self.open = Some(free as u32);
             self.first_batch = self.next_batch;
@@ -432,11 +452,14 @@ impl FlashLog {
         self.segments.iter().filter(|s| matches!(s.life, Life::Drained(_))).count() as u32
     }
 
-    /// The sealed, quiet segment with the fewest live records, if compacting it gains anything.
-    pub fn emptiest(&self) -> Option<u32> {
-        let candidates = self.segments.iter().enumerate().filter(|(_, s)| s.life == Life::Sealed && s.busy == 0);
-        let (segment, state) = candidates.min_by_key(|(_, s)| s.live)?;
-        (state.live * 8 < self.segment_data_blocks() * 7).then_some(segment as u32)
+    /// Sealed, quiet segments that compacting gains something from, those with the fewest live records first.
+    pub fn emptiest(&self) -> Vec<u32> {
+        let gains = |s: &Segment| s.live * 8 < self.segment_data_blocks() * 7;
+        let quiet = |s: &Segment| s.life == Life::Sealed && s.busy == 0 && !s.unreadable;
+        let all = self.segments.iter().enumerate();
+        let mut found: Vec<u32> = all.filter(|(_, s)| quiet(s) && gains(s)).map(|(i, _)| i as u32).collect();
+        found.sort_unstable_by_key(|&segment| self.segments[segment as usize].live);
+        found
     }
 
     /// Written blocks that hold nothing live, headers and summaries apart.

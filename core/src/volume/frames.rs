@@ -111,6 +111,12 @@ impl FramePool {
         }
     }
 
+    /// Chunks of the table that have memory.
+    #[cfg(test)]
+    pub fn chunks_used(&self) -> usize {
+        self.frames.chunks_used()
+    }
+
     /// Frames in all.
     pub fn total(&self) -> u32 {
         self.total
@@ -300,17 +306,11 @@ impl FramePool {
 
     /// Forgets all cached blocks in a range.
     pub fn uncache_range(&mut self, first: BlockIndex, count: u64) {
-        if count <= u64::from(self.total) {
-            for block in first.0..first.0 + count {
-                self.uncache(BlockIndex(block));
-            }
-        } else {
-            let range = first.0..first.0 + count;
-            let inside: Vec<u32> =
-                self.cached.iter().filter(|(block, _)| range.contains(&block.0)).map(|(_, id)| id).collect();
-            for id in inside {
-                self.drop_cached(id);
-            }
+        if count == 1 {
+            return self.uncache(first);
+        }
+        for (_, id) in self.cached.within(first, count) {
+            self.drop_cached(id);
         }
     }
 
@@ -390,15 +390,16 @@ impl FramePool {
         if self.evictable == 0 {
             return false;
         }
-        // Each step evicts, promotes, or takes one touch away: with at most 3 touches a frame, this ends.
+        // Each frame of the probation queue is met once, each of the main queue at most once for each touch and twice
+        // more: this ends long before.
         let steps_max = 10 * (self.probation.len + self.main.len) + 1;
-        // Pinned frames met in a row in each queue: one that holds nothing else is left alone.
+        // Pinned frames met. They go to the head of their queue, so one in which all have been met holds no other; in
+        // the main queue others go there as well, and counting begins anew.
         let (mut pinned_probation, mut pinned_main) = (0, 0);
         for _ in 0..steps_max {
-            let from_probation = self.probation.len * 10 > self.probation.len + self.main.len;
-            let from_probation =
-                (from_probation && pinned_probation < self.probation.len) || pinned_main >= self.main.len;
-            let from_probation = from_probation && self.probation.len > 0;
+            let over_its_tenth = self.probation.len * 10 > self.probation.len + self.main.len;
+            let main_is_pinned = pinned_main >= self.main.len;
+            let from_probation = pinned_probation < self.probation.len && (over_its_tenth || main_is_pinned);
             let id = if from_probation { self.probation.tail } else { self.main.tail };
             let frame = *self.frames.get(id);
             self.unlink(id);
@@ -407,7 +408,7 @@ impl FramePool {
                 *(if from_probation { &mut pinned_probation } else { &mut pinned_main }) += 1;
                 continue;
             }
-            (pinned_probation, pinned_main) = (0, 0);
+            pinned_main = 0;
             if from_probation && frame.touches > 0 {
                 self.frames.get_mut(id).touches = 0;
                 self.push(id, Queue::Main);
@@ -464,6 +465,7 @@ impl FramePool {
             }
         }
         assert_eq!(free, self.free_len + self.cooling.len() as u32);
+        assert!(self.fresh <= self.total);
         assert_eq!(evictable, self.evictable);
         assert_eq!(cached, self.cached.len());
         assert_eq!(self.probation.len + self.main.len, cached as u32);
@@ -509,6 +511,37 @@ mod tests {
         let after = pass(&mut pool, 1_000);
         assert!(after > 0.75, "within one pass after the scan: {after}, before: {before}");
         pool.validate();
+    }
+
+    #[test]
+    fn what_is_available_is_delivered_however_many_are_pinned_and_hot() {
+        for pinned in 0..64 {
+            for hot in 1..160 {
+                let total = pinned + hot;
+                let mut pool = FramePool::new(total);
+                let mut fill = |block: u32, main: bool| {
+                    let frame = pool.allocate().expect("a fresh one");
+                    if main {
+                        pool.remember_ghost(BlockIndex(u64::from(block)));
+                    }
+                    pool.cache(frame, BlockIndex(u64::from(block)), Lsn(0));
+                    (0..3 * u32::from(main)).for_each(|_| pool.touch(frame));
+                    frame
+                };
+                // Both queues hold pinned frames, the main one all the hot ones.
+                let frames: Vec<FrameId> = (0..pinned).map(|block| fill(block, block % 5 == 0)).collect();
+                for block in pinned..total {
+                    fill(block, true);
+                }
+                frames.iter().for_each(|&frame| pool.pin(frame));
+                assert_eq!(pool.available(), hot);
+                for delivered in 0..hot {
+                    assert!(pool.allocate().is_some(), "{pinned} pinned, {hot} hot, {delivered} delivered");
+                }
+                assert_eq!(pool.allocate(), None);
+                pool.validate();
+            }
+        }
     }
 
     #[test]

@@ -7,13 +7,15 @@
 //! Invariants: the list is strictly ascending in position; a chain is strictly descending; an id is in the list if and
 //! only if its position is not 0; the destage cursor points at the first record that is not yet collected.
 
-use super::block_map::BlockMap;
+use super::block_map::{self, BlockMap};
 use super::chunked::Chunked;
 use super::ranges::ZeroMap;
-use crate::format::{Descriptor, Kind};
+use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
 use crate::types::*;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
+
+const _: () = assert!((TIER_BLOCKS_MAX + RANGES_MAX) as u64 <= block_map::VALUE_MAX as u64, "every id fits the index");
 
 /// No record.
 pub const NONE: u32 = u32::MAX;
@@ -43,6 +45,13 @@ pub struct Record {
     prev: u32,
     next: u32,
     older: u32,
+}
+
+impl Record {
+    /// It is the whole content of one block: a newer one of its group leaves nothing of it to be written.
+    pub fn covers_its_block(&self) -> bool {
+        self.mask.is_full() && !matches!(self.descriptor.kind, Kind::ZeroBlocks { .. })
+    }
 }
 
 const UNUSED: Record = Record {
@@ -213,17 +222,9 @@ impl LiveLog {
             }
             Kind::ZeroBlocks { blocks, .. } => {
                 let (first, count) = (descriptor.block, u64::from(blocks));
-                if supersede && count <= self.index.len() as u64 {
-                    for block in first.0..first.0 + count {
-                        self.end_covered_and_reindex(&descriptor, BlockIndex(block), dead);
-                    }
-                } else if supersede {
-                    let range = first.0..first.0 + count;
-                    let inside: Vec<BlockIndex> =
-                        self.index.iter().map(|(block, _)| block).filter(|block| range.contains(&block.0)).collect();
-                    for block in inside {
-                        self.end_covered_and_reindex(&descriptor, block, dead);
-                    }
+                let inside = if supersede { self.index.within(first, count) } else { Vec::new() };
+                for (block, _) in inside {
+                    self.end_covered_and_reindex(&descriptor, block, dead);
                 }
                 self.zeros.zero(first, count, descriptor.lsn);
                 self.link(id, descriptor, mask, NONE);

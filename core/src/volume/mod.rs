@@ -9,13 +9,14 @@
 //! The positions keep one order, checked by [`Volume::validate`]:
 //! `destaged <= durable <= held <= accepted` and `synced <= held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for `destaged`).
+//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
+//! to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state;
-//! [`control`] policies, drain, hold, stop.
+//! [`read`] resolving and filling; [`destage`] groups to the backing; [`recover`] from a tier to this state,
+//! [`rewrite`] making durable what that keeps; [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -31,6 +32,7 @@ mod live;
 mod ranges;
 mod read;
 mod recover;
+mod rewrite;
 mod write;
 
 use crate::api::*;
@@ -39,6 +41,7 @@ use crate::status::*;
 use crate::types::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
 use live::LiveLog;
@@ -68,6 +71,9 @@ pub struct VolumeConfig {
     pub destage_round_bytes_max: u64,
     /// Dirty writes younger than this wait for more to merge with (write-back only).
     pub destage_delay: Duration,
+    /// How long the log may take to drain, at the backing's measured speed, before writes are slowed to that speed;
+    /// 0 = as long as the log has room.
+    pub drain_max: Duration,
 }
 
 /// An extent of a volume, for block status.
@@ -96,6 +102,12 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub next_group_before_checkpoint: bool,
     #[cfg(feature = "mutants")]
+    pub repeat_unsynced_group: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_far_behind: bool,
+    #[cfg(feature = "mutants")]
+    pub repeat_any_group: bool,
+    #[cfg(feature = "mutants")]
     pub release_without_backing_sync: bool,
     #[cfg(feature = "mutants")]
     pub retry_failed_sync: bool,
@@ -116,7 +128,27 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub skip_edge_lock: bool,
     #[cfg(feature = "mutants")]
+    pub reuse_without_erasing: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cut_off_batches: bool,
+    #[cfg(feature = "mutants")]
+    pub checkpoint_ahead_of_log: bool,
+    #[cfg(feature = "mutants")]
+    pub count_lost_writes: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_cached_below: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_under_hold: bool,
+    #[cfg(feature = "mutants")]
+    pub mark_unsynced_as_synced: bool,
+    #[cfg(feature = "mutants")]
+    pub grow_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
     pub skip_check: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_unsynced: bool,
+    #[cfg(feature = "mutants")]
+    pub merge_unchecked: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -207,6 +239,8 @@ pub struct Volume {
 }
 
 const OP_INDEX_BITS: u32 = 24;
+/// A client must not keep everybody else waiting with one question: about 10 ms.
+const EXTENT_BLOCKS_MAX: u64 = 65_536;
 /// Enough for the largest request, its two unaligned edges included.
 const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
 
@@ -220,10 +254,9 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        let mut pool = FramePool::new(config.frames);
-        // The last frame: on a memory tier every other one may hold a record.
+        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
         let zero_frame = FrameId(config.frames - 1);
-        pool.claim(zero_frame);
+        let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -254,7 +287,7 @@ impl Volume {
             writes: write::Writes::new(now),
             reads: Default::default(),
             destage: destage::Destage::new(&config, now),
-            control: control::ControlState::new(config.policy, now),
+            control: control::ControlState::new(config.policy, config.drain_max, now),
             recovery: None,
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
@@ -287,9 +320,11 @@ impl Volume {
         self.term
     }
 
-    /// Largest request that is accepted: what is always kept back from dirty data, at most [`REQUEST_BYTES_MAX`].
+    /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
+    /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        (u64::from(self.frames_reserved() - 2) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
     /// Checks a request's bounds before it is handed in.
@@ -344,9 +379,10 @@ impl Volume {
         }
     }
 
-    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on.
+    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on: a good quarter, which
+    /// is the largest request for an arena of 128 MiB, and no more for larger ones.
     fn frames_reserved(&self) -> u32 {
-        (self.pool.total() / 16).clamp(16, FRAMES_RESERVED_MAX)
+        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
     }
 
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
@@ -356,6 +392,8 @@ impl Volume {
             Event::Request { id, request } => self.on_request(id, request),
             Event::Sent(pieces) => self.unpin_pieces(&pieces),
             Event::Hangup(ids) => self.on_hangup(&ids),
+            // What is under way to a backing may end after the stop, and must not go on.
+            Event::Done { .. } if self.phase == Phase::Stopped => {}
             Event::Done { op, outcome } => self.on_done(op, outcome),
             Event::BackingReady => {
                 self.destage.ready = true;
@@ -408,7 +446,7 @@ impl Volume {
         if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
             return None;
         }
-        [self.destage_timeout(), self.admission_timeout(), self.control.timeout()].into_iter().flatten().min()
+        [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)].into_iter().flatten().min()
     }
 
     fn begin_op(&mut self, op: Op) -> OpId {
@@ -441,8 +479,13 @@ impl Volume {
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
             Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
             Op::Merge { task, edge } => {
-                let Outcome::Merged(checksum) = outcome else { panic!("a merge answers with a checksum") };
-                self.on_merged(task, edge, checksum);
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    // Memory was damaged under the write: it is not made right by a new checksum.
+                    Outcome::Failed(_) => Err(RequestError::Io),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_merged(task, edge, merged);
             }
             Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
@@ -480,11 +523,27 @@ impl Volume {
         f64::from(self.live.payload_blocks()) / f64::from(self.dirty_blocks_max())
     }
 
+    /// Time that the dirty data takes at the measured speed; none while that is not known.
+    fn drain_left(&self) -> Option<Duration> {
+        let (dirty, rate) = (u64::from(self.live.payload_blocks()) * BLOCK_BYTES, self.destage.bytes_per_sec());
+        match (dirty, rate) {
+            (0, _) => Some(Duration(0)),
+            (_, 0) => None,
+            (dirty, rate) => Some(Duration((dirty as f64 / rate as f64 * 1e9) as u64)),
+        }
+    }
+
+    /// How near the dirty data is to its limit, in bytes or in time to drain, whichever is nearer; 1 = there.
+    fn pressure(&self) -> f64 {
+        match (self.drain_left(), self.control.drain_max) {
+            (None, _) | (_, Duration(0)) => self.fill(),
+            (Some(left), most) => self.fill().max(left.as_secs_f64() / most.as_secs_f64()),
+        }
+    }
+
     /// What it shows of itself.
     pub fn status(&self, now: Instant) -> Status {
         let dirty_bytes = u64::from(self.live.payload_blocks()) * BLOCK_BYTES;
-        let rate = self.destage.bytes_per_sec();
-        let left = if rate > 0 { dirty_bytes as f64 / rate as f64 } else { 0.0 };
         let mut counters = self.counters;
         counters.evictions = self.pool.evictions;
         Status {
@@ -492,7 +551,7 @@ impl Volume {
             size_bytes: self.size_bytes,
             term: self.term,
             requested: self.control.requested,
-            effective: self.control.effective,
+            effective: self.policy_kept(),
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
@@ -502,8 +561,9 @@ impl Volume {
             clean_bytes: u64::from(self.pool.cached()) * BLOCK_BYTES,
             groups_waiting: self.groups_waiting(),
             oldest_dirty: self.oldest_dirty(now),
-            destage_bytes_per_sec: rate,
-            drain_left: Duration((left * 1e9) as u64),
+            destage_bytes_per_sec: self.destage.bytes_per_sec(),
+            drain_left: self.drain_left(),
+            drain_max: self.control.drain_max,
             waiting_writes: self.writes.waiting_len(),
             accepted: self.accepted,
             held: self.held,
@@ -513,20 +573,24 @@ impl Volume {
         }
     }
 
-    /// Extents from `offset` on, at most `max` of them, for block status.
+    /// Extents from `offset` on, at most `max` of them and over at most [`EXTENT_BLOCKS_MAX`] blocks that must be looked
+    /// at one by one, for block status: who wants the rest asks again.
     pub fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size_bytes);
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = offset;
-        while at < end {
+        let mut looked_at = 0;
+        while at < end && looked_at < EXTENT_BLOCKS_MAX {
             let block = BlockIndex::of_byte(at);
+            looked_at += 1;
             let found = self.live.find(block, SectorMask::FULL);
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
             if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
                 let change = self.live.next_zero_change(block);
                 let mut probe = block.0 + 1;
-                while probe < change.0 && probe * BLOCK_BYTES < end && probe - block.0 < 65_536 {
+                while probe < change.0 && probe * BLOCK_BYTES < end && looked_at < EXTENT_BLOCKS_MAX {
+                    looked_at += 1;
                     if self.live.newest_record(BlockIndex(probe)).is_some() {
                         break;
                     }
@@ -566,5 +630,33 @@ impl Volume {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::TierLayout;
+
+    #[test]
+    fn frames_that_were_never_used_cost_no_memory() {
+        let layout = TierLayout::memory(1 << 20).expect("a possible size");
+        let volume = Volume::new(
+            VolumeConfig {
+                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                fresh: true,
+                size_bytes: 512,
+                policy: Policy::Back,
+                frames: layout.payload_blocks,
+                backing_align: 512,
+                backing_depth_max: 1,
+                backing_write_bytes_max: 4096,
+                destage_round_bytes_max: 4096,
+                destage_delay: Duration(0),
+                drain_max: Duration(0),
+            },
+            Instant(0),
+        );
+        assert_eq!(volume.pool.chunks_used(), 0);
     }
 }

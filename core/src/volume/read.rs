@@ -25,12 +25,16 @@ pub(super) enum Target {
         /// Its edge.
         edge: usize,
     },
+    /// Nobody any more: a stop has answered.
+    Nobody,
 }
 
 #[derive(Debug)]
 struct Reading {
     target: Target,
     pieces: Pieces,
+    /// For an edge: what the frames of records among the pieces must be.
+    checks: Checks,
     left: u32,
     failed: bool,
 }
@@ -66,9 +70,11 @@ impl Reads {
 }
 
 impl Reads {
-    /// Nobody reads.
+    /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
-        self.reading.is_empty() && self.waiting.is_empty()
+        let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
+        !self.reading.iter().any(|(_, reading)| by_client(&reading.target))
+            && !self.waiting.iter().any(|(target, ..)| by_client(target))
     }
 }
 
@@ -103,7 +109,7 @@ impl Volume {
     pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
         self.reads.waiting.retain(|(target, ..)| match target {
             Target::Client(id) | Target::Prefetch(id) => !ids.contains(id),
-            Target::Edge { .. } => true,
+            Target::Edge { .. } | Target::Nobody => true,
         });
     }
 
@@ -174,7 +180,12 @@ impl Volume {
             unpin_all(self);
             return false;
         }
-        let read = self.reads.reading.insert(Reading { target, pieces: Pieces::new(), left: 0, failed: false });
+        let mut checks = match target {
+            Target::Edge { .. } => self.checks_in_memory(first),
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
+        };
+        let reading = Reading { target, pieces: Pieces::new(), checks: Checks::new(), left: 0, failed: false };
+        let read = self.reads.reading.insert(reading);
         let mut pieces = Pieces::new();
         let mut run: Option<Fill> = None;
         let mut left = 0;
@@ -203,7 +214,11 @@ impl Volume {
                     Plan::Load(id) => {
                         self.counters.read_blocks_from_log += 1;
                         left += 1;
-                        Source::Frame(self.load_record(read, id), 0)
+                        let frame = self.load_record(read, id);
+                        if let Target::Edge { .. } = target {
+                            checks.push((frame, self.check_of(id)));
+                        }
+                        Source::Frame(frame, 0)
                     }
                     Plan::Backing => {
                         self.counters.read_blocks_from_backing += 1;
@@ -240,11 +255,21 @@ impl Volume {
         left += self.begin_fill(run.take());
         let reading = &mut self.reads.reading[read];
         reading.pieces = pieces;
+        reading.checks = checks;
         reading.left = left;
         if left == 0 {
             self.end_read(read);
         }
         true
+    }
+
+    /// What the frames that hold records of a block must be. Clean cache has no checksum.
+    fn checks_in_memory(&self, block: BlockIndex) -> Checks {
+        let check = |(_, found)| match found {
+            live::Found::Record(id) => Some((self.frame_of_record(id)?, self.check_of(id))),
+            live::Found::Zero | live::Found::Backing => None,
+        };
+        self.live.find(block, SectorMask::FULL).into_iter().filter_map(check).collect()
     }
 
     /// Turns a block's sources into pieces of the bytes `[from, to)`. Every frame among the sources comes pinned
@@ -359,13 +384,14 @@ impl Volume {
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { target, pieces, failed, .. } = self.reads.reading.remove(read);
+        let Reading { target, pieces, checks, failed, .. } = self.reads.reading.remove(read);
         match target {
             Target::Client(id) if !failed => self.effects.push_back(Effect::Reply { id, result: Ok(pieces) }),
             Target::Client(id) => {
                 self.unpin_pieces(&pieces);
                 self.answer(id, Err(RequestError::Io));
             }
+            Target::Nobody => self.unpin_pieces(&pieces),
             Target::Prefetch(id) => {
                 self.unpin_pieces(&pieces);
                 // A failed prefetch failed nobody: the read that follows will tell.
@@ -374,11 +400,27 @@ impl Volume {
             Target::Edge { task, edge } => {
                 if failed {
                     self.unpin_pieces(&pieces);
-                    self.on_edge_read(task, edge, Pieces::new(), Some(RequestError::Io));
+                    self.end_edge(task, edge, Err(RequestError::Io));
                 } else {
-                    self.on_edge_read(task, edge, pieces, None);
+                    self.on_edge_read(task, edge, pieces, checks);
                 }
             }
+        }
+    }
+
+    /// A stop does not wait for a backing that does not answer.
+    pub(super) fn abandon_reads(&mut self) {
+        let reading = self.reads.reading.iter_mut().map(|(_, reading)| &mut reading.target);
+        let waiting = self.reads.waiting.iter_mut().map(|(target, ..)| target);
+        let mut open: SmallVec<[RequestId; 4]> = SmallVec::new();
+        for target in reading.chain(waiting) {
+            if let Target::Client(id) | Target::Prefetch(id) = *target {
+                open.push(id);
+                *target = Target::Nobody;
+            }
+        }
+        for id in open {
+            self.answer(id, Err(RequestError::Shutdown));
         }
     }
 

@@ -11,8 +11,14 @@
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
 //!   erased before serving, or a later recovery could take them for the continuation of what is written now.
+//!
+//! What is read is not always durable: a sync may have failed, or never been asked for, before the process died, and
+//! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
+//! is written again, same bytes in the same place, and synced before anything relies on it ([`super::rewrite`]).
 
+use super::flash::{following_number, segment_number};
 use super::live::NONE;
+use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
 use alloc::collections::BTreeMap;
@@ -24,6 +30,15 @@ const PARALLEL: usize = 32;
 /// A segment whose head does not decode; real numbers begin at 1.
 const UNKNOWN_NUMBER: u64 = 0;
 
+const TOO_SHORT: &str = "the tier is shorter than its superblock says";
+const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
+/// The life of a segment that was opened next after another, perhaps by a later term: its counter is one more. The rest
+/// of a number, the term of its opening, only makes it unique: what a power loss left of a life whose head was lost is
+/// not known when the counter is given again.
+fn follows(number: u64, next: u64) -> bool {
+    next as u32 == (number as u32).wrapping_add(1)
+}
+
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -33,19 +48,22 @@ pub(super) enum Step {
     Table { first: u32 },
     Head { segment: u32 },
     SummaryOf { segment: u32 },
+    LeftSummary { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
     Verify { entry: usize },
+    Rewritten { chunk: usize },
+    Rewrite,
 }
 
 /// What formatting or finishing still writes, one after the other: each is synced before the next.
 type Writes = VecDeque<(TierBlock, Vec<u8>)>;
 
 #[derive(Debug)]
-struct FoundBatch {
-    segment: u32,
-    at: u32,
-    batch: Batch,
+pub(super) struct FoundBatch {
+    pub(super) segment: u32,
+    pub(super) at: u32,
+    pub(super) batch: Batch,
 }
 
 #[derive(Debug)]
@@ -57,20 +75,11 @@ struct FoundRecord {
     segment: u32,
 }
 
-/// A payload above `synced`: it may have landed or not.
-#[derive(Debug)]
-struct Doubt {
-    id: u32,
-    check: Check,
-    batch: u64,
-    frame: FrameId,
-}
-
 /// See the module.
 #[derive(Default)]
 pub(super) struct Recovery {
     writes: Writes,
-    pending: u32,
+    pub(super) pending: u32,
     records: Vec<FoundRecord>,
     // flash
     next_segment: u32,
@@ -78,18 +87,44 @@ pub(super) struct Recovery {
     segments: BTreeMap<u32, (u64, u32, u64)>,
     /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
     sealed: BTreeMap<u32, Summary>,
-    /// Summaries that may speak of batches that did not all land: `(segment, last batch)`. What is cut off must not
-    /// come back by one of them when the numbers of its batches have been given again.
-    unproven: Vec<(u32, u64)>,
-    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
-    number_max: u64,
+    /// Segments without a head that have something in the place of their summary.
+    left_summaries: Vec<u32>,
+    /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
+    summaries: BTreeMap<u32, u64>,
+    /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
+    counter_max: u32,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
     synced: u64,
-    verify: Vec<Doubt>,
-    verify_next: usize,
-    bad_from: Option<u64>,
+    pub(super) verify: Vec<Doubt>,
+    pub(super) verify_next: usize,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) bad_from: Option<u64>,
+    pub(super) rewrites: Rewrites,
+}
+
+/// Drops what newer records of the same group cover. The log drops the same, one record after the other; but where the
+/// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
+/// without payload would be more than there are places for.
+fn drop_covered(records: &mut Vec<FoundRecord>) {
+    let mut covered: BTreeMap<(Group, BlockIndex), SectorMask> = BTreeMap::new();
+    let mut ranges: Vec<(Group, core::ops::Range<u64>)> = Vec::new();
+    records.reverse();
+    records.retain(|FoundRecord { descriptor: Descriptor { group, block, kind, .. }, .. }| match *kind {
+        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+            let newer = covered.entry((*group, *block)).or_default();
+            let in_range = ranges.iter().any(|(of, range)| of == group && range.contains(&block.0));
+            let needed = !in_range && !mask.without(*newer).is_empty();
+            *newer = newer.or(mask);
+            needed
+        }
+        Kind::ZeroBlocks { blocks, .. } => {
+            ranges.push((*group, block.0..block.0 + u64::from(blocks)));
+            true
+        }
+    });
+    records.reverse();
 }
 
 impl Volume {
@@ -115,11 +150,11 @@ impl Volume {
         }
     }
 
-    fn recovery_mut(&mut self) -> &mut Recovery {
+    pub(super) fn recovery_mut(&mut self) -> &mut Recovery {
         self.recovery.as_mut().expect("recovery is under way")
     }
 
-    fn refuse_tier(&mut self, reason: &'static str) {
+    pub(super) fn refuse_tier(&mut self, reason: &'static str) {
         self.recovery = None;
         self.phase = Phase::Refused(reason);
     }
@@ -138,9 +173,12 @@ impl Volume {
             (Step::Table { first }, Outcome::Bytes(bytes)) => self.on_table(first, &bytes),
             (Step::Head { segment }, Outcome::Bytes(bytes)) => self.on_segment_head(segment, &bytes),
             (Step::SummaryOf { segment }, Outcome::Bytes(bytes)) => self.on_summary(segment, &bytes),
+            (Step::LeftSummary { segment }, Outcome::Bytes(bytes)) => self.on_left_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
             (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
+            (Step::Rewritten { chunk }, Outcome::Ok) => self.on_chunk_rewritten(chunk),
+            (Step::Rewrite, Outcome::Ok) => self.on_rewritten(),
             (_, Outcome::Failed(_)) => self.refuse_tier("the tier cannot be read or written"),
             (_, _) => self.refuse_tier("the tier's device answered what was not asked"),
         }
@@ -170,6 +208,11 @@ impl Volume {
         let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
+        let size = newest.size_bytes;
+        let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
+        if !is_a_size || newest.term.0 == u32::MAX {
+            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        }
         self.checkpoint = newest;
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
@@ -215,9 +258,10 @@ impl Volume {
                 }
             }
         }
-        let next = first + bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
-        if bytes.is_empty() {
-            self.refuse_tier("the tier is shorter than its superblock says");
+        let read = bytes.len() as u32 / TIER_BLOCK_BYTES as u32;
+        let next = first + read;
+        if read == 0 {
+            self.refuse_tier(TOO_SHORT);
         } else if next < layout.table_blocks {
             self.scan_table(next);
         } else {
@@ -258,11 +302,21 @@ impl Volume {
     fn on_segment_head(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let at = self.segment_block(segment, 0);
+        if bytes.len() != TIER_BLOCK_BYTES {
+            return self.refuse_tier(TOO_SHORT);
+        }
         let number = match Batch::decode(&self.id, at, bytes) {
             Ok(batch) => batch.segment,
             // Torn when the segment was opened again, or damaged: its summary may know more than its head.
             Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => return self.scan_segments(),
+            Err(_) => {
+                self.recovery_mut().pending += 1;
+                let summary = self.segment_block(segment, self.config.superblock.layout.segment_blocks);
+                let at = TierBlock(summary.0 - self.config.superblock.layout.summary_blocks);
+                let op = self.begin_op(Op::Recover(Step::LeftSummary { segment }));
+                self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
+                return self.scan_segments();
+            }
         };
         {
             let recovery = self.recovery_mut();
@@ -276,6 +330,16 @@ impl Volume {
         self.scan_segments();
     }
 
+    /// The segment is unused: its head was erased, or never landed. A summary in it lists records that have ended, or that
+    /// were cut off, and would bring them back the day a torn head makes the summary the better witness.
+    fn on_left_summary(&mut self, segment: u32, bytes: &[u8]) {
+        self.recovery_mut().pending -= 1;
+        if bytes.iter().any(|&byte| byte != 0) {
+            self.recovery_mut().left_summaries.push(segment);
+        }
+        self.scan_segments();
+    }
+
     fn on_summary(&mut self, segment: u32, bytes: &[u8]) {
         self.recovery_mut().pending -= 1;
         let layout = self.config.superblock.layout;
@@ -284,8 +348,8 @@ impl Volume {
         let recovery = self.recovery_mut();
         let number = recovery.segments[&segment].0;
         if let Ok(summary) = &decoded {
-            recovery.number_max = recovery.number_max.max(summary.segment);
-            recovery.unproven.push((segment, summary.last_batch));
+            recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
+            recovery.summaries.insert(segment, summary.last_batch);
         }
         match decoded {
             // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
@@ -319,10 +383,14 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let place = self.segment_block(segment, at);
         let number = self.recovery_mut().segments[&segment].0;
+        let end = layout.segment_blocks - layout.summary_blocks;
         if let Ok(batch) = Batch::decode(&self.id, place, bytes)
             && batch.segment == number
         {
             let next = at + 1 + batch.payload_blocks();
+            if next > end {
+                return self.refuse_tier(MISPLACED);
+            }
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(batch.synced_through);
             let found = FoundBatch { segment, at, batch };
@@ -338,7 +406,7 @@ impl Volume {
                     recovery.batches.insert(found.batch.sequence, found);
                 }
             }
-            if next + 2 <= layout.segment_blocks - layout.summary_blocks {
+            if next + 2 <= end {
                 self.walk(segment, next);
             }
         } else {
@@ -369,12 +437,12 @@ impl Volume {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
-                recovery.number_max = recovery.number_max.max(batch.segment);
+                recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
             }
             next += 1;
         }
         if next == at {
-            return self.refuse_tier("the tier is shorter than its superblock says");
+            return self.refuse_tier(TOO_SHORT);
         }
         self.search(segment, next);
         self.scan_segments();
@@ -400,7 +468,7 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if number(&next_segment) != number(&segment) + 1 || recovery.sealed.contains_key(&segment) {
+            if !follows(number(&segment), number(&next_segment)) || recovery.sealed.contains_key(&segment) {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
@@ -419,7 +487,14 @@ impl Volume {
         if newest.max(newest_sealed) < synced {
             return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
         }
+        // A cut-off life may have left a batch where this log's own one did not land: its term is too low for its place.
         let mut term = Term(0);
+        for (&sequence, found) in recovery.batches.range(..=synced) {
+            if sequence > checkpointed && found.batch.term < term {
+                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
+            }
+            term = term.max(found.batch.term);
+        }
         let mut cut = None;
         for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
             if sequence != expected || found.batch.term < term {
@@ -432,7 +507,7 @@ impl Volume {
                 if let Kind::Data { mask, checksum } = record.kind {
                     let id = found.segment * layout.segment_blocks + at;
                     let check = Check { block: record.block, mask, term: record.term, checksum };
-                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0) });
+                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0), chunk: 0 });
                     at += 1;
                 }
             }
@@ -441,53 +516,14 @@ impl Volume {
         self.verify_some();
     }
 
-    fn verify_some(&mut self) {
+    pub(super) fn finish_flash(&mut self) {
         let layout = self.config.superblock.layout;
-        let recovery = self.recovery.as_mut().expect("recovery is under way");
-        while (recovery.pending as usize) < PARALLEL && recovery.verify_next < recovery.verify.len() {
-            let entry = recovery.verify_next;
-            let Doubt { id, check, .. } = recovery.verify[entry];
-            let Some(frame) = self.pool.allocate() else { break };
-            recovery.verify_next += 1;
-            recovery.pending += 1;
-            recovery.verify[entry].frame = frame;
-            let place = self.ops.vacant_entry();
-            let op = OpId(self.op_next << OP_INDEX_BITS | place.key() as u64);
-            self.op_next += 1;
-            place.insert((op, Op::Recover(Step::Verify { entry })));
-            self.effects.push_back(Effect::TierRead { op, at: TierBlock(layout.payload_first + id), frame, check });
-        }
-        if self.recovery_mut().pending == 0 {
-            self.finish_flash();
-        }
-    }
-
-    fn on_verified(&mut self, entry: usize, outcome: Outcome) {
-        let recovery = self.recovery.as_mut().expect("recovery is under way");
-        recovery.pending -= 1;
-        let Doubt { frame, batch, .. } = recovery.verify[entry];
-        self.pool.release(frame);
-        match outcome {
-            Outcome::Ok => {}
-            Outcome::Failed(IoError::Checksum) => {
-                if !planted!(self, accept_torn_tail) {
-                    recovery.bad_from = Some(recovery.bad_from.map_or(batch, |bad| bad.min(batch)));
-                }
-            }
-            Outcome::Failed(_) | Outcome::Bytes(_) | Outcome::Merged(_) => {
-                return self.refuse_tier("the tier cannot be read");
-            }
-        }
-        self.verify_some();
-    }
-
-    fn finish_flash(&mut self) {
-        let layout = self.config.superblock.layout;
+        let data_blocks = layout.segment_blocks - layout.summary_blocks;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
         let mut last_batch = recovery.synced;
         let mut last = self.checkpoint.accepted.max(self.destaged);
-        let mut writes = Writes::new();
+        let mut kept = Vec::new();
         let mut erase = Vec::new();
         for (sequence, found) in core::mem::take(&mut recovery.batches) {
             for record in &found.batch.records {
@@ -511,52 +547,90 @@ impl Volume {
             let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
             used.1 = used.1.max(at);
             used.2 = used.2.max(sequence);
+            if sequence > recovery.synced {
+                kept.push(found);
+            }
         }
         for found in core::mem::take(&mut recovery.doubtful) {
             erase.push((found.segment, found.at));
+        }
+        for (&segment, (_, used, _)) in &recovery.segments {
+            if !recovery.sealed.contains_key(&segment) && *used < data_blocks {
+                // The end of what is kept: what was cut off there before may be gone from sight only.
+                erase.push((segment, *used));
+            }
         }
         for (segment, summary) in core::mem::take(&mut recovery.sealed) {
             last_batch = last_batch.max(summary.last_batch);
             for (descriptor, payload) in summary.records {
                 last = last.max(descriptor.lsn);
-                let id = if descriptor.has_payload() { segment * layout.segment_blocks + payload } else { NONE };
+                let at = segment * layout.segment_blocks;
+                let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
             let known = recovery.segments.get_mut(&segment).expect("its head was read");
-            known.1 = layout.segment_blocks - layout.summary_blocks;
+            known.1 = data_blocks;
             known.2 = summary.last_batch;
         }
+        // A summary that lists batches which are cut off would bring them back once the numbers have grown past it; so
+        // would one that was erased and is gone from sight only.
+        let summaries = core::mem::take(&mut recovery.summaries);
+        let untold = recovery.segments.keys().filter(|segment| !summaries.contains_key(segment));
+        let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
+        erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
         let segments = core::mem::take(&mut recovery.segments);
-        let number_max = recovery.number_max.max(segments.values().map(|(number, ..)| *number).max().unwrap_or(0));
-        // A summary that lists batches which are cut off would bring them back once the numbers have grown past it.
-        for (segment, last) in core::mem::take(&mut recovery.unproven) {
-            if last > last_batch {
-                erase.push((segment, layout.segment_blocks - layout.summary_blocks));
-            }
+        erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
+        if planted!(self, keep_cut_off_batches) {
+            erase.clear();
         }
-        for (segment, at) in erase {
-            writes.push_back((self.segment_block(segment, at), alloc::vec![0; TIER_BLOCK_BYTES]));
-        }
-        let next_number = number_max + 1;
-        self.recovery_mut().writes = writes;
+        let counter_max =
+            segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
+        self.plan_rewrites(kept, &erase, &segments);
+        let term = self.term;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(next_number, last_batch);
+        flash.resume(following_number(segment_number(term, counter_max)), last_batch);
         self.load(last);
     }
 
     // --- both ---
+
+    /// A record lies where its kind lies, and is for blocks that the volume has.
+    fn is_possible(&self, record: &FoundRecord) -> bool {
+        let layout = self.config.superblock.layout;
+        let blocks = match record.descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        let within_volume = record.descriptor.block.0 + blocks <= self.size_bytes.div_ceil(BLOCK_BYTES);
+        // The last frame of a memory tier is the frame of zeros.
+        let payloads = layout.payload_blocks - u32::from(layout.kind == TierKind::Memory);
+        let within_tier = match (layout.kind, record.descriptor.has_payload()) {
+            (TierKind::Memory, true) => record.id < payloads,
+            (TierKind::Memory, false) => record.id >= layout.payload_blocks,
+            (TierKind::Flash, true) => record.id / layout.segment_blocks == record.segment,
+            (TierKind::Flash, false) => record.id == NONE,
+        };
+        within_volume && within_tier
+    }
 
     /// The records are known: makes them the log, and begins the new term.
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         records.retain(|r| r.descriptor.lsn > destaged);
+        if !records.iter().all(|record| self.is_possible(record)) {
+            return self.refuse_tier(MISPLACED);
+        }
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
+        let without_payload = records.iter().filter(|r| !r.descriptor.has_payload()).count();
+        if without_payload > self.live.others_left() as usize {
+            drop_covered(&mut records);
+        }
         let payloads = self.config.superblock.layout.payload_blocks;
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
@@ -593,6 +667,7 @@ impl Volume {
         self.held = last;
         self.synced = last;
         self.destage.resume(self.destaged);
+        self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }
@@ -607,13 +682,12 @@ impl Volume {
         };
         let copy = Checkpoint { sequence: next.sequence + 1, ..next };
         self.checkpoint = copy;
-        // Cut-off batches are erased first, and what is kept is made durable with the checkpoint that vouches for it.
+        // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
         for checkpoint in [next, copy] {
             let write = (checkpoint.place(), checkpoint.encode(&self.id));
             self.recovery_mut().writes.push_back(write);
         }
-        let op = self.begin_op(Op::Recover(Step::Sync));
-        self.effects.push_back(Effect::TierSync { op });
+        self.rewrite_some();
     }
 }
 

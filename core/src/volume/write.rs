@@ -12,10 +12,13 @@ use super::*;
 use crate::format::Kind;
 use smallvec::SmallVec;
 
-/// Fill of the log above which writes are slowed.
+/// Pressure ([`Volume::pressure`]) above which writes are slowed.
 const THROTTLE_FROM: f64 = 0.5;
-/// Fill at which admission equals the backing's speed; the rest of the log absorbs the steps of destage rounds.
+/// Pressure at which admission equals the backing's speed; the rest of the log absorbs the steps of destage rounds.
 const THROTTLE_BALANCE: f64 = 0.95;
+/// Admission is never slower than the backing's speed divided by this: when a backing slows down, the time to drain may
+/// pass its limit by any factor, and clients must go on all the same.
+const THROTTLE_MAX: f64 = 2.0;
 
 #[derive(Debug)]
 struct Edge {
@@ -37,6 +40,8 @@ struct Task {
     request: Request,
     edges: SmallVec<[Edge; 2]>,
     failed: Option<RequestError>,
+    /// Answered already, by a stop that did not wait for it.
+    abandoned: bool,
 }
 
 /// See the module.
@@ -57,9 +62,14 @@ impl Writes {
         (self.waiting.len() + self.behind_locks.len()) as u32
     }
 
-    /// Nothing is on its way into the log.
+    /// The request that is admitted next.
+    pub(super) fn first_waiting(&self) -> Option<&Request> {
+        self.waiting.front().map(|(_, request)| request)
+    }
+
+    /// Nobody waits for anything on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.tasks.is_empty() && self.behind_locks.is_empty()
+        self.waiting.is_empty() && self.behind_locks.is_empty() && self.tasks.iter().all(|(_, task)| task.abandoned)
     }
 }
 
@@ -73,11 +83,11 @@ fn changed(request: &Request) -> (u64, u64) {
 }
 
 /// Payload blocks and other records that a request may append at most.
-fn needs(request: &Request) -> (u64, u32) {
+pub(super) fn needs(request: &Request) -> (u64, u32) {
     match request {
         Request::Write { payload, .. } => (payload.len() as u64, 0),
-        // Two edges, and whole blocks in records of at most 2^32; a volume has at most 2^34.
-        Request::Zero { .. } => (2, 6),
+        // Two edges, and whole blocks in records of less than 2^32 each; a volume has at most 2^34.
+        Request::Zero { .. } => (2, 7),
         Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
     }
 }
@@ -113,18 +123,39 @@ impl Volume {
     }
 
     fn refuse(&mut self, id: RequestId, request: Request, error: RequestError) {
+        self.release_payload(request);
+        self.answer(id, Err(error));
+    }
+
+    fn release_payload(&mut self, request: Request) {
         if let Request::Write { payload, .. } = request {
             for block in payload {
                 self.pool.release(block.frame);
             }
         }
-        self.answer(id, Err(error));
     }
 
     /// Everything that waits for admission fails.
     pub(super) fn refuse_waiting(&mut self, error: RequestError) {
         while let Some((id, request)) = self.writes.waiting.pop_front() {
             self.refuse(id, request, error);
+        }
+    }
+
+    /// A stop does not wait for old content that the backing does not deliver: nothing of these is in the log.
+    pub(super) fn abandon_writes(&mut self) {
+        self.refuse_waiting(RequestError::Shutdown);
+        while let Some((id, request)) = self.writes.behind_locks.pop_front() {
+            self.refuse(id, request, RequestError::Shutdown);
+        }
+        let open: SmallVec<[RequestId; 4]> = self
+            .writes
+            .tasks
+            .iter_mut()
+            .filter_map(|(_, task)| (!core::mem::replace(&mut task.abandoned, true)).then_some(task.id))
+            .collect();
+        for id in open {
+            self.answer(id, Err(RequestError::Shutdown));
         }
     }
 
@@ -139,11 +170,7 @@ impl Volume {
             }
             *queue = kept;
             for request in dropped {
-                if let Request::Write { payload, .. } = request {
-                    for block in payload {
-                        self.pool.release(block.frame);
-                    }
-                }
+                self.release_payload(request);
             }
         }
         self.drop_waiting_reads(ids);
@@ -158,7 +185,7 @@ impl Volume {
         let lsn = self.accepted;
         match self.control.effective {
             Policy::Back => self.answer_at(id, lsn, Ground::Synced),
-            Policy::Through => self.answer_at(id, lsn, Ground::Durable),
+            Policy::Through => self.answer_at(id, lsn, Ground::Vouched),
         }
     }
 
@@ -187,16 +214,16 @@ impl Volume {
         {
             return false;
         }
-        let fill = self.fill();
+        let pressure = self.pressure();
         let rate = self.destage.bytes_per_sec();
-        let paced = fill > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back;
+        let paced = pressure > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back;
         if paced && !self.supersedes_all(request) {
             if self.now < self.writes.admit_next {
                 return false;
             }
-            let x = (fill - THROTTLE_FROM) / (THROTTLE_BALANCE - THROTTLE_FROM);
+            let x = (pressure - THROTTLE_FROM) / (THROTTLE_BALANCE - THROTTLE_FROM);
             let bytes = (own_blocks * BLOCK_BYTES) as f64;
-            let wait = bytes / rate as f64 * x * x * 1e9;
+            let wait = bytes / rate as f64 * (x * x).min(THROTTLE_MAX) * 1e9;
             let from = self.writes.admit_next.max(Instant(self.now.0.saturating_sub(10_000_000)));
             self.writes.admit_next = Instant(from.0 + wait as u64);
         }
@@ -305,7 +332,7 @@ impl Volume {
             });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
-        let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None });
+        let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None, abandoned: false });
         for (edge, block) in blocks.into_iter().enumerate() {
             let length = self.block_bytes(block) as u32;
             self.read(Target::Edge { task, edge }, block.byte(), length);
@@ -336,10 +363,8 @@ impl Volume {
     }
 
     /// The old content of an edge has been read.
-    pub(super) fn on_edge_read(&mut self, task: usize, edge: usize, pieces: Pieces, failed: Option<RequestError>) {
-        if let Some(error) = failed {
-            return self.end_edge(task, edge, Err(error));
-        }
+    pub(super) fn on_edge_read(&mut self, task: usize, edge: usize, pieces: Pieces, checks: Checks) {
+        let checks = if planted!(self, merge_unchecked) { Checks::new() } else { checks };
         let Edge { block, from, to, frame, .. } = self.writes.tasks[task].edges[edge];
         let base = match pieces.as_slice() {
             [Piece { source: Source::Zero, .. }] => Source::Zero,
@@ -366,19 +391,19 @@ impl Volume {
             }
         };
         let op = self.begin_op(Op::Merge { task, edge });
-        self.effects.push_back(Effect::Merge { op, target: frame, base, from, to, block, term: self.term });
+        self.effects.push_back(Effect::Merge { op, checks, target: frame, base, from, to, block, term: self.term });
         // Unpinned when the merge is done: until it is polled, a client must not be given one of these frames.
         self.writes.tasks[task].edges[edge].pieces = pieces;
     }
 
-    pub(super) fn on_merged(&mut self, task: usize, edge: usize, checksum: u32) {
+    pub(super) fn on_merged(&mut self, task: usize, edge: usize, merged: Result<u32, RequestError>) {
         let pieces = core::mem::take(&mut self.writes.tasks[task].edges[edge].pieces);
         self.unpin_pieces(&pieces);
-        self.end_edge(task, edge, Ok(checksum));
+        self.end_edge(task, edge, merged);
     }
 
     /// One edge is merged, or cannot be. When both have ended the request goes on, or fails whole.
-    fn end_edge(&mut self, task: usize, edge: usize, result: Result<u32, RequestError>) {
+    pub(super) fn end_edge(&mut self, task: usize, edge: usize, result: Result<u32, RequestError>) {
         let entry = &mut self.writes.tasks[task];
         entry.edges[edge].ended = true;
         match result {
@@ -388,22 +413,24 @@ impl Volume {
         if !entry.edges.iter().all(|edge| edge.ended) {
             return;
         }
-        let Task { id, request, edges, failed } = self.writes.tasks.remove(task);
+        let Task { id, request, edges, failed, abandoned } = self.writes.tasks.remove(task);
         for edge in &edges {
             if let Some(base) = edge.base {
                 self.pool.release(base);
             }
         }
         let failed = if self.tier_failed { Some(RequestError::Io) } else { failed };
-        match failed {
-            None => self.accept(id, request, &edges),
-            Some(error) => {
-                if matches!(request, Request::Zero { .. }) {
-                    for edge in &edges {
-                        self.pool.release(edge.frame);
-                    }
+        if failed.is_none() && !abandoned {
+            self.accept(id, request, &edges);
+        } else {
+            if matches!(request, Request::Zero { .. }) {
+                for edge in &edges {
+                    self.pool.release(edge.frame);
                 }
-                self.refuse(id, request, error);
+            }
+            match failed {
+                Some(error) if !abandoned => self.refuse(id, request, error),
+                Some(_) | None => self.release_payload(request),
             }
         }
         self.retry_behind_locks();

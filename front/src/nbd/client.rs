@@ -257,7 +257,8 @@ impl Client {
                 in_flight[slot] = Some(InFlight { offset, length, read, since: now });
                 issued += 1;
                 let command = if read { Command::Read } else { Command::Write };
-                out.extend_from_slice(&RequestHead { flags: 0, command, cookie: slot as u64, offset, length }.encode());
+                let (cookie, length) = (slot as u64, length.into());
+                out.extend_from_slice(&RequestHead { flags: 0, command, cookie, offset, length }.encode());
                 if !read && load.verify {
                     let first = ((offset - load.region.start) as usize) / SECTOR;
                     for (index, generation) in generations[first..][..length as usize / SECTOR].iter_mut().enumerate() {
@@ -324,7 +325,7 @@ impl Client {
             return Ok(());
         }
         // SAFETY: the vector names `out`, which is borrowed during the call.
-        match unsafe { socket::send(self.socket.as_fd(), &mut [vector(out.as_ptr(), out.len())]) } {
+        match unsafe { socket::send(self.socket.as_fd(), &[vector(out.as_ptr(), out.len())]) } {
             Moved::Bytes(sent) => drop(out.drain(..sent)),
             Moved::WouldBlock => {}
             Moved::Failed(error) => return Err(error),

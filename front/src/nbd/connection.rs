@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A payload goes through the shard's hot buffer, which stays in the CPU's cache, and is copied once into the volume's
-//!   frames; the part of a large payload that is not in the buffer is received straight into them. (Receiving
+//!   frames. Of large writes in a row only the heads go through it: their payloads are received straight into frames. (Receiving
 //!   foreseen 4 KiB writes by scatter straight into frames was built and measured: it costs 0.86 us an operation
 //!   where the copy costs 0.6, because the kernel's copy into cold memory is the slower one. `limit` has both.)
 //! - A request is handed in when its last byte has arrived, never before. Frames of a request that never came whole
@@ -18,15 +18,18 @@
 //!   for room. When a bound is reached nothing more is read from its socket.
 //! - Whatever a client sends harms its own connection only: it is answered with an error, or closed.
 
+use super::channel::Channel;
 use super::handshake::Negotiated;
 use super::proto::*;
-use super::socket::{self, Moved, VECTORS_MAX, vector};
+pub use super::replies::EXTENTS_MAX;
+use super::replies::{Label, Replies};
+use super::socket::{Moved, VECTORS_MAX, vector};
 use crate::Backend;
 use core::num::NonZeroU32;
-use forebay_core::api::{Pieces, Request, RequestError, Source};
+use forebay_core::api::{Pieces, Request, RequestError};
 use forebay_core::types::*;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 /// Most requests of one connection that are not answered to the last byte.
 pub const REQUESTS_MAX: usize = 1024;
@@ -36,21 +39,16 @@ pub const REQUEST_BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
 pub const REPLY_HEAD_BYTES_MAX: usize = 1 << 20;
 /// A write that announces more is not skipped but closed: it is no mistake of a size limit.
 pub const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 64 << 20;
-/// Most extents in one context of a block status reply.
-pub const EXTENTS_MAX: usize = 1024;
 /// A connection that has not moved for this long while it holds frames or answers is closed by the caller.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// Receive calls in one [`Connection::receive`]: a fast client must not keep the shard from the others.
 const RECEIVE_ROUNDS_MAX: usize = 4;
-/// Zeros within a structured answer that are worth a chunk of their own.
-const HOLE_BYTES_MIN: u32 = 4096;
 /// Bytes of the hot buffer: large enough for a whole batch, small enough to stay in the second-level cache.
 const HOT_BYTES: usize = 256 << 10;
+/// A write of so many bytes is received straight into its frames, and the next one is expected to be as long.
+const LARGE_WRITE_BYTES: u32 = 64 << 10;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-
-/// Zeros for answers that no memory holds.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Memory that all connections of a shard use in turn; nothing in it outlives a call.
 pub struct Scratch {
@@ -110,12 +108,27 @@ enum Phase {
 enum Incoming {
     Head,
     Payload(Payload),
-    Skip { left: u32, cookie: u64, error: ErrorCode },
+    /// The payload of a block status request.
+    Status(StatusQuery),
+    Skip {
+        left: u32,
+        label: Label,
+        error: ErrorCode,
+    },
+}
+
+/// A block status request whose payload is arriving.
+struct StatusQuery {
+    head: RequestHead,
+    bytes: [u8; STATUS_PAYLOAD_BYTES_MAX],
+    received: usize,
 }
 
 /// A write whose bytes are arriving.
 struct Payload {
-    head: RequestHead,
+    label: Label,
+    length: u32,
+    fua: bool,
     frames: Frames,
     received: u32,
 }
@@ -123,12 +136,12 @@ struct Payload {
 impl Payload {
     /// Frame and position in it of the next byte, and how many bytes of the payload belong there.
     fn next(&self) -> (FrameId, usize, usize) {
-        let at = (self.head.offset % BLOCK_BYTES) as usize + self.received as usize;
+        let at = (self.label.offset % BLOCK_BYTES) as usize + self.received as usize;
         let room = BLOCK - at % BLOCK;
-        (self.frames[at / BLOCK], at % BLOCK, room.min((self.head.length - self.received) as usize))
+        (self.frames[at / BLOCK], at % BLOCK, room.min((self.length - self.received) as usize))
     }
     fn is_whole(&self) -> bool {
-        self.received == self.head.length
+        self.received == self.length
     }
 }
 
@@ -137,7 +150,7 @@ enum Slot {
     Free,
     /// Handed in.
     Open {
-        cookie: u64,
+        label: Label,
         asked: Asked,
     },
     /// Its answer is queued.
@@ -146,7 +159,7 @@ enum Slot {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
-    Read { offset: u64, length: u32, one_chunk: bool },
+    Read { length: u32, one_chunk: bool },
     Write { length: u32 },
     Other,
 }
@@ -158,23 +171,6 @@ impl Asked {
             Asked::Other => 0,
         }
     }
-}
-
-/// Bytes that wait to be sent.
-enum Segment {
-    /// From the buffer of heads; positions count from the connection's first head.
-    Heads {
-        start: u64,
-        length: u32,
-    },
-    Frame {
-        frame: FrameId,
-        from: u16,
-        length: u16,
-    },
-    Zeros {
-        length: u32,
-    },
 }
 
 /// An answer in the queue.
@@ -189,14 +185,15 @@ struct Answer {
 
 /// A connection in its transmission phase.
 pub struct Connection {
-    socket: OwnedFd,
+    channel: Channel,
     number: u32,
     read_only: bool,
-    structured: bool,
     contexts: ContextSet,
     phase: Phase,
 
     incoming: Incoming,
+    /// The latest request was a large write, so that what follows is not worth a place in the hot buffer.
+    expects_large_write: bool,
     /// Bytes received that wait for their rest, or for room.
     pending: Vec<u8>,
     pending_at: usize,
@@ -211,30 +208,28 @@ pub struct Connection {
     in_flight: usize,
     in_flight_bytes: u64,
 
-    heads: Vec<u8>,
-    /// Position of `heads[0]`.
-    heads_base: u64,
-    segments: VecDeque<Segment>,
+    replies: Replies,
     answers: VecDeque<Answer>,
-    queued: u64,
-    sent: u64,
     /// Since when the socket has taken nothing although something waits.
     send_stalled: Option<Instant>,
 }
 
 impl Connection {
-    /// Takes over a socket after negotiation. `number` must be unique among the connections that ever reach the
+    /// Takes over a client after negotiation. `number` must be unique among the connections that ever reach the
     /// volume: it is the upper half of every [`RequestId`] from here.
-    pub fn new(socket: OwnedFd, number: u32, negotiated: Negotiated, now: Instant) -> Connection {
+    pub fn new(channel: Channel, number: u32, negotiated: Negotiated, now: Instant) -> Connection {
+        // Under TLS further bytes may have been decrypted that no readiness of the socket tells of.
+        let waits_for =
+            if negotiated.leftover.is_empty() && !channel.is_encrypted() { WaitsFor::Readable } else { WaitsFor::Turn };
         Connection {
-            socket,
+            channel,
             number,
             read_only: negotiated.export.read_only,
-            structured: negotiated.structured,
             contexts: negotiated.contexts,
             phase: Phase::Open,
             incoming: Incoming::Head,
-            waits_for: if negotiated.leftover.is_empty() { WaitsFor::Readable } else { WaitsFor::Turn },
+            expects_large_write: false,
+            waits_for,
             pending: negotiated.leftover,
             pending_at: 0,
             wanted_bytes: 0,
@@ -243,12 +238,8 @@ impl Connection {
             slots_free: Vec::new(),
             in_flight: 0,
             in_flight_bytes: 0,
-            heads: Vec::new(),
-            heads_base: 0,
-            segments: VecDeque::new(),
+            replies: Replies::new(negotiated.framing),
             answers: VecDeque::new(),
-            queued: 0,
-            sent: 0,
             send_stalled: None,
         }
     }
@@ -265,7 +256,7 @@ impl Connection {
 
     /// The socket, to wait on.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     /// What `receive` waits for. Whatever it is, when the socket reports a hang-up or an error and is not waited on for
@@ -280,7 +271,7 @@ impl Connection {
 
     /// True when answers wait for the socket to become writable (after `flush_replies`), or for `flush_replies`.
     pub fn has_unsent(&self) -> bool {
-        !self.segments.is_empty()
+        !self.replies.is_empty() || self.channel.has_unsent()
     }
 
     /// Requests that are not answered to the last byte.
@@ -300,7 +291,9 @@ impl Connection {
     /// payload for which frames are held. The caller closes it after [`STALL_MAX`].
     pub fn stalled_since(&self) -> Option<Instant> {
         let receiving = match (&self.incoming, self.waits_for()) {
-            (Incoming::Payload(_) | Incoming::Skip { .. }, WaitsFor::Readable) => Some(self.received_at),
+            (Incoming::Payload(_) | Incoming::Status(_) | Incoming::Skip { .. }, WaitsFor::Readable) => {
+                Some(self.received_at)
+            }
             _ => None,
         };
         match (receiving, self.send_stalled) {
@@ -363,7 +356,7 @@ impl Connection {
         let prefix = pending.len() - at;
         hot[..prefix].copy_from_slice(&pending[at..]);
         self.pending_at = 0;
-        if pending.capacity() <= 2 * REQUEST_BYTES {
+        if pending.capacity() <= 2 * EXTENDED_REQUEST_BYTES {
             // An incomplete head is common and its buffer worth keeping; a whole hot buffer is not.
             self.pending = pending;
             self.pending.clear();
@@ -389,8 +382,8 @@ impl Connection {
         let mut direct = 0;
         if let Incoming::Payload(payload) = &self.incoming {
             debug_assert_eq!(prefix, 0, "bytes before a payload belong to it");
-            let mut at = (payload.head.offset % BLOCK_BYTES) as usize + payload.received as usize;
-            let end = (payload.head.offset % BLOCK_BYTES) as usize + payload.head.length as usize;
+            let first = (payload.label.offset % BLOCK_BYTES) as usize;
+            let (mut at, end) = (first + payload.received as usize, first + payload.length as usize);
             while at < end && vectors.len() < VECTORS_MAX - 1 {
                 let length = (BLOCK - at % BLOCK).min(end - at);
                 let start = backend.frame(payload.frames[at / BLOCK]);
@@ -401,12 +394,18 @@ impl Connection {
                 at += length;
             }
         }
-        let hot = &mut scratch.hot[prefix..];
+        let hot_end = if self.expects_large_write {
+            // The next head, and at least one byte, so that a receipt of nothing is the end of the stream.
+            self.replies.framing().request_bytes().max(prefix + 1)
+        } else {
+            scratch.hot.len()
+        };
+        let hot = &mut scratch.hot[prefix..hot_end];
         vectors.push(libc::iovec { iov_base: hot.as_mut_ptr().cast(), iov_len: hot.len() });
         let asked = direct + hot.len();
         // SAFETY: the vectors name frames that this connection has taken and not handed in (Backend's contract: valid
         // and untouched by others), and the hot buffer, which is borrowed mutably.
-        let got = received(unsafe { socket::receive(self.socket.as_fd(), vectors) })?;
+        let got = received(unsafe { self.channel.receive(vectors) })?;
         let into_frames = got.min(direct);
         if let Incoming::Payload(payload) = &mut self.incoming {
             payload.received += into_frames as u32;
@@ -422,16 +421,19 @@ impl Connection {
         loop {
             match &mut self.incoming {
                 Incoming::Head => {
-                    let Some(head) = bytes[at..].first_chunk() else { return at };
-                    let Some(head) = RequestHead::decode(head) else {
-                        self.end(backend, Closed::Violation("sent a request with a wrong magic"));
-                        return at;
+                    let (head, head_bytes) = match self.replies.framing().decode_request(&bytes[at..]) {
+                        HeadDecoded::Whole(head, head_bytes) => (head, head_bytes),
+                        HeadDecoded::Incomplete => return at,
+                        HeadDecoded::WrongMagic => {
+                            self.end(backend, Closed::Violation("sent a request with a wrong magic"));
+                            return at;
+                        }
                     };
                     if let Err(waits_for) = self.on_head(backend, head) {
                         self.waits_for = waits_for;
                         return at;
                     }
-                    at += REQUEST_BYTES;
+                    at += head_bytes;
                     if self.phase != Phase::Open {
                         return at;
                     }
@@ -452,16 +454,28 @@ impl Connection {
                         return at;
                     }
                 }
-                Incoming::Skip { left, cookie, error } => {
+                Incoming::Status(query) => {
+                    let part = (bytes.len() - at).min(query.head.length as usize - query.received);
+                    query.bytes[query.received..query.received + part].copy_from_slice(&bytes[at..at + part]);
+                    query.received += part;
+                    at += part;
+                    if (query.received as u64) < query.head.length {
+                        return at;
+                    }
+                    let (head, payload) = (query.head, StatusPayload::decode(&query.bytes[..query.received]));
+                    self.incoming = Incoming::Head;
+                    self.answer_status_query(backend, &head, payload);
+                }
+                Incoming::Skip { left, label, error } => {
                     let part = (bytes.len() - at).min(*left as usize);
                     at += part;
                     *left -= part as u32;
                     if *left > 0 {
                         return at;
                     }
-                    let (cookie, error) = (*cookie, *error);
+                    let (label, error) = (*label, *error);
                     self.incoming = Incoming::Head;
-                    self.refuse(cookie, error);
+                    self.refuse(label, error);
                 }
             }
         }
@@ -470,7 +484,8 @@ impl Connection {
     /// `Err`: the request finds no room now and must be presented again.
     fn on_head<B: Backend + ?Sized>(&mut self, backend: &mut B, head: RequestHead) -> Result<(), WaitsFor> {
         let bytes = match head.command {
-            Command::Read | Command::Write => u64::from(head.length),
+            // What is longer is refused, and holds nothing.
+            Command::Read | Command::Write => head.length.min(REQUEST_BYTES_MAX),
             Command::Disconnect => {
                 self.phase = Phase::Finishing;
                 return Ok(());
@@ -486,54 +501,61 @@ impl Connection {
             self.wanted_bytes = bytes;
             return Err(WaitsFor::Replies);
         }
+        let label = Label { cookie: head.cookie, offset: head.offset };
         if let Err(error) = self.check(backend, &head) {
-            if head.command != Command::Write || head.length == 0 {
-                self.refuse(head.cookie, error);
-            } else if head.length > SKIPPED_PAYLOAD_BYTES_MAX {
-                self.end(backend, Closed::Violation("announced a payload of more than 64 MiB"));
-            } else {
-                self.incoming = Incoming::Skip { left: head.length, cookie: head.cookie, error };
-            }
+            self.refuse_with_payload(backend, &head, label, error);
             return Ok(());
         }
+        self.expects_large_write = head.command == Command::Write && head.length >= LARGE_WRITE_BYTES.into();
         let fua = head.flags & command_flags::FUA != 0;
-        let RequestHead { offset, length, cookie, .. } = head;
+        let RequestHead { offset, length, .. } = head;
         let (request, asked) = match head.command {
             Command::Write => {
+                let length = length as u32;
                 let count = ((offset % BLOCK_BYTES) as usize + length as usize).div_ceil(BLOCK);
                 let mut frames = Frames::new();
                 if !backend.take_frames(count as u32, &mut frames) {
                     return Err(WaitsFor::Frames);
                 }
                 debug_assert_eq!(frames.len(), count);
-                self.incoming = Incoming::Payload(Payload { head, frames, received: 0 });
+                self.incoming = Incoming::Payload(Payload { label, length, fua, frames, received: 0 });
                 return Ok(());
             }
             Command::Read => {
-                let one_chunk = head.flags & command_flags::DF != 0;
-                (Request::Read { offset, length }, Asked::Read { offset, length, one_chunk })
+                let (length, one_chunk) = (length as u32, head.flags & command_flags::DF != 0);
+                (Request::Read { offset, length }, Asked::Read { length, one_chunk })
             }
             Command::Flush => (Request::Flush, Asked::Other),
-            Command::Trim => (Request::Zero { offset, length: u64::from(length), hole: true, fua }, Asked::Other),
+            Command::Trim => (Request::Zero { offset, length, hole: true, fua }, Asked::Other),
             Command::WriteZeroes => {
                 // FAST_ZERO asks to fail where zeroing is as slow as writing; here it never is.
                 let hole = head.flags & command_flags::NO_HOLE == 0;
-                (Request::Zero { offset, length: u64::from(length), hole, fua }, Asked::Other)
+                (Request::Zero { offset, length, hole, fua }, Asked::Other)
             }
-            Command::Cache => (Request::Prefetch { offset, length }, Asked::Other),
+            Command::Cache => {
+                // A hint: of 4 GiB and more the first part is as good as all of it, which no cache holds.
+                let length = length.min(u64::from(u32::MAX)) as u32;
+                (Request::Prefetch { offset, length }, Asked::Other)
+            }
+            Command::BlockStatus if head.has_payload(self.replies.framing()) => {
+                let bytes = [0; STATUS_PAYLOAD_BYTES_MAX];
+                self.incoming = Incoming::Status(StatusQuery { head, bytes, received: 0 });
+                return Ok(());
+            }
             Command::BlockStatus => {
-                self.answer_block_status(backend, &head);
+                self.answer_block_status(backend, &head, length, self.contexts);
                 return Ok(());
             }
             Command::Disconnect | Command::Unknown(_) => unreachable!("dealt with before, or refused by check"),
         };
-        self.submit(backend, cookie, asked, request);
+        self.submit(backend, label, asked, request);
         Ok(())
     }
 
     /// The rules of the protocol that do not depend on the volume's state.
     fn check<B: Backend + ?Sized>(&self, backend: &B, head: &RequestHead) -> Result<(), ErrorCode> {
-        if head.flags & !head.command.flags_allowed() != 0 {
+        let framing = self.replies.framing();
+        if head.flags & !head.command.flags_allowed(framing) != 0 {
             return Err(ErrorCode::Invalid);
         }
         let (changes, past_end) = match head.command {
@@ -550,16 +572,34 @@ impl Connection {
         if changes && self.read_only {
             return Err(ErrorCode::Perm);
         }
-        if head.flags & command_flags::DF != 0 && !self.structured {
+        if head.command == Command::Write && !head.has_payload(framing) {
             return Err(ErrorCode::Invalid);
+        }
+        if head.command == Command::BlockStatus && head.has_payload(framing) {
+            // How much it asks for, the payload says.
+            return if head.length <= STATUS_PAYLOAD_BYTES_MAX as u64 { Ok(()) } else { Err(ErrorCode::Invalid) };
         }
         let sized = matches!(head.command, Command::Read | Command::Write);
-        if head.length == 0 || (sized && u64::from(head.length) > REQUEST_BYTES_MAX) {
+        if head.length == 0 || (sized && head.length > REQUEST_BYTES_MAX) {
             return Err(ErrorCode::Invalid);
         }
-        match head.offset.checked_add(u64::from(head.length)) {
-            Some(end) if end <= backend.size_bytes() => Ok(()),
-            Some(_) | None => Err(past_end),
+        within(backend, head.offset, head.length).map_err(|()| past_end)
+    }
+
+    /// Answers a request that is not executed, when what follows it has been skipped.
+    fn refuse_with_payload<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        head: &RequestHead,
+        label: Label,
+        error: ErrorCode,
+    ) {
+        if !head.has_payload(self.replies.framing()) || head.length == 0 {
+            self.refuse(label, error);
+        } else if head.length > u64::from(SKIPPED_PAYLOAD_BYTES_MAX) {
+            self.end(backend, Closed::Violation("announced a payload of more than 64 MiB"));
+        } else {
+            self.incoming = Incoming::Skip { left: head.length as u32, label, error };
         }
     }
 
@@ -578,7 +618,8 @@ impl Connection {
 
     /// All bytes of a write have arrived.
     fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: &Payload) {
-        let RequestHead { offset, length, cookie, flags, .. } = write.head;
+        let Payload { label, length, fua, .. } = *write;
+        let offset = label.offset;
         let end = offset + u64::from(length);
         let mut payload = Payloads::with_capacity(write.frames.len());
         for (index, &frame) in write.frames.iter().enumerate() {
@@ -599,17 +640,16 @@ impl Connection {
                 if whole_sectors { backend.checksum(block, SectorMask::of_bytes(from, to), bytes) } else { 0 };
             payload.push(forebay_core::types::Payload { frame, checksum });
         }
-        let fua = flags & command_flags::FUA != 0;
         let request = Request::Write { offset, length, payload, fua };
-        if !self.submit(backend, cookie, Asked::Write { length }, request) {
+        if !self.submit(backend, label, Asked::Write { length }, request) {
             backend.return_frames(&write.frames);
         }
     }
 
     /// False when the volume does not take it; the client has its answer then.
-    fn submit<B: Backend + ?Sized>(&mut self, backend: &mut B, cookie: u64, asked: Asked, request: Request) -> bool {
+    fn submit<B: Backend + ?Sized>(&mut self, backend: &mut B, label: Label, asked: Asked, request: Request) -> bool {
         if let Err(error) = backend.admissible(&request) {
-            self.refuse(cookie, code_of(error));
+            self.refuse(label, code_of(error));
             return false;
         }
         let slot = self.slots_free.pop().unwrap_or_else(|| {
@@ -617,7 +657,7 @@ impl Connection {
             NonZeroU32::new(self.slots.len() as u32 - 1).expect("slot 0 is there from the start")
         });
         debug_assert_eq!(self.slots[slot.get() as usize], Slot::Free);
-        self.slots[slot.get() as usize] = Slot::Open { cookie, asked };
+        self.slots[slot.get() as usize] = Slot::Open { label, asked };
         self.in_flight += 1;
         self.in_flight_bytes += asked.bytes();
         backend.submit(self.id_of(slot.get()), request);
@@ -631,7 +671,7 @@ impl Connection {
     fn has_room(&self, bytes: u64) -> bool {
         self.in_flight < REQUESTS_MAX
             && (self.in_flight_bytes == 0 || self.in_flight_bytes + bytes <= REQUEST_BYTES_IN_FLIGHT_MAX)
-            && self.heads.len() <= REPLY_HEAD_BYTES_MAX
+            && self.replies.head_bytes() <= REPLY_HEAD_BYTES_MAX
     }
 
     // --- to the client ---
@@ -648,204 +688,85 @@ impl Connection {
         assert_eq!(Self::number_of(id), self.number, "an answer reaches the connection that asked");
         let index = id.0 as u32;
         let slot = &mut self.slots[index as usize];
-        let Slot::Open { cookie, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
+        let Slot::Open { label, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
         *slot = Slot::Answered;
         let pieces = match result {
             Ok(pieces) => {
                 match asked {
-                    Asked::Read { offset, length, one_chunk } => {
+                    Asked::Read { length, one_chunk } => {
                         let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
                         assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
-                        if self.structured {
-                            self.queue_chunks(cookie, offset, length, one_chunk, &pieces);
-                        } else {
-                            self.queue_heads(&simple_reply(0, cookie));
-                            pieces.iter().for_each(|piece| self.queue_piece(piece.source, piece.length));
-                        }
+                        self.replies.put_read(label, length, one_chunk, &pieces);
                     }
-                    Asked::Write { .. } | Asked::Other => self.queue_heads(&simple_reply(0, cookie)),
+                    Asked::Write { .. } | Asked::Other => self.replies.put_done(label),
                 }
                 pieces
             }
             Err(error) => {
-                self.queue_error(cookie, code_of(error));
+                self.replies.put_error(label, code_of(error));
                 Pieces::new()
             }
         };
         let slot = NonZeroU32::new(index);
-        self.answers.push_back(Answer { slot, bytes: asked.bytes(), pieces, end: self.queued });
+        self.answers.push_back(Answer { slot, bytes: asked.bytes(), pieces, end: self.replies.queued() });
     }
 
     /// Answers a request that was not handed in.
-    fn refuse(&mut self, cookie: u64, error: ErrorCode) {
-        self.queue_error(cookie, error);
+    fn refuse(&mut self, label: Label, error: ErrorCode) {
+        self.replies.put_error(label, error);
         self.answered_at_once();
     }
 
     /// A request that never had a slot takes part in the bound on requests until its answer has left.
     fn answered_at_once(&mut self) {
         self.in_flight += 1;
-        self.answers.push_back(Answer { slot: None, bytes: 0, pieces: Pieces::new(), end: self.queued });
+        self.answers.push_back(Answer { slot: None, bytes: 0, pieces: Pieces::new(), end: self.replies.queued() });
     }
 
-    fn queue_error(&mut self, cookie: u64, error: ErrorCode) {
-        if !self.structured {
-            return self.queue_heads(&simple_reply(error as u32, cookie));
-        }
-        let text: &[u8] = match error {
-            ErrorCode::Perm => b"the export is read-only",
-            ErrorCode::Io => b"input/output error",
-            ErrorCode::Invalid => b"invalid request",
-            ErrorCode::NoSpace => b"past the end of the volume, or no space left",
-            ErrorCode::Shutdown => b"the volume is being stopped",
-        };
-        self.queue_heads(&chunk(ChunkKind::Error, true, cookie, 6 + text.len() as u32));
-        self.queue_heads(&(error as u32).to_be_bytes());
-        self.queue_heads(&(text.len() as u16).to_be_bytes());
-        self.queue_heads(text);
-    }
-
-    /// A read as data and hole chunks.
-    fn queue_chunks(&mut self, cookie: u64, offset: u64, length: u32, one_chunk: bool, pieces: &Pieces) {
-        /// Zero pieces at the start: how many, and their bytes.
-        fn zeros(pieces: &[forebay_core::api::Piece]) -> (usize, u32) {
-            let run = pieces.iter().take_while(|piece| piece.source == Source::Zero);
-            run.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.length))
-        }
-        let is_hole = |bytes: u32| !one_chunk && bytes > 0 && (bytes >= HOLE_BYTES_MIN || bytes == length);
-        let mut at = offset;
-        let mut next = 0;
-        while next < pieces.len() {
-            let (count, bytes) = zeros(&pieces[next..]);
-            if is_hole(bytes) {
-                next += count;
-                self.queue_heads(&chunk(ChunkKind::OffsetHole, next == pieces.len(), cookie, 12));
-                self.queue_heads(&at.to_be_bytes());
-                self.queue_heads(&bytes.to_be_bytes());
-                at += u64::from(bytes);
-                continue;
-            }
-            let first = next;
-            let mut data_bytes = 0;
-            while next < pieces.len() {
-                let (count, bytes) = zeros(&pieces[next..]);
-                if is_hole(bytes) {
-                    break;
-                }
-                // Zeros too few for a chunk of their own travel as data.
-                let (count, bytes) = if count > 0 { (count, bytes) } else { (1, pieces[next].length) };
-                next += count;
-                data_bytes += bytes;
-            }
-            self.queue_heads(&chunk(ChunkKind::OffsetData, next == pieces.len(), cookie, 8 + data_bytes));
-            self.queue_heads(&at.to_be_bytes());
-            pieces[first..next].iter().for_each(|piece| self.queue_piece(piece.source, piece.length));
-            at += u64::from(data_bytes);
-        }
-    }
-
-    fn answer_block_status<B: Backend + ?Sized>(&mut self, backend: &B, head: &RequestHead) {
-        let extents = backend.extents(head.offset, u64::from(head.length), EXTENTS_MAX);
+    fn answer_block_status<B: Backend + ?Sized>(
+        &mut self,
+        backend: &B,
+        head: &RequestHead,
+        length: u64,
+        contexts: ContextSet,
+    ) {
+        let label = Label { cookie: head.cookie, offset: head.offset };
         let one = head.flags & command_flags::REQ_ONE != 0;
-        let contexts = self.contexts;
-        let last = contexts.iter().last();
-        let mut runs: Vec<(u32, u32)> = Vec::with_capacity(extents.len());
-        for context in contexts.iter() {
-            runs.clear();
-            let mut left = head.length;
-            for extent in extents.iter().take(EXTENTS_MAX) {
-                let length = u64::from(left).min(extent.length) as u32;
-                if length == 0 {
-                    continue;
-                }
-                let state = match context {
-                    Context::Allocation => u32::from(extent.zero) * 0b11,
-                    Context::Dirty => u32::from(extent.dirty),
-                    Context::Tier => u32::from(extent.cached),
-                };
-                match runs.last_mut() {
-                    Some((bytes, same)) if *same == state => *bytes += length,
-                    Some(_) if one => break,
-                    Some(_) | None => runs.push((length, state)),
-                }
-                left -= length;
-            }
-            if runs.is_empty() {
-                // The protocol wants at least one extent; data that is neither dirty nor cached promises nothing.
-                runs.push((head.length, 0));
-            }
-            let payload_bytes = 4 + 8 * runs.len() as u32;
-            self.queue_heads(&chunk(ChunkKind::BlockStatus, Some(context) == last, head.cookie, payload_bytes));
-            self.queue_heads(&context.id().to_be_bytes());
-            for (bytes, state) in &runs {
-                self.queue_heads(&bytes.to_be_bytes());
-                self.queue_heads(&state.to_be_bytes());
-            }
-        }
+        self.replies.put_block_status(backend, label, length, contexts, one);
         self.answered_at_once();
     }
 
-    fn queue_heads(&mut self, bytes: &[u8]) {
-        let start = self.heads_base + self.heads.len() as u64;
-        self.heads.extend_from_slice(bytes);
-        self.queued += bytes.len() as u64;
-        match self.segments.back_mut() {
-            // Neighbours in the buffer leave as one vector.
-            Some(Segment::Heads { length, .. }) => *length += bytes.len() as u32,
-            Some(Segment::Frame { .. } | Segment::Zeros { .. }) | None => {
-                self.segments.push_back(Segment::Heads { start, length: bytes.len() as u32 });
+    /// The payload of a block status request has come; `None`: it means nothing.
+    fn answer_status_query<B: Backend + ?Sized>(
+        &mut self,
+        backend: &B,
+        head: &RequestHead,
+        payload: Option<StatusPayload>,
+    ) {
+        let selected =
+            |contexts: ContextSet| !contexts.is_empty() && contexts.iter().all(|c| self.contexts.contains(c));
+        match payload {
+            Some(StatusPayload { length, contexts })
+                if selected(contexts) && length > 0 && within(backend, head.offset, length).is_ok() =>
+            {
+                self.answer_block_status(backend, head, length, contexts);
             }
+            Some(_) | None => self.refuse(Label { cookie: head.cookie, offset: head.offset }, ErrorCode::Invalid),
         }
-    }
-
-    fn queue_piece(&mut self, source: Source, length: u32) {
-        self.queued += u64::from(length);
-        self.segments.push_back(match source {
-            Source::Frame(frame, from) => {
-                assert!(u64::from(from) + u64::from(length) <= BLOCK_BYTES, "a piece lies within its frame");
-                Segment::Frame { frame, from, length: length as u16 }
-            }
-            Source::Zero => Segment::Zeros { length },
-        });
     }
 
     /// Sends everything that is queued, by as few calls as possible. What the socket does not take stays:
     /// `has_unsent` says so, and the caller calls again when the socket is writable.
     pub fn flush_replies<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
-        while !self.segments.is_empty() {
-            let vectors = &mut scratch.vectors;
-            vectors.clear();
-            'fill: for segment in &self.segments {
-                match *segment {
-                    Segment::Heads { start, length } => {
-                        let from = (start - self.heads_base) as usize;
-                        let bytes = &self.heads[from..from + length as usize];
-                        vectors.push(vector(bytes.as_ptr(), bytes.len()));
-                    }
-                    Segment::Frame { frame, from, length } => {
-                        // SAFETY: `queue_piece` has checked that the piece lies within the frame.
-                        let start = unsafe { backend.frame(frame).add(usize::from(from)) };
-                        vectors.push(vector(start.as_ptr(), usize::from(length)));
-                    }
-                    Segment::Zeros { mut length } => {
-                        while length > 0 && vectors.len() < VECTORS_MAX {
-                            let part = ZEROS.len().min(length as usize);
-                            vectors.push(vector(ZEROS.as_ptr(), part));
-                            length -= part as u32;
-                        }
-                    }
-                }
-                if vectors.len() == VECTORS_MAX {
-                    break 'fill;
-                }
-            }
-            let asked = vectors.iter().map(|vector| vector.iov_len).sum::<usize>();
-            // SAFETY: the vectors name the buffer of heads and the static zeros, borrowed here, and frames of answers
-            // that have not been handed back (Backend's contract: valid, and not written to).
-            match unsafe { socket::send(self.socket.as_fd(), vectors) } {
+        while self.has_unsent() {
+            self.replies.vectors(backend, &mut scratch.vectors);
+            let asked = scratch.vectors.iter().map(|vector| vector.iov_len).sum::<usize>();
+            // SAFETY: the vectors name the buffer of heads and static zeros, which nothing changes during the call, and
+            // frames of answers that have not been handed back (Backend's contract: valid, and not written to).
+            match unsafe { self.channel.send(&scratch.vectors) } {
                 Moved::Bytes(sent) => {
                     self.on_sent(backend, sent);
-                    self.send_stalled = (!self.segments.is_empty()).then_some(now);
+                    self.send_stalled = self.has_unsent().then_some(now);
                     if sent < asked {
                         break;
                     }
@@ -861,20 +782,8 @@ impl Connection {
     }
 
     fn on_sent<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: usize) {
-        self.sent += bytes as u64;
-        let mut left = bytes;
-        while left > 0 {
-            let segment = self.segments.front_mut().expect("no more is sent than was queued");
-            let length = segment.length();
-            if length <= left {
-                left -= length;
-                self.segments.pop_front();
-            } else {
-                segment.cut(left);
-                left = 0;
-            }
-        }
-        while self.answers.front().is_some_and(|answer| answer.end <= self.sent) {
+        self.replies.on_sent(bytes);
+        while self.answers.front().is_some_and(|answer| answer.end <= self.replies.sent()) {
             let answer = self.answers.pop_front().expect("it was just seen");
             self.in_flight -= 1;
             self.in_flight_bytes -= answer.bytes;
@@ -887,23 +796,10 @@ impl Connection {
                 backend.sent(answer.pieces);
             }
         }
-        let first_head = self.segments.iter().find_map(|segment| match segment {
-            Segment::Heads { start, .. } => Some(*start),
-            Segment::Frame { .. } | Segment::Zeros { .. } => None,
-        });
-        let done = match first_head {
-            Some(start) => (start - self.heads_base) as usize,
-            None => self.heads.len(),
-        };
-        // Moving the rest to the front must be rare: only when as much has been sent as is left to move.
-        if done * 2 >= self.heads.len() {
-            self.heads.drain(..done);
-            self.heads_base += done as u64;
-        }
     }
 
     fn finish_if_done<B: Backend + ?Sized>(&mut self, backend: &mut B) {
-        if self.phase == Phase::Finishing && self.in_flight == 0 && self.segments.is_empty() {
+        if self.phase == Phase::Finishing && self.in_flight == 0 && !self.has_unsent() {
             self.end(backend, Closed::Disconnected);
         }
     }
@@ -931,8 +827,7 @@ impl Connection {
         for answer in self.answers.drain(..).filter(|answer| !answer.pieces.is_empty()) {
             backend.sent(answer.pieces);
         }
-        self.segments = VecDeque::new();
-        self.heads = Vec::new();
+        self.replies.clear();
         self.pending = Vec::new();
         self.slots = Vec::new();
         self.slots_free = Vec::new();
@@ -940,7 +835,15 @@ impl Connection {
         self.in_flight_bytes = 0;
         self.send_stalled = None;
         // The client learns it now, however long the owner keeps this object.
-        socket::shut_down(self.socket.as_fd());
+        self.channel.shut_down();
+    }
+}
+
+/// Whether a range lies within the volume.
+fn within<B: Backend + ?Sized>(backend: &B, offset: u64, length: u64) -> Result<(), ()> {
+    match offset.checked_add(length) {
+        Some(end) if end <= backend.size_bytes() => Ok(()),
+        Some(_) | None => Err(()),
     }
 }
 
@@ -975,30 +878,6 @@ fn code_of(error: RequestError) -> ErrorCode {
         RequestError::NoSpace => ErrorCode::NoSpace,
         RequestError::Invalid => ErrorCode::Invalid,
         RequestError::Shutdown => ErrorCode::Shutdown,
-    }
-}
-
-impl Segment {
-    fn length(&self) -> usize {
-        match *self {
-            Segment::Heads { length, .. } | Segment::Zeros { length } => length as usize,
-            Segment::Frame { length, .. } => usize::from(length),
-        }
-    }
-
-    /// Drops bytes from its start; fewer than it has.
-    fn cut(&mut self, bytes: usize) {
-        match self {
-            Segment::Heads { start, length } => {
-                *start += bytes as u64;
-                *length -= bytes as u32;
-            }
-            Segment::Zeros { length } => *length -= bytes as u32,
-            Segment::Frame { from, length, .. } => {
-                *from += bytes as u16;
-                *length -= bytes as u16;
-            }
-        }
     }
 }
 

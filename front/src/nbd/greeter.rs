@@ -1,20 +1,26 @@
 //! A handshake on its socket: what stands between `accept` and a [`super::connection::Connection`].
 //!
+//! Where a [`TlsServer`] is given, the client must go over to TLS before it is told anything; the TLS handshake is part
+//! of the time that it has.
+//!
 //! Answers are sent before more is received, so that a client that does not read gets no more of them. A client that
 //! is not through after [`super::handshake::HANDSHAKE_MAX`] is dropped by the caller.
 
+use super::channel::Channel;
 use super::handshake::{Exports, Handshake, Negotiated, Outcome};
 use super::socket::{self, Moved, vector};
+use super::tls::TlsServer;
 use forebay_core::types::Instant;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Bytes taken from the socket by one call. A client rarely sends more before its first answer.
 const RECEIVE_BYTES: usize = 4096;
 
 /// A client that has not chosen its export yet.
 pub struct Greeter {
-    socket: OwnedFd,
+    channel: Channel,
+    tls: Option<TlsServer>,
     since: Instant,
     handshake: Handshake,
     unsent: Vec<u8>,
@@ -23,6 +29,7 @@ pub struct Greeter {
 }
 
 enum End {
+    StartTls,
     Ready(Box<Negotiated>),
     Close(&'static str),
 }
@@ -34,22 +41,25 @@ pub enum Greeting {
     /// Call again when the socket is writable.
     WaitsWritable(Greeter),
     /// The transmission phase begins.
-    Ready(OwnedFd, Box<Negotiated>),
+    Ready(Channel, Box<Negotiated>),
     /// Over; the text says why.
     Closed(&'static str),
 }
 
 impl Greeter {
-    /// Begins to greet on a non-blocking socket.
-    pub fn new(socket: OwnedFd, now: Instant) -> Greeter {
+    /// Begins to greet on a non-blocking socket; with `tls`, the client must use it.
+    pub fn new(socket: OwnedFd, tls: Option<TlsServer>, now: Instant) -> Greeter {
         let mut unsent = Vec::new();
-        let handshake = Handshake::new(&mut unsent);
-        Greeter { socket, since: now, handshake, unsent, unsent_at: 0, end: None }
+        let handshake = match tls {
+            Some(_) => Handshake::requiring_tls(&mut unsent),
+            None => Handshake::new(&mut unsent),
+        };
+        Greeter { channel: Channel::plain(socket), tls, since: now, handshake, unsent, unsent_at: 0, end: None }
     }
 
     /// The socket, to wait on.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     /// When it began.
@@ -58,7 +68,7 @@ impl Greeter {
     }
 
     /// Greets to the end, blocking: for servers of one client.
-    pub fn finish(mut self, exports: &dyn Exports) -> io::Result<(OwnedFd, Box<Negotiated>)> {
+    pub fn finish(mut self, exports: &dyn Exports) -> io::Result<(Channel, Box<Negotiated>)> {
         loop {
             let writable = match self.advance(exports) {
                 Greeting::WaitsReadable(greeter) => {
@@ -69,7 +79,7 @@ impl Greeter {
                     self = greeter;
                     true
                 }
-                Greeting::Ready(socket, negotiated) => return Ok((socket, negotiated)),
+                Greeting::Ready(channel, negotiated) => return Ok((channel, negotiated)),
                 Greeting::Closed(why) => return Err(io::Error::other(why)),
             };
             socket::wait(self.socket(), writable)?;
@@ -78,34 +88,47 @@ impl Greeter {
 
     /// Goes on as far as the socket allows.
     pub fn advance(mut self, exports: &dyn Exports) -> Greeting {
+        const FAILED: &str = "the client's socket failed during the handshake";
         let mut buffer = [0u8; RECEIVE_BYTES];
         loop {
-            while self.unsent_at < self.unsent.len() {
+            while self.unsent_at < self.unsent.len() || self.channel.has_unsent() {
                 let rest = &self.unsent[self.unsent_at..];
                 // SAFETY: the vector names `rest`, which is borrowed during the call.
-                match unsafe { socket::send(self.socket.as_fd(), &mut [vector(rest.as_ptr(), rest.len())]) } {
+                match unsafe { self.channel.send(&[vector(rest.as_ptr(), rest.len())]) } {
                     Moved::Bytes(sent) => self.unsent_at += sent,
                     Moved::WouldBlock => return Greeting::WaitsWritable(self),
-                    Moved::Failed(_) => return Greeting::Closed("the client's socket failed during the handshake"),
+                    Moved::Failed(_) => return Greeting::Closed(FAILED),
                 }
             }
             self.unsent.clear();
             self.unsent_at = 0;
             match self.end.take() {
-                Some(End::Ready(negotiated)) => return Greeting::Ready(self.socket, negotiated),
-                Some(End::Close(why)) => return Greeting::Closed(why),
+                Some(End::Ready(negotiated)) => return Greeting::Ready(self.channel, negotiated),
+                Some(End::Close(why)) => {
+                    self.channel.shut_down();
+                    return Greeting::Closed(why);
+                }
+                Some(End::StartTls) => {
+                    let server = self.tls.as_ref().expect("only a handshake that requires TLS starts it");
+                    if self.channel.start_tls(server).is_err() {
+                        return Greeting::Closed("TLS could not be started");
+                    }
+                    self.handshake = self.handshake.encrypted();
+                }
                 None => {}
             }
             let vectors = &mut [libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
             // SAFETY: the vector names `buffer`, which is borrowed mutably during the call.
-            let got = match unsafe { socket::receive(self.socket.as_fd(), vectors) } {
+            let got = match unsafe { self.channel.receive(vectors) } {
                 Moved::Bytes(0) => return Greeting::Closed("the client hung up during the handshake"),
                 Moved::Bytes(got) => got,
+                Moved::WouldBlock if self.channel.has_unsent() => return Greeting::WaitsWritable(self),
                 Moved::WouldBlock => return Greeting::WaitsReadable(self),
-                Moved::Failed(_) => return Greeting::Closed("the client's socket failed during the handshake"),
+                Moved::Failed(_) => return Greeting::Closed(FAILED),
             };
             self.end = match self.handshake.feed(&buffer[..got], exports, &mut self.unsent) {
                 Outcome::Continue => None,
+                Outcome::StartTls => Some(End::StartTls),
                 Outcome::Ready(negotiated) => Some(End::Ready(negotiated)),
                 Outcome::Close(why) => Some(End::Close(why)),
             };

@@ -7,8 +7,13 @@
 //! ```text
 //! greeting -> [client flags] -> [option]* -> Negotiated
 //!                  |               +-> Close (ABORT, nonsense, limits, EXPORT_NAME of an unknown export)
+//!                  |               +-> StartTls -> [option]* -> Negotiated
 //!                  +-> Close (unknown flags)
 //! ```
+//!
+//! Where TLS is required, nothing but STARTTLS and ABORT is answered in the clear, and nothing of what was said in the
+//! clear counts afterwards: bytes that arrive together with STARTTLS, before its answer, end the connection, because
+//! they would be taken for bytes of the encrypted session.
 
 use super::proto::*;
 use forebay_core::types::{BLOCK_BYTES, Duration, REQUEST_BYTES_MAX};
@@ -60,8 +65,8 @@ impl Exports for ExportInfo {
 pub struct Negotiated {
     /// The export.
     pub export: ExportInfo,
-    /// Structured replies are used.
-    pub structured: bool,
+    /// How requests and replies are framed.
+    pub framing: Framing,
     /// Contexts for block status.
     pub contexts: ContextSet,
     /// Bytes of the transmission phase that have arrived already.
@@ -73,6 +78,8 @@ pub struct Negotiated {
 pub enum Outcome {
     /// More bytes are needed.
     Continue,
+    /// Send the answers; then TLS begins, and [`Handshake::encrypted`] goes on with what comes through it.
+    StartTls,
     /// The transmission phase begins once the answers have been sent.
     Ready(Box<Negotiated>),
     /// Send the answers, then close. The text says why.
@@ -80,7 +87,7 @@ pub enum Outcome {
 }
 
 /// Transmission flags of an export.
-pub fn transmission_flags(export: &ExportInfo, structured: bool) -> u16 {
+pub fn transmission_flags(export: &ExportInfo, framing: Framing, contexts: ContextSet) -> u16 {
     use transmission::*;
     // CAN_MULTI_CONN: a flush on any connection covers what every connection was told is written, because all of them
     // hand their requests to one volume.
@@ -89,10 +96,24 @@ pub fn transmission_flags(export: &ExportInfo, structured: bool) -> u16 {
     if export.read_only {
         flags |= READ_ONLY;
     }
-    if structured {
+    if framing.has_chunks() {
         flags |= SEND_DF;
     }
+    if framing == Framing::Extended && !contexts.is_empty() {
+        flags |= BLOCK_STATUS_PAYLOAD;
+    }
     flags
+}
+
+/// What stands between the client and others who listen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Encryption {
+    /// Nothing, and nothing is offered.
+    Off,
+    /// The client must ask for TLS before anything else.
+    Required,
+    /// TLS is there.
+    Active,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +130,8 @@ pub struct Handshake {
     /// Bytes that do not make a whole message yet.
     input: Vec<u8>,
     options: u32,
-    structured: bool,
+    encryption: Encryption,
+    framing: Framing,
     /// Contexts count only for the export they were selected for.
     contexts: Option<(String, ContextSet)>,
 }
@@ -117,8 +139,29 @@ pub struct Handshake {
 impl Handshake {
     /// Begins: the greeting is the first thing in `out`.
     pub fn new(out: &mut Vec<u8>) -> Handshake {
+        Handshake::begin(Encryption::Off, out)
+    }
+
+    /// Begins with a client that must go over to TLS before anything else.
+    pub fn requiring_tls(out: &mut Vec<u8>) -> Handshake {
+        Handshake::begin(Encryption::Required, out)
+    }
+
+    fn begin(encryption: Encryption, out: &mut Vec<u8>) -> Handshake {
         out.extend_from_slice(&greeting());
-        Handshake { phase: Phase::ClientFlags, input: Vec::new(), options: 0, structured: false, contexts: None }
+        let (phase, framing) = (Phase::ClientFlags, Framing::Simple);
+        Handshake { phase, input: Vec::new(), options: 0, encryption, framing, contexts: None }
+    }
+
+    /// Goes on under TLS, after [`Outcome::StartTls`]. Of what was said before only the client's flags are left.
+    ///
+    /// # Panics
+    /// When TLS was not asked for.
+    pub fn encrypted(self) -> Handshake {
+        assert!(self.encryption == Encryption::Required, "the client asked for TLS");
+        assert!(self.input.is_empty(), "nothing that came in the clear is taken over");
+        let (encryption, framing) = (Encryption::Active, Framing::Simple);
+        Handshake { phase: self.phase, input: Vec::new(), options: 0, encryption, framing, contexts: None }
     }
 
     /// Takes what has arrived and appends the answers to `out`. The caller sends `out` before it receives more, so
@@ -173,10 +216,14 @@ impl Handshake {
                     match self.on_option(option, &payload, no_zeroes, exports, out) {
                         Step::Next => {}
                         Step::Close(reason) => break Outcome::Close(reason),
+                        Step::StartTls if at < self.input.len() => {
+                            break Outcome::Close("the client sent bytes in the clear behind STARTTLS");
+                        }
+                        Step::StartTls => break Outcome::StartTls,
                         Step::Enter(export, contexts) => {
                             break Outcome::Ready(Box::new(Negotiated {
                                 export,
-                                structured: self.structured,
+                                framing: self.framing,
                                 contexts,
                                 leftover: self.input[at..].to_vec(),
                             }));
@@ -190,13 +237,44 @@ impl Handshake {
             }
         };
         match &outcome {
-            Outcome::Continue => drop(self.input.drain(..at)),
+            Outcome::Continue | Outcome::StartTls => drop(self.input.drain(..at)),
             Outcome::Ready(_) | Outcome::Close(_) => {
                 self.phase = Phase::Ended;
                 self.input = Vec::new();
             }
         }
         outcome
+    }
+
+    /// What becomes of an option in the clear where TLS is required.
+    fn on_option_before_tls(&mut self, option: OptionKind, payload: &[u8], out: &mut Vec<u8>) -> Step {
+        match option {
+            OptionKind::StartTls if payload.is_empty() => {
+                put_option_reply(out, option, OptionReply::Ack, b"");
+                Step::StartTls
+            }
+            OptionKind::StartTls => {
+                put_option_reply(out, option, OptionReply::ErrInvalid, b"STARTTLS takes no payload");
+                Step::Next
+            }
+            OptionKind::Abort => {
+                put_option_reply(out, option, OptionReply::Ack, b"");
+                Step::Close("the client aborted the negotiation")
+            }
+            // It has no error reply.
+            OptionKind::ExportName => Step::Close("the client asked for an export without TLS, which is required"),
+            OptionKind::List
+            | OptionKind::Info
+            | OptionKind::Go
+            | OptionKind::StructuredReply
+            | OptionKind::ListMetaContext
+            | OptionKind::SetMetaContext
+            | OptionKind::ExtendedHeaders
+            | OptionKind::Unknown(_) => {
+                put_option_reply(out, option, OptionReply::ErrTlsReqd, b"this server wants TLS first (STARTTLS)");
+                Step::Next
+            }
+        }
     }
 
     fn on_option(
@@ -207,7 +285,13 @@ impl Handshake {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Step {
+        if self.encryption == Encryption::Required {
+            return self.on_option_before_tls(option, payload, out);
+        }
         match option {
+            OptionKind::ExportName if self.framing == Framing::Extended => {
+                Step::Close("the client chose extended headers and then EXPORT_NAME, which has none")
+            }
             OptionKind::ExportName => {
                 // The option has no error reply: whoever asks for nonsense is closed.
                 if payload.len() > STRING_BYTES_MAX {
@@ -220,11 +304,11 @@ impl Handshake {
                     return Step::Close("the client asked for an export that does not exist");
                 };
                 out.extend_from_slice(&export.size_bytes.to_be_bytes());
-                out.extend_from_slice(&transmission_flags(&export, self.structured).to_be_bytes());
+                let contexts = self.contexts_for(name);
+                out.extend_from_slice(&transmission_flags(&export, self.framing, contexts).to_be_bytes());
                 if !no_zeroes {
                     out.extend_from_slice(&[0; 124]);
                 }
-                let contexts = self.contexts_for(name);
                 Step::Enter(export, contexts)
             }
             OptionKind::Abort => {
@@ -247,12 +331,11 @@ impl Handshake {
             }
             OptionKind::Info | OptionKind::Go => self.on_info(option, payload, exports, out),
             OptionKind::StructuredReply => {
-                if payload.is_empty() {
-                    self.structured = true;
-                    put_option_reply(out, option, OptionReply::Ack, b"");
-                } else {
-                    put_option_reply(out, option, OptionReply::ErrInvalid, b"STRUCTURED_REPLY takes no payload");
-                }
+                self.on_framing(option, payload, Framing::Structured, out);
+                Step::Next
+            }
+            OptionKind::ExtendedHeaders => {
+                self.on_framing(option, payload, Framing::Extended, out);
                 Step::Next
             }
             OptionKind::ListMetaContext | OptionKind::SetMetaContext => {
@@ -260,14 +343,30 @@ impl Handshake {
                 Step::Next
             }
             OptionKind::StartTls => {
-                put_option_reply(out, option, OptionReply::ErrUnsup, b"this server has no TLS");
+                let (reply, text) = match self.encryption {
+                    Encryption::Active => (OptionReply::ErrInvalid, &b"TLS is there already"[..]),
+                    Encryption::Off | Encryption::Required => (OptionReply::ErrPolicy, &b"TLS is off here"[..]),
+                };
+                put_option_reply(out, option, reply, text);
                 Step::Next
             }
-            OptionKind::ExtendedHeaders | OptionKind::Unknown(_) => {
+            OptionKind::Unknown(_) => {
                 put_option_reply(out, option, OptionReply::ErrUnsup, b"option not supported");
                 Step::Next
             }
         }
+    }
+
+    fn on_framing(&mut self, option: OptionKind, payload: &[u8], framing: Framing, out: &mut Vec<u8>) {
+        let (reply, text) = if !payload.is_empty() {
+            (OptionReply::ErrInvalid, &b"this option takes no payload"[..])
+        } else if self.framing == Framing::Extended && framing != Framing::Extended {
+            (OptionReply::ErrExtHeaderReqd, &b"extended headers are agreed on already"[..])
+        } else {
+            self.framing = framing;
+            (OptionReply::Ack, &b""[..])
+        };
+        put_option_reply(out, option, reply, text);
     }
 
     fn on_info(&mut self, option: OptionKind, payload: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Step {
@@ -286,7 +385,8 @@ impl Handshake {
             let item = [&(kind as u16).to_be_bytes()[..], &body.concat()].concat();
             put_option_reply(out, option, OptionReply::Info, &item);
         };
-        let flags = transmission_flags(&export, self.structured);
+        let contexts = self.contexts_for(query.name);
+        let flags = transmission_flags(&export, self.framing, contexts);
         info(InfoKind::Export, &[&export.size_bytes.to_be_bytes(), &flags.to_be_bytes()]);
         if query.wants_name {
             info(InfoKind::Name, &[export.name.as_bytes()]);
@@ -300,7 +400,6 @@ impl Handshake {
         }
         put_option_reply(out, option, OptionReply::Ack, b"");
         if option == OptionKind::Go {
-            let contexts = self.contexts_for(query.name);
             return Step::Enter(export, contexts);
         }
         Step::Next
@@ -312,7 +411,7 @@ impl Handshake {
             // A new selection replaces the old one even where it fails.
             self.contexts = None;
         }
-        if !self.structured {
+        if !self.framing.has_chunks() {
             put_option_reply(out, option, OptionReply::ErrInvalid, b"negotiate structured replies first");
             return;
         }
@@ -353,6 +452,7 @@ impl Handshake {
 
 enum Step {
     Next,
+    StartTls,
     Close(&'static str),
     Enter(ExportInfo, ContextSet),
 }

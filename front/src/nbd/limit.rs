@@ -68,8 +68,12 @@ pub fn serve(socket: OwnedFd, size_bytes: u64, arena_bytes: usize, receipt: Rece
     let description = String::from("no volume, only the cost of the protocol");
     let export =
         ExportInfo { name: "limit".into(), size_bytes, description, read_only: false, request_bytes_max: 1 << 20 };
-    let (socket, negotiated) = Greeter::new(socket, Instant(0)).finish(&export)?;
-    let (structured, report) = (negotiated.structured, LimitReport::default());
+    let (channel, negotiated) = Greeter::new(socket, None, Instant(0)).finish(&export)?;
+    if negotiated.framing == Framing::Extended {
+        return Err(io::Error::other("the limit server has no extended headers: its clients do without"));
+    }
+    let socket = channel.into_plain_socket();
+    let (structured, report) = (negotiated.framing == Framing::Structured, LimitReport::default());
     let (heads, answers) = (Vec::with_capacity(64 << 10), Vec::with_capacity(VECTORS_MAX));
     let (cursor, done) = (0, false);
     let mut limit =
@@ -176,7 +180,7 @@ impl Limit {
 
     fn answer_read(&mut self, head: &RequestHead) {
         if self.structured {
-            let chunk = chunk(ChunkKind::OffsetData, true, head.cookie, 8 + head.length);
+            let chunk = chunk(ChunkKind::OffsetData, true, head.cookie, 8 + head.length as u32);
             self.queue_head(&[&chunk[..], &head.offset.to_be_bytes()].concat());
         } else {
             self.queue_head(&simple_reply(0, head.cookie));
@@ -276,7 +280,7 @@ impl Limit {
             vectors[0].iov_base = vectors[0].iov_base.wrapping_byte_add(sent);
             vectors[0].iov_len -= sent;
             // SAFETY: the vectors name our heads and our arena, and nothing writes to either during the call.
-            match unsafe { socket::send(self.socket.as_fd(), &mut vectors) } {
+            match unsafe { socket::send(self.socket.as_fd(), &vectors) } {
                 Moved::Bytes(mut bytes) => {
                     bytes += sent;
                     let whole = self.answers.iter().take_while(|(_, _, length)| {

@@ -15,6 +15,10 @@ pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Begins every chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
+/// Begins every request once extended headers are agreed on.
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// Begins every chunk of a reply once extended headers are agreed on.
+pub const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 
 /// Bytes of the greeting.
 pub const GREETING_BYTES: usize = 18;
@@ -30,6 +34,10 @@ pub const REQUEST_BYTES: usize = 28;
 pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a chunk before its payload.
 pub const CHUNK_BYTES: usize = 20;
+/// Bytes of a request with an extended header.
+pub const EXTENDED_REQUEST_BYTES: usize = 32;
+/// Bytes of an extended chunk before its payload.
+pub const EXTENDED_CHUNK_BYTES: usize = 32;
 
 /// Longest string that the protocol allows.
 pub const STRING_BYTES_MAX: usize = 4096;
@@ -52,6 +60,7 @@ pub mod transmission {
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
     pub const SEND_CACHE: u16 = 1 << 10;
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
+    pub const BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 }
 
 /// Command flags.
@@ -130,8 +139,10 @@ pub enum OptionReply {
     ErrUnsup = 0x8000_0001,
     ErrPolicy = 0x8000_0002,
     ErrInvalid = 0x8000_0003,
+    ErrTlsReqd = 0x8000_0005,
     ErrUnknown = 0x8000_0006,
     ErrTooBig = 0x8000_0009,
+    ErrExtHeaderReqd = 0x8000_000a,
 }
 
 /// Information items of INFO and GO.
@@ -173,6 +184,11 @@ impl Context {
     /// Its number in block status replies.
     pub fn id(self) -> u32 {
         self as u32
+    }
+
+    /// The one of this number.
+    pub fn of(id: u32) -> Option<Context> {
+        Context::ALL.into_iter().find(|context| context.id() == id)
     }
 }
 
@@ -246,17 +262,75 @@ impl Command {
     }
 
     /// Flags that the command may carry.
-    pub fn flags_allowed(self) -> u16 {
+    pub fn flags_allowed(self, framing: Framing) -> u16 {
         use command_flags::*;
+        let dont_fragment = if framing.has_chunks() { DF } else { 0 };
+        let payload = if framing == Framing::Extended { PAYLOAD_LEN } else { 0 };
         match self {
-            Command::Read => FUA | DF,
-            Command::Write | Command::Flush | Command::Trim | Command::Cache => FUA,
+            Command::Read => FUA | dont_fragment,
+            Command::Write => FUA | payload,
+            Command::Flush | Command::Trim | Command::Cache => FUA,
             Command::Disconnect => FUA,
             Command::WriteZeroes => FUA | NO_HOLE | FAST_ZERO,
-            Command::BlockStatus => FUA | REQ_ONE,
+            Command::BlockStatus => FUA | REQ_ONE | payload,
             Command::Unknown(_) => 0,
         }
     }
+}
+
+/// How requests and replies are framed, as negotiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Framing {
+    /// Requests of 28 bytes, simple replies.
+    #[default]
+    Simple,
+    /// Requests of 28 bytes, replies in chunks.
+    Structured,
+    /// Requests and chunks with headers of 32 bytes and lengths of 64 bits.
+    Extended,
+}
+
+impl Framing {
+    /// Replies come in chunks.
+    pub fn has_chunks(self) -> bool {
+        match self {
+            Framing::Simple => false,
+            Framing::Structured | Framing::Extended => true,
+        }
+    }
+
+    /// Bytes of a request's header.
+    pub fn request_bytes(self) -> usize {
+        match self {
+            Framing::Simple | Framing::Structured => REQUEST_BYTES,
+            Framing::Extended => EXTENDED_REQUEST_BYTES,
+        }
+    }
+
+    /// Takes a request's header from the start of `bytes`.
+    #[inline]
+    pub fn decode_request(self, bytes: &[u8]) -> HeadDecoded {
+        let head = match self {
+            Framing::Simple | Framing::Structured => bytes.first_chunk().map(RequestHead::decode),
+            Framing::Extended => bytes.first_chunk().map(RequestHead::decode_extended),
+        };
+        match head {
+            None => HeadDecoded::Incomplete,
+            Some(None) => HeadDecoded::WrongMagic,
+            Some(Some(head)) => HeadDecoded::Whole(head, self.request_bytes()),
+        }
+    }
+}
+
+/// What [`Framing::decode_request`] has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeadDecoded {
+    /// More bytes are needed.
+    Incomplete,
+    /// The stream is out of step and nothing behind it can be trusted.
+    WrongMagic,
+    /// A header of so many bytes.
+    Whole(RequestHead, usize),
 }
 
 /// A request's header.
@@ -270,36 +344,65 @@ pub struct RequestHead {
     pub cookie: u64,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
-    pub length: u32,
+    /// Bytes; of the payload where [`RequestHead::has_payload`], else of the volume.
+    pub length: u64,
 }
 
 impl RequestHead {
+    /// Whether `length` bytes follow it. With extended headers a flag says so, else the command.
+    pub fn has_payload(&self, framing: Framing) -> bool {
+        match framing {
+            Framing::Simple | Framing::Structured => self.command == Command::Write,
+            Framing::Extended => self.flags & command_flags::PAYLOAD_LEN != 0,
+        }
+    }
+
     /// To bytes.
+    ///
+    /// # Panics
+    /// When the length has more than 32 bits: only an extended header holds it.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let length = u32::try_from(self.length).expect("a compact header has 32 bits for the length");
         let mut b = [0; REQUEST_BYTES];
         b[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         b[4..6].copy_from_slice(&self.flags.to_be_bytes());
         b[6..8].copy_from_slice(&self.command.number().to_be_bytes());
         b[8..16].copy_from_slice(&self.cookie.to_be_bytes());
         b[16..24].copy_from_slice(&self.offset.to_be_bytes());
-        b[24..28].copy_from_slice(&self.length.to_be_bytes());
+        b[24..28].copy_from_slice(&length.to_be_bytes());
         b
     }
 
-    /// From bytes; `None` when the magic is wrong: the stream is out of step and nothing behind it can be trusted.
+    /// To bytes, as an extended header.
+    pub fn encode_extended(&self) -> [u8; EXTENDED_REQUEST_BYTES] {
+        let mut b = [0; EXTENDED_REQUEST_BYTES];
+        b[..24].copy_from_slice(&RequestHead { length: 0, ..*self }.encode()[..24]);
+        b[..4].copy_from_slice(&EXTENDED_REQUEST_MAGIC.to_be_bytes());
+        b[24..].copy_from_slice(&self.length.to_be_bytes());
+        b
+    }
+
+    /// From bytes; `None` when the magic is wrong.
     #[inline]
     pub fn decode(b: &[u8; REQUEST_BYTES]) -> Option<RequestHead> {
-        if get_u32(b, 0) != REQUEST_MAGIC {
-            return None;
-        }
-        Some(RequestHead {
+        (get_u32(b, 0) == REQUEST_MAGIC).then(|| Self::with_length(b, get_u32(b, 24).into()))
+    }
+
+    /// From the bytes of an extended header; `None` when the magic is wrong.
+    #[inline]
+    pub fn decode_extended(b: &[u8; EXTENDED_REQUEST_BYTES]) -> Option<RequestHead> {
+        (get_u32(b, 0) == EXTENDED_REQUEST_MAGIC).then(|| Self::with_length(b, get_u64(b, 24)))
+    }
+
+    /// Both headers are the same up to the length.
+    fn with_length(b: &[u8], length: u64) -> RequestHead {
+        RequestHead {
             flags: get_u16(b, 4),
             command: Command::of(get_u16(b, 6)),
             cookie: get_u64(b, 8),
             offset: get_u64(b, 16),
-            length: get_u32(b, 24),
-        })
+            length,
+        }
     }
 }
 
@@ -324,6 +427,7 @@ pub enum ChunkKind {
     OffsetData = 1,
     OffsetHole = 2,
     BlockStatus = 5,
+    BlockStatusExt = 6,
     Error = 0x8001,
 }
 
@@ -353,6 +457,50 @@ pub fn chunk(kind: ChunkKind, done: bool, cookie: u64, length: u32) -> [u8; CHUN
     b[8..16].copy_from_slice(&cookie.to_be_bytes());
     b[16..].copy_from_slice(&length.to_be_bytes());
     b
+}
+
+/// An extended chunk's header; `offset` is that of the request, `length` that of the payload behind it.
+pub fn extended_chunk(
+    kind: ChunkKind,
+    done: bool,
+    cookie: u64,
+    offset: u64,
+    length: u64,
+) -> [u8; EXTENDED_CHUNK_BYTES] {
+    let mut b = [0; EXTENDED_CHUNK_BYTES];
+    b[..16].copy_from_slice(&chunk(kind, done, cookie, 0)[..16]);
+    b[..4].copy_from_slice(&EXTENDED_CHUNK_MAGIC.to_be_bytes());
+    b[16..24].copy_from_slice(&offset.to_be_bytes());
+    b[24..].copy_from_slice(&length.to_be_bytes());
+    b
+}
+
+/// Most bytes of the payload that a block status request may carry: a length, and each context once.
+pub const STATUS_PAYLOAD_BYTES_MAX: usize = 8 + 4 * Context::ALL.len();
+
+/// Payload of a block status request: which contexts it asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatusPayload {
+    /// Bytes of the volume, from the request's offset on.
+    pub length: u64,
+    /// Those asked for.
+    pub contexts: ContextSet,
+}
+
+impl StatusPayload {
+    /// From bytes; `None` when their number is wrong, or a context is unknown or named twice.
+    pub fn decode(b: &[u8]) -> Option<StatusPayload> {
+        let (length, ids) = b.split_first_chunk::<8>()?;
+        if !ids.len().is_multiple_of(4) {
+            return None;
+        }
+        let mut contexts = ContextSet::default();
+        for id in ids.chunks_exact(4) {
+            let context = Context::of(get_u32(id, 0)).filter(|&context| !contexts.contains(context))?;
+            contexts.insert(context);
+        }
+        Some(StatusPayload { length: u64::from_be_bytes(*length), contexts })
+    }
 }
 
 /// The server's greeting.
@@ -515,6 +663,59 @@ mod tests {
     }
 
     #[test]
+    fn extended_headers_have_the_bytes_of_the_protocol() {
+        let head = RequestHead {
+            flags: command_flags::PAYLOAD_LEN | command_flags::FUA,
+            command: Command::Write,
+            cookie: 0x1122_3344_5566_7788,
+            offset: 0x0102_0304_0506_0708,
+            length: 0x1_0000_1000,
+        };
+        let bytes = head.encode_extended();
+        assert_eq!(
+            bytes,
+            [
+                0x21, 0xe4, 0x1c, 0x71, 0, 0x21, 0, 1, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4, 5,
+                6, 7, 8, 0, 0, 0, 1, 0, 0, 0x10, 0
+            ]
+        );
+        assert_eq!(Framing::Extended.decode_request(&bytes), HeadDecoded::Whole(head, 32));
+        assert_eq!(Framing::Extended.decode_request(&bytes[..31]), HeadDecoded::Incomplete);
+        // Neither framing takes the other's magic.
+        assert_eq!(Framing::Structured.decode_request(&bytes), HeadDecoded::WrongMagic);
+        let compact = RequestHead { length: 512, ..head }.encode();
+        assert_eq!(Framing::Extended.decode_request(&[&compact[..], &[0; 4]].concat()), HeadDecoded::WrongMagic);
+        assert_eq!(
+            extended_chunk(ChunkKind::BlockStatusExt, true, 9, 0x0102_0304_0506_0708, 24),
+            [
+                0x6e, 0x8a, 0x27, 0x8c, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0,
+                0, 24
+            ]
+        );
+        assert_eq!(OptionReply::ErrTlsReqd as u32, (1 << 31) + 5);
+        assert_eq!(OptionReply::ErrExtHeaderReqd as u32, (1 << 31) + 10);
+    }
+
+    #[test]
+    fn payload_of_block_status_names_each_context_once() {
+        let payload = |ids: &[u32]| {
+            let mut b = 0x5_0000_0000u64.to_be_bytes().to_vec();
+            ids.iter().for_each(|id| b.extend_from_slice(&id.to_be_bytes()));
+            b
+        };
+        let mut contexts = ContextSet::default();
+        assert_eq!(StatusPayload::decode(&payload(&[])), Some(StatusPayload { length: 0x5_0000_0000, contexts }));
+        contexts.insert(Context::Tier);
+        contexts.insert(Context::Allocation);
+        let found = StatusPayload::decode(&payload(&[Context::Tier.id(), Context::Allocation.id()]));
+        assert_eq!(found, Some(StatusPayload { length: 0x5_0000_0000, contexts }));
+        assert_eq!(StatusPayload::decode(&payload(&[1, 1])), None, "twice");
+        assert_eq!(StatusPayload::decode(&payload(&[0])), None, "unknown");
+        assert_eq!(StatusPayload::decode(&payload(&[1])[..11]), None);
+        assert_eq!(StatusPayload::decode(&[0; 7]), None);
+    }
+
+    #[test]
     fn numbers_of_options_and_commands_survive_a_round() {
         for number in 0..20 {
             assert_eq!(OptionKind::of(number).number(), number);
@@ -551,6 +752,8 @@ mod tests {
             if let Some(head) = bytes.first_chunk() {
                 let _ = RequestHead::decode(head);
             }
+            let _ = Framing::Extended.decode_request(&bytes);
+            let _ = StatusPayload::decode(&bytes);
             if let Some(head) = bytes.first_chunk() {
                 let _ = decode_option_head(head);
             }
@@ -560,8 +763,10 @@ mod tests {
         }
 
         #[test]
-        fn requests_survive_a_round(flags: u16, number: u16, cookie: u64, offset: u64, length: u32) {
+        fn requests_survive_a_round(flags: u16, number: u16, cookie: u64, offset: u64, length: u64) {
             let head = RequestHead { flags, command: Command::of(number), cookie, offset, length };
+            prop_assert_eq!(RequestHead::decode_extended(&head.encode_extended()), Some(head));
+            let head = RequestHead { length: length >> 32, ..head };
             prop_assert_eq!(RequestHead::decode(&head.encode()), Some(head));
         }
     }

@@ -45,10 +45,11 @@ pub(crate) unsafe fn receive(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]
 ///
 /// # Safety
 /// Every vector must name memory that is valid for reads and that nothing writes to during the call.
-pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
+pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &[libc::iovec]) -> Moved {
     // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = vectors.as_mut_ptr();
+    // The kernel only reads the vectors; its type has no const form.
+    message.msg_iov = vectors.as_ptr().cast_mut();
     message.msg_iovlen = vectors.len().min(VECTORS_MAX) as _;
     loop {
         // SAFETY: `message` and its vectors live through the call; the caller vouches for what they point to.

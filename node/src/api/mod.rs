@@ -7,9 +7,9 @@
 mod access;
 mod listener;
 
-use crate::config::{PolicyName, VolumeSpec};
+use crate::config::VolumeSpec;
 use crate::metrics;
-use crate::node::{Failure, FailureKind, Node};
+use crate::node::{Change, Failure, FailureKind, Node};
 use access::Guard;
 pub use access::{Peer, token};
 use axum::extract::rejection::JsonRejection;
@@ -141,15 +141,9 @@ async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcom
     ok(node.report(&name).await?)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Change {
-    policy: PolicyName,
-}
-
 async fn set(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<Change>) -> Outcome {
     let Json(change) = body?;
-    ok(to_the_end(async move { node.set_policy(&name, change.policy).await }).await?)
+    ok(to_the_end(async move { node.set(&name, change).await }).await?)
 }
 
 #[derive(Deserialize)]
@@ -164,9 +158,20 @@ async fn remove(State(node): State<Arc<Node>>, Path(name): Path<String>, Query(h
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainHow {
+    #[serde(default)]
+    through: bool,
+}
+
 // The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
-async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
-    ok(to_the_end(async move { node.drain(&name).await }).await?)
+async fn drain(State(node): State<Arc<Node>>, Path(name): Path<String>, body: axum::body::Bytes) -> Outcome {
+    let how: DrainHow = match body.is_empty() {
+        true => DrainHow::default(),
+        false => serde_json::from_slice(&body).map_err(|error| Failed(StatusCode::BAD_REQUEST, error.to_string()))?,
+    };
+    ok(to_the_end(async move { node.drain(&name, how.through).await }).await?)
 }
 
 #[derive(Deserialize)]
@@ -233,7 +238,7 @@ mod tests {
         }
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
-            "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ntier='flash'\nvolatile=false\ntier_size=1\n\
+            "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
              tier_path='p'\nmemory=1\nformat='raw'\nadopt_changed_backing=true",
         )
         .unwrap();

@@ -4,7 +4,9 @@ mod client;
 pub use client::Client;
 mod volume;
 
-use crate::config::{Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, VolumeSpec};
+use crate::config::{
+    Config, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles, VolumeSpec,
+};
 use crate::units::{parse_seconds, parse_size};
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -104,6 +106,9 @@ struct ServeArgs {
     /// When a write is acknowledged: when the backing, or when the tier has it [default: back]
     #[arg(long, requires = "backing")]
     policy: Option<PolicyName>,
+    /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full [default: 0]
+    #[arg(long, value_parser = parse_seconds, value_name = "TIME", requires = "backing")]
+    drain_max: Option<u64>,
     /// Medium of the tier [default: flash]
     #[arg(long, requires = "backing")]
     tier: Option<TierName>,
@@ -131,6 +136,15 @@ struct ServeArgs {
     /// NBD socket, unix:PATH or tcp:HOST:PORT; may be given several times [default: unix:/run/forebay/nbd.sock]
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<NbdAddress>,
+    /// TLS for the NBD clients that come over TCP: the server's certificate (PEM); they are refused without TLS then
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authority (PEM) from which each client over TCP must show a certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
     /// HTTP address, or off [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<HttpAddress>,
@@ -165,6 +179,7 @@ impl ServeArgs {
                 size: self.size,
                 create: self.create,
                 policy: self.policy,
+                drain_max_s: self.drain_max,
                 tier: self.tier,
                 volatile: self.volatile,
                 tier_size: self.tier_size,
@@ -183,6 +198,9 @@ impl ServeArgs {
         let listen = &mut config.listen;
         if !self.nbd.is_empty() {
             listen.nbd = self.nbd;
+        }
+        if let (Some(cert), Some(key)) = (self.tls_cert, self.tls_key) {
+            listen.nbd_tls = Some(TlsFiles { cert, key, client_ca: self.tls_client_ca });
         }
         listen.http = self.http.or(listen.http);
         listen.api = self.api.or(listen.api.take());
@@ -306,6 +324,13 @@ mod tests {
         assert!(config_of(&[]).is_err());
         assert!(config_of(&["--config", "c", "--backing", "b"]).is_err());
         assert!(config_of(&["--config", "c", "--size", "1G"]).is_err());
+        let tcp = ["--backing", "b", "--nbd", "tcp:[::]:10809"];
+        let with = |more: &[&'static str]| config_of(&[&tcp[..], more].concat());
+        assert!(with(&["--tls-cert", "c"]).is_err(), "a certificate is nothing without its key");
+        assert!(with(&["--tls-client-ca", "a"]).is_err());
+        assert!(with(&["--tls-cert", "c", "--tls-key", "k"]).is_ok());
+        let error = config_of(&["--backing", "b", "--tls-cert", "c", "--tls-key", "k"]).unwrap_err();
+        assert!(error.to_string().contains("tcp:HOST:PORT"), "{error}");
         let error = config_of(&["--backing", "b", "--tier", "memory"]).unwrap_err();
         assert!(error.to_string().contains("--volatile"), "{error}");
     }

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::seconds;
 use crate::config::{FormatName, PolicyName, TierName, VolumeSpec};
 use crate::report::{NodeReport, VolumeReport};
-use crate::units::{parse_size, show_seconds, show_size};
+use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ pub enum Command {
         /// When a write is acknowledged [default: back]
         #[arg(long)]
         policy: Option<PolicyName>,
+        /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full [default: 0]
+        #[arg(long, value_parser = parse_seconds, value_name = "TIME")]
+        drain_max: Option<u64>,
         /// Medium of the tier [default: flash]
         #[arg(long)]
         tier: Option<TierName>,
@@ -59,13 +62,17 @@ pub enum Command {
         /// Its name
         name: String,
     },
-    /// Change a volume
+    /// Change a volume while it serves
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
         /// Its name
         name: String,
         /// When a write is acknowledged
-        #[arg(long)]
-        policy: PolicyName,
+        #[arg(long, group = "change")]
+        policy: Option<PolicyName>,
+        /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full
+        #[arg(long, value_parser = parse_seconds, value_name = "TIME", group = "change")]
+        drain_max: Option<u64>,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
@@ -74,8 +81,11 @@ pub enum Command {
         /// Then leave the backing unchanged for so long at most, such as 30m; see `release`
         #[arg(long, value_parser = seconds, value_name = "TIME")]
         hold: Option<u64>,
+        /// Then keep the backing complete while writes go on, as with policy through, until `release`
+        #[arg(long, conflicts_with = "hold")]
+        through: bool,
     },
-    /// End a hold; fails if the hold had ended before, because what was copied under it is void then
+    /// End a hold or a `drain --through`; fails if the hold had ended before, because what was copied under it is void then
     Release {
         /// Its name
         name: String,
@@ -107,6 +117,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             size,
             create,
             policy,
+            drain_max,
             tier,
             volatile,
             tier_size,
@@ -121,6 +132,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 size,
                 create,
                 policy,
+                drain_max_s: drain_max,
                 tier,
                 volatile,
                 tier_size,
@@ -134,8 +146,17 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy } => client.call("PATCH", &path(&name, ""), Some(&json!({ "policy": policy })))?,
-        Command::Drain { name, hold } => drain(client, &name, hold, json)?,
+        Command::Set { name, policy, drain_max } => {
+            let mut change = serde_json::Map::new();
+            if let Some(policy) = policy {
+                change.insert("policy".to_owned(), json!(policy));
+            }
+            if let Some(seconds) = drain_max {
+                change.insert("drain_max_s".to_owned(), json!(seconds));
+            }
+            client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
+        }
+        Command::Drain { name, hold, through } => drain(client, &name, hold, through, json)?,
         Command::Release { name } => client.call("POST", &path(&name, "/release"), None)?,
         Command::Resize { name, size } => {
             client.call("POST", &path(&name, "/resize"), Some(&json!({ "size_bytes": size })))?
@@ -179,10 +200,10 @@ fn path(name: &str, rest: &str) -> String {
 }
 
 /// Waits for the drain and meanwhile shows on a terminal what is left.
-fn drain(client: &Client, name: &str, hold: Option<u64>, json: bool) -> Result<Value> {
+fn drain(client: &Client, name: &str, hold: Option<u64>, through: bool, json: bool) -> Result<Value> {
     let (target, body) = match hold {
         Some(seconds) => (path(name, "/hold"), json!({ "seconds": seconds })),
-        None => (path(name, "/drain"), json!({})),
+        None => (path(name, "/drain"), json!({ "through": through })),
     };
     let show = std::io::stderr().is_terminal() && !json;
     std::thread::scope(|scope| {
@@ -194,8 +215,7 @@ fn drain(client: &Client, name: &str, hold: Option<u64>, json: bool) -> Result<V
                 && let Ok(v) = serde_json::from_value::<VolumeReport>(answer)
             {
                 let left = show_size(v.dirty.bytes);
-                let speed = show_size(v.dirty.destage_bytes_per_s);
-                eprint!("\r\x1b[K{name}: {left} to destage, {} left at {speed}/s", show_seconds(v.dirty.drain_left_s));
+                eprint!("\r\x1b[K{name}: {left} to destage, {}", drain_text(&v));
                 let _ = std::io::stderr().flush();
                 std::thread::sleep(Duration::from_millis(450));
             }
@@ -240,6 +260,18 @@ fn policy_text(v: &VolumeReport) -> String {
     }
 }
 
+/// Time to drain, if it is known, and its limit, if there is one.
+fn drain_text(v: &VolumeReport) -> String {
+    let left = match v.dirty.drain_left_s {
+        Some(left) => format!("{} left at {}/s", show_seconds(left), show_size(v.dirty.destage_bytes_per_s)),
+        None => "time left not yet known".to_owned(),
+    };
+    match v.dirty.drain_max_s {
+        0 => left,
+        most => format!("{left}, slowed at {}", show_seconds(most as f64)),
+    }
+}
+
 fn print_list(volumes: &[VolumeReport]) {
     let mut rows = vec![["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING"].map(str::to_owned)];
     for v in volumes {
@@ -249,7 +281,7 @@ fn print_list(volumes: &[VolumeReport]) {
             v.phase.clone(),
             policy_text(v),
             show_size(v.dirty.bytes),
-            show_seconds(v.dirty.drain_left_s),
+            v.dirty.drain_left_s.map_or("-".to_owned(), show_seconds),
             v.connections.to_string(),
             format!("{} {}", v.backing.state, v.backing.spec),
         ]);
@@ -279,13 +311,12 @@ fn print_one(v: &VolumeReport) {
     let volatile = if v.tier.volatile { ", volatile" } else { "" };
     println!("tier      {kind} {} ({}{volatile}), term {}", v.tier.path, show_size(v.tier.size_bytes), v.term);
     println!(
-        "dirty     {} of {}, oldest {}, {} groups, {} left at {}/s",
+        "dirty     {} of {}, oldest {}, {} groups, {}",
         show_size(v.dirty.bytes),
         show_size(v.dirty.bytes_max),
         show_seconds(v.dirty.oldest_s),
         v.dirty.groups_waiting,
-        show_seconds(v.dirty.drain_left_s),
-        show_size(v.dirty.destage_bytes_per_s)
+        drain_text(v)
     );
     println!("cache     {} clean, {} dead", show_size(v.dirty.clean_bytes), show_size(v.dirty.dead_bytes));
     println!(

@@ -15,9 +15,11 @@ use forebay_core::format::payload_checksum;
 use forebay_core::types::{BlockIndex, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
 use forebay_core::volume::Extent;
 use forebay_front::Backend;
+use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::{Connection, STALL_MAX, Scratch, WaitsFor, drop_reply};
 use forebay_front::nbd::greeter::{Greeter, Greeting};
 use forebay_front::nbd::handshake::{HANDSHAKE_MAX, Negotiated};
+use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
@@ -40,6 +42,8 @@ type Volumes = [Option<Box<Slot>>];
 
 struct Listener {
     socket: OwnedFd,
+    /// Clients must use it.
+    tls: Option<TlsServer>,
     clients: Arc<AtomicU64>,
     connections_max: u64,
     paused_until: Option<Instant>,
@@ -119,14 +123,15 @@ impl Clients {
 
     // --- listeners ---
 
-    pub fn listen(&mut self, reactor: &mut Reactor, socket: OwnedFd, connections_max: u32) {
+    pub fn listen(&mut self, reactor: &mut Reactor, socket: OwnedFd, tls: Option<TlsServer>, connections_max: u32) {
         let token = LISTENER | self.listeners.len() as u64;
         if let Err(error) = reactor.watch(socket.as_raw_fd(), token, Interest::READ) {
             eprintln!("forebay: cannot wait for clients: {error}; the listener stays closed");
             return;
         }
         let clients = Arc::new(AtomicU64::new(0));
-        self.listeners.push(Listener { socket, clients, connections_max: connections_max.into(), paused_until: None });
+        let connections_max = connections_max.into();
+        self.listeners.push(Listener { socket, tls, clients, connections_max, paused_until: None });
     }
 
     pub fn stop_listening(&mut self, reactor: &mut Reactor) {
@@ -175,6 +180,8 @@ impl Clients {
                 continue;
             }
             no_delay(&socket);
+            make_room_for_answers(&socket);
+            let tls = self.listeners[index].tls.clone();
             let seat = Seat::take(&self.listeners[index].clients);
             let entry = self.greeted.vacant_entry();
             let key = entry.key();
@@ -183,7 +190,7 @@ impl Clients {
             }
             self.greeted_made += 1;
             entry.insert(Greeted {
-                greeter: Some(Greeter::new(socket, now)),
+                greeter: Some(Greeter::new(socket, tls, now)),
                 seat,
                 listener: index,
                 number: self.greeted_made,
@@ -221,10 +228,10 @@ impl Clients {
                 self.greeted.remove(key);
                 return;
             }
-            Greeting::Ready(socket, negotiated) => {
+            Greeting::Ready(channel, negotiated) => {
                 let _ = reactor.unwatch(fd);
                 let seat = self.greeted.remove(key).seat;
-                return self.hand_over(volumes, reactor, socket, seat, negotiated, now);
+                return self.hand_over(volumes, reactor, channel, seat, negotiated, now);
             }
         };
         greeted.greeter = Some(greeter);
@@ -241,7 +248,7 @@ impl Clients {
         &mut self,
         volumes: &mut Volumes,
         reactor: &mut Reactor,
-        socket: OwnedFd,
+        channel: Channel,
         seat: Seat,
         negotiated: Box<Negotiated>,
         now: Instant,
@@ -249,9 +256,9 @@ impl Clients {
         let Some(export) = self.directory.find(&negotiated.export.name) else { return };
         let key = export.key;
         if let Some(slot) = volumes.get_mut(key.0 as usize).and_then(Option::as_mut) {
-            self.connect(slot, key.0, reactor, socket, seat, *negotiated, now);
+            self.connect(slot, key.0, reactor, channel, seat, *negotiated, now);
         } else {
-            self.directory.shard(export.shard).send(ToShard::Connection { key, socket, seat, negotiated });
+            self.directory.shard(export.shard).send(ToShard::Connection { key, channel, seat, negotiated });
         }
     }
 
@@ -263,7 +270,7 @@ impl Clients {
         slot: &mut Slot,
         volume: u32,
         reactor: &mut Reactor,
-        socket: OwnedFd,
+        channel: Channel,
         seat: Seat,
         negotiated: Negotiated,
         now: Instant,
@@ -272,11 +279,11 @@ impl Clients {
         let number = self.numbers_made;
         let entry = self.connections.vacant_entry();
         let index = entry.key();
-        if reactor.watch(socket.as_raw_fd(), CONNECTION | index as u64, Interest::READ).is_err() {
+        if reactor.watch(channel.socket().as_raw_fd(), CONNECTION | index as u64, Interest::READ).is_err() {
             return;
         }
         entry.insert(Client {
-            connection: Connection::new(socket, number, negotiated, now),
+            connection: Connection::new(channel, number, negotiated, now),
             volume: volume as usize,
             interest: Interest::READ,
             stall_check: None,
@@ -529,6 +536,34 @@ fn no_delay(socket: &OwnedFd) {
             libc::IPPROTO_TCP,
             libc::TCP_NODELAY,
             (&raw const one).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// Bytes of answers that a local client's socket takes at once (the kernel doubles it for its own overhead): a large read.
+/// With the kernel's usual 208 KiB a read of 512 KiB needs three wake-ups on each side. It is part of what a client may cost.
+const LOCAL_SEND_BYTES: libc::c_int = 512 << 10;
+
+/// Unix sockets keep the size that they are made with; those of TCP grow by themselves, unless they are told a size.
+fn make_room_for_answers(socket: &OwnedFd) {
+    let mut domain: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: an open descriptor, an integer, and its size.
+    let asked = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
+    };
+    if asked != 0 || domain != libc::AF_UNIX {
+        return;
+    }
+    let bytes = LOCAL_SEND_BYTES;
+    // SAFETY: an open descriptor, and an integer of the size that is given. Where the system allows less, it is less.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF,
+            (&raw const bytes).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         );
     }

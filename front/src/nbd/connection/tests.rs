@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
+mod extended;
+
 const SIZE: u64 = 1 << 20;
 const SPARE: usize = 300;
 
@@ -72,7 +74,7 @@ struct Pair {
 
 #[derive(Clone, Copy, Default)]
 struct Session {
-    structured: bool,
+    framing: Framing,
     read_only: bool,
     contexts: bool,
 }
@@ -92,13 +94,13 @@ fn pair(session: Session) -> Pair {
         read_only: session.read_only,
         request_bytes_max: REQUEST_BYTES_MAX as u32,
     };
-    let negotiated = Negotiated { export, structured: session.structured, contexts, leftover: Vec::new() };
+    let negotiated = Negotiated { export, framing: session.framing, contexts, leftover: Vec::new() };
     let mut memory = MemoryVolume::new(SIZE, SPARE).unwrap();
     memory.check_payloads();
     let frames_at_start = memory.frames_free();
     Pair {
         client: Some(client),
-        connection: Connection::new(server.into(), 7, negotiated, Instant(0)),
+        connection: Connection::new(Channel::plain(server.into()), 7, negotiated, Instant(0)),
         volume: Volume { memory, refuses_frames: false, inadmissible: None, answers_sent: 0, frames_at_start },
         scratch: Scratch::default(),
         now: Instant(0),
@@ -181,7 +183,7 @@ impl Pair {
 }
 
 fn request(command: Command, flags: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
-    RequestHead { flags, command, cookie, offset, length }.encode().to_vec()
+    RequestHead { flags, command, cookie, offset, length: length.into() }.encode().to_vec()
 }
 
 fn write(cookie: u64, offset: u64, payload: &[u8]) -> Vec<u8> {
@@ -250,6 +252,30 @@ fn bytes_may_arrive_one_at_a_time() {
     .concat();
     assert!(pair.take_received() == expected);
     pair.assert_no_frame_lost();
+}
+
+#[test]
+fn large_writes_in_a_row_and_small_ones_between_them_end_up_in_place() {
+    let writes: Vec<(u64, usize)> =
+        vec![(0, 70_000), (131_072, 131_072), (300_000, 65_536), (5, 3), (4096, 4096), (400_000, 100_001), (70_001, 1)];
+    let mut bytes = Vec::new();
+    let mut model = vec![0; SIZE as usize];
+    let mut expected = Vec::new();
+    for (cookie, &(offset, length)) in writes.iter().enumerate() {
+        let payload = pattern(cookie as u64, length);
+        model[offset as usize..][..length].copy_from_slice(&payload);
+        bytes.extend(write(cookie as u64, offset, &payload));
+        expected.extend(simple_reply(0, cookie as u64));
+    }
+    for cut in [1 << 20, 200_000, 65_536 + 28, 4099] {
+        let mut pair = pair(Session::default());
+        for part in bytes.chunks(cut) {
+            assert!(pair.pump(part).is_empty());
+        }
+        assert!(pair.take_received() == expected, "cut every {cut} bytes");
+        assert!(pair.content() == model, "cut every {cut} bytes");
+        pair.assert_no_frame_lost();
+    }
 }
 
 #[test]
@@ -348,8 +374,8 @@ fn what_the_volume_does_not_admit_is_answered_with_its_error() {
 
 #[test]
 fn an_error_of_the_volume_reaches_the_client() {
-    for structured in [false, true] {
-        let mut pair = pair(Session { structured, ..Session::default() });
+    for framing in [Framing::Simple, Framing::Structured] {
+        let mut pair = pair(Session { framing, ..Session::default() });
         pair.holds_answers = true;
         assert!(pair.pump(&request(Command::Read, 0, 1, 0, 512)).is_empty());
         let (id, result) = pair.answers.pop().unwrap();
@@ -358,7 +384,7 @@ fn an_error_of_the_volume_reaches_the_client() {
         pair.answer();
         pair.turn();
         let answer = pair.take_received();
-        if structured {
+        if framing.has_chunks() {
             assert_eq!(answer[..20], chunk(ChunkKind::Error, true, 1, answer.len() as u32 - 20));
             assert_eq!(answer[20..24], 5u32.to_be_bytes());
             assert_eq!(usize::from(u16::from_be_bytes([answer[24], answer[25]])), answer.len() - 26);
@@ -371,7 +397,7 @@ fn an_error_of_the_volume_reaches_the_client() {
 
 #[test]
 fn structured_reads_tell_data_from_holes() {
-    let mut pair = pair(Session { structured: true, ..Session::default() });
+    let mut pair = pair(Session { framing: Framing::Structured, ..Session::default() });
     let data = pattern(3, 4096);
     assert!(pair.pump(&write(1, 8192, &data)).is_empty());
     assert_eq!(pair.take_received(), simple_reply(0, 1));
@@ -401,7 +427,7 @@ fn structured_reads_tell_data_from_holes() {
 
 #[test]
 fn block_status_answers_each_context() {
-    let mut pair = pair(Session { structured: true, contexts: true, ..Session::default() });
+    let mut pair = pair(Session { framing: Framing::Structured, contexts: true, ..Session::default() });
     assert!(pair.pump(&write(1, 4096, &[1; 8192])).is_empty());
     pair.take_received();
     assert!(pair.pump(&request(Command::BlockStatus, 0, 2, 0, 20480)).is_empty());
@@ -509,7 +535,7 @@ fn pieces_are_handed_back_when_their_last_byte_has_left_and_not_before() {
 
 #[test]
 fn reply_heads_are_bounded_when_nobody_reads_them() {
-    let mut pair = pair(Session { structured: true, contexts: true, ..Session::default() });
+    let mut pair = pair(Session { framing: Framing::Structured, contexts: true, ..Session::default() });
     // Every other block, so that a status has as many extents as there are blocks.
     let writes: Vec<u8> =
         (0..SIZE / BLOCK_BYTES / 2).flat_map(|n| write(n, n * 2 * BLOCK_BYTES, &[1; BLOCK])).collect();
@@ -519,8 +545,8 @@ fn reply_heads_are_bounded_when_nobody_reads_them() {
     let asked: Vec<u8> = (0..1000).flat_map(|n| request(Command::BlockStatus, 0, n, 0, SIZE as u32)).collect();
     assert!(pair.pump(&asked).is_empty());
     let largest = 3 * (CHUNK_BYTES + 4 + 8 * EXTENTS_MAX);
-    assert!(pair.connection.heads.len() > REPLY_HEAD_BYTES_MAX, "the bound is reached");
-    assert!(pair.connection.heads.len() <= REPLY_HEAD_BYTES_MAX + largest);
+    assert!(pair.connection.replies.head_bytes() > REPLY_HEAD_BYTES_MAX, "the bound is reached");
+    assert!(pair.connection.replies.head_bytes() <= REPLY_HEAD_BYTES_MAX + largest);
     pair.client_reads = true;
     for _ in 0..1000 {
         pair.turn();
@@ -874,13 +900,15 @@ proptest! {
 
     #[test]
     fn any_bytes_are_survived_without_a_lost_frame(
-        structured: bool,
+        framing in prop_oneof![Just(Framing::Simple), Just(Framing::Structured), Just(Framing::Extended)],
         heads in proptest::collection::vec(
-            (0u16..10, 0u16..40, 0..SIZE + 100, 0u32..100_000, proptest::collection::vec(any::<u8>(), 0..300)), 0..20),
+            (0u16..10, 0u16..64, 0..SIZE + 100, 0u32..100_000, proptest::collection::vec(any::<u8>(), 0..300)), 0..20),
     ) {
-        let mut pair = pair(Session { structured, contexts: structured, read_only: false });
+        let mut pair = pair(Session { framing, contexts: framing.has_chunks(), read_only: false });
         for (number, flags, offset, length, tail) in heads {
-            let bytes = [request(Command::of(number), flags, 1, offset, length), tail].concat();
+            let head = RequestHead { flags, command: Command::of(number), cookie: 1, offset, length: length.into() };
+            let head = if framing == Framing::Extended { head.encode_extended().to_vec() } else { head.encode().to_vec() };
+            let bytes = [head, tail].concat();
             pair.pump_once(&bytes);
             if pair.connection.closed().is_some() {
                 break;

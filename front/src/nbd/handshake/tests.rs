@@ -92,12 +92,15 @@ const CONTEXT: u32 = OptionReply::MetaContext as u32;
 const UNSUP: u32 = OptionReply::ErrUnsup as u32;
 const INVALID: u32 = OptionReply::ErrInvalid as u32;
 const UNKNOWN: u32 = OptionReply::ErrUnknown as u32;
+const POLICY: u32 = OptionReply::ErrPolicy as u32;
+const TLS_REQD: u32 = OptionReply::ErrTlsReqd as u32;
+const EXT_HEADER_REQD: u32 = OptionReply::ErrExtHeaderReqd as u32;
 const TOO_BIG: u32 = OptionReply::ErrTooBig as u32;
 
 fn ready(outcome: Outcome) -> Negotiated {
     match outcome {
         Outcome::Ready(negotiated) => *negotiated,
-        Outcome::Continue | Outcome::Close(_) => panic!("{outcome:?}"),
+        Outcome::Continue | Outcome::StartTls | Outcome::Close(_) => panic!("{outcome:?}"),
     }
 }
 
@@ -107,13 +110,13 @@ fn go_enters_with_everything_that_was_asked() {
     let (outcome, out) = converse(&[&bytes[..], b"early"].concat());
     let found = ready(outcome);
     assert_eq!(found.export, export("vm1"));
-    assert!(found.structured);
+    assert_eq!(found.framing, Framing::Structured);
     assert!(found.contexts.is_empty());
     assert_eq!(found.leftover, b"early");
     let found = replies(&out);
     assert_eq!(found.len(), 6);
     assert_eq!(found[0], (8, ACK, vec![]));
-    let flags = transmission_flags(&export("vm1"), true);
+    let flags = transmission_flags(&export("vm1"), Framing::Structured, ContextSet::default());
     let item = [&[0, 0][..], &0x1234_5000u64.to_be_bytes(), &flags.to_be_bytes()].concat();
     assert_eq!(found[1], (7, INFO, item));
     assert_eq!(found[2], (7, INFO, b"\0\x01vm1".to_vec()));
@@ -170,7 +173,7 @@ fn export_name_answers_with_or_without_zeroes() {
     for (flags, zeroes) in [(1, 124), (3, 0), (0, 124), (2, 0)] {
         let (outcome, out) = converse(&client(flags, &[(1, b"archive")]));
         assert_eq!(ready(outcome).export, export("archive"));
-        let transmission = transmission_flags(&export("archive"), false);
+        let transmission = transmission_flags(&export("archive"), Framing::Simple, ContextSet::default());
         let expected = [&0x1234_5000u64.to_be_bytes()[..], &transmission.to_be_bytes(), &vec![0; zeroes]].concat();
         assert_eq!(out, expected);
         assert_ne!(transmission & transmission::READ_ONLY, 0);
@@ -209,7 +212,8 @@ fn every_option_with_an_empty_payload_is_answered() {
                 2 => (true, vec![(2, ACK)]),
                 3 => (false, vec![(3, SERVER), (3, SERVER), (3, ACK)]),
                 6 | 7 | 9 | 10 => (false, vec![(option, INVALID)]),
-                8 => (false, vec![(8, ACK)]),
+                8 | 11 => (false, vec![(option, ACK)]),
+                5 => (false, vec![(5, POLICY)]),
                 _ => (false, vec![(option, UNSUP)]),
             };
             assert_eq!(found, expected, "option {option}");
@@ -225,7 +229,8 @@ fn every_option_with_a_payload_that_means_nothing_is_answered() {
         let found = codes(&out)[1..].to_vec();
         let (ends, expected) = match option {
             2 => (true, vec![(2, ACK)]),
-            3 | 8 => (false, vec![(option, INVALID)]),
+            3 | 8 | 11 => (false, vec![(option, INVALID)]),
+            5 => (false, vec![(5, POLICY)]),
             6 | 7 | 9 | 10 => (false, vec![(option, TOO_BIG)]),
             _ => (false, vec![(option, UNSUP)]),
         };
@@ -346,6 +351,90 @@ fn a_client_that_asks_for_endless_lists_is_sent_away() {
     let outcome = handshake.feed(&client(3, &[(3, &b""[..]); 100]), &Many, &mut out);
     assert!(matches!(outcome, Outcome::Close(_)));
     assert!(out.len() < ANSWER_BYTES_MAX + 200_000);
+}
+
+#[test]
+fn where_tls_is_required_nothing_else_is_answered_before_it() {
+    let begin = || {
+        let mut out = Vec::new();
+        let handshake = Handshake::requiring_tls(&mut out);
+        assert_eq!(out, greeting(), "the greeting gives nothing away");
+        handshake
+    };
+    let go = info_payload("vm1", &[]);
+    let options: &[(u32, &[u8])] =
+        &[(3, b""), (6, &go), (7, &go), (8, b""), (9, b"x"), (10, b"x"), (11, b""), (5, b"payload"), (77, b"")];
+    let mut out = Vec::new();
+    let mut handshake = begin();
+    assert_eq!(handshake.feed(&client(3, options), &Two, &mut out), Outcome::Continue);
+    let expected = options.iter().map(|&(option, _)| (option, if option == 5 { INVALID } else { TLS_REQD }));
+    assert_eq!(codes(&out), expected.collect::<Vec<_>>());
+    // EXPORT_NAME has no error reply; ABORT is a farewell as ever.
+    assert!(matches!(begin().feed(&client(3, &[(1, b"vm1")]), &Two, &mut out), Outcome::Close(_)));
+    out.clear();
+    assert!(matches!(begin().feed(&client(3, &[(2, b"")]), &Two, &mut out), Outcome::Close(_)));
+    assert_eq!(codes(&out), [(2, ACK)]);
+    // A client without fixed newstyle cannot ask for it.
+    assert!(matches!(begin().feed(&client(0, &[(5, b"")]), &Two, &mut out), Outcome::Close(_)));
+}
+
+#[test]
+fn under_tls_the_negotiation_begins_anew() {
+    let mut out = Vec::new();
+    let mut handshake = Handshake::requiring_tls(&mut out);
+    out.clear();
+    assert_eq!(handshake.feed(&client(3, &[(8, b""), (5, b"")]), &Two, &mut out), Outcome::StartTls);
+    assert_eq!(codes(&out), [(8, TLS_REQD), (5, ACK)]);
+    let mut handshake = handshake.encrypted();
+    out.clear();
+    let mut bytes = Vec::new();
+    for (option, payload) in [(5, &b""[..]), (7, &info_payload("vm1", &[]))] {
+        put_option(&mut bytes, option, payload);
+    }
+    let found = ready(handshake.feed(&bytes, &Two, &mut out));
+    assert_eq!(found.framing, Framing::Simple, "what was said in the clear does not count");
+    assert_eq!(codes(&out), [(5, INVALID), (7, INFO), (7, ACK)], "no second TLS, and no second greeting");
+}
+
+#[test]
+fn bytes_behind_starttls_are_an_attack() {
+    // What somebody slips in before TLS would be taken for the client's encrypted words.
+    for injected in [&b"x"[..], &client(3, &[(8, b"")])[4..], &client(3, &[(5, b"")])[4..]] {
+        let mut out = Vec::new();
+        let mut handshake = Handshake::requiring_tls(&mut out);
+        let bytes = [&client(3, &[(5, b"")]), injected].concat();
+        assert!(matches!(handshake.feed(&bytes, &Two, &mut out), Outcome::Close(_)), "{injected:?}");
+    }
+}
+
+#[test]
+fn where_tls_is_off_that_is_said() {
+    let (outcome, out) = converse(&client(3, &[(5, b"")]));
+    assert_eq!((outcome, codes(&out)), (Outcome::Continue, vec![(5, POLICY)]));
+}
+
+#[test]
+fn extended_headers_take_precedence_and_cannot_be_undone() {
+    let go = info_payload("vm1", &[]);
+    let contexts = context_payload("vm1", &["base:allocation"]);
+    let options: &[(u32, &[u8])] = &[(8, b""), (11, b"x"), (11, b""), (11, b""), (8, b""), (10, &contexts), (7, &go)];
+    let (outcome, out) = converse(&client(3, options));
+    let found = ready(outcome);
+    assert_eq!(found.framing, Framing::Extended);
+    let expected = [(8, ACK), (11, INVALID), (11, ACK), (11, ACK), (8, EXT_HEADER_REQD), (10, CONTEXT), (10, ACK)];
+    assert_eq!(codes(&out), [&expected[..], &[(7, INFO), (7, ACK)]].concat());
+    let info = replies(&out).into_iter().find(|reply| reply.1 == INFO).unwrap().2;
+    let flags = u16::from_be_bytes([info[10], info[11]]);
+    assert_ne!(flags & transmission::SEND_DF, 0);
+    assert_ne!(flags & transmission::BLOCK_STATUS_PAYLOAD, 0);
+    // Without contexts there is nothing to choose from, and without extended headers no way to choose.
+    let without = transmission_flags(&export("vm1"), Framing::Extended, ContextSet::default());
+    assert_eq!(without & transmission::BLOCK_STATUS_PAYLOAD, 0);
+    let without = transmission_flags(&export("vm1"), Framing::Structured, found.contexts);
+    assert_eq!(without & transmission::BLOCK_STATUS_PAYLOAD, 0);
+    // They stand alone, too; and EXPORT_NAME has no place for them.
+    assert_eq!(ready(converse(&client(3, &[(11, b""), (7, &go)])).0).framing, Framing::Extended);
+    assert!(matches!(converse(&client(3, &[(11, b""), (1, b"vm1")])).0, Outcome::Close(_)));
 }
 
 proptest! {

@@ -1,0 +1,188 @@
+//! Recovery of a flash tier makes durable what it keeps.
+//!
+//! What was read is what the device shows, not what it has: a sync may have failed (and the device may have dropped
+//! what it covered, [fsyncgate](https://wiki.postgresql.org/wiki/Fsync_Errors)), or none was asked for before the
+//! process died. So all that is kept and that no mark proves to be durable is written once more, the same bytes in the
+//! same place. Torn, that does no harm: each sector is what it was. Likewise all that must *not* be there is erased
+//! once more, even where it reads as erased.
+//!
+//! Written again are
+//! - payloads of the batches above the synced mark, as soon as they are verified, and their headers;
+//! - the superblock and the checkpoint that recovery believed;
+//! - zeros to the head of each segment that is free, to the place behind the last batch of each that is not sealed, and
+//!   to summaries that must not be believed.
+//!
+//! One sync covers them, before the new term's checkpoint. What this costs is bounded: the log never has more than
+//! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and one block for each segment.
+
+use super::recover::{FoundBatch, Step};
+use super::*;
+use crate::format::{Batch, TIER_BLOCK_BYTES};
+use alloc::collections::BTreeMap;
+
+/// Payload blocks that are read at one time for verification.
+const VERIFY_PARALLEL: u32 = 128;
+/// Payload blocks that are written again together: half of those, so that reading goes on meanwhile.
+const CHUNK_BLOCKS_MAX: usize = VERIFY_PARALLEL as usize / 2;
+/// Blocks of metadata that are written again at one time.
+const REWRITES_PARALLEL: u32 = 32;
+
+/// What is written again into one block of metadata.
+#[derive(Debug)]
+pub(super) enum Rewrite {
+    Zeros,
+    Header(Batch),
+    Checkpoint(Checkpoint),
+    Superblock,
+}
+
+/// By place, so that nothing is written twice.
+pub(super) type Rewrites = BTreeMap<TierBlock, Rewrite>;
+
+/// A payload above the synced mark: it may have landed or not.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) id: u32,
+    pub(super) check: Check,
+    pub(super) batch: u64,
+    pub(super) frame: FrameId,
+    pub(super) chunk: usize,
+}
+
+/// Neighbouring payloads of one batch, verified and then written again together.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    first: usize,
+    count: usize,
+    left: usize,
+    good: bool,
+}
+
+impl Volume {
+    /// Reads payloads in doubt, as many as there are frames for.
+    pub(super) fn verify_some(&mut self) {
+        let layout = self.config.superblock.layout;
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        while recovery.pending < VERIFY_PARALLEL && recovery.verify_next < recovery.verify.len() {
+            let first = recovery.verify_next;
+            let chunk = recovery.chunks.len();
+            let mut count = 0;
+            while let Some(doubt) = recovery.verify.get(first + count)
+                && count < CHUNK_BLOCKS_MAX
+                && (doubt.batch, doubt.id) == (recovery.verify[first].batch, recovery.verify[first].id + count as u32)
+                && let Some(frame) = self.pool.allocate()
+            {
+                recovery.verify[first + count].frame = frame;
+                recovery.verify[first + count].chunk = chunk;
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            recovery.chunks.push(Chunk { first, count, left: count, good: true });
+            recovery.verify_next += count;
+            recovery.pending += count as u32;
+            for (i, &Doubt { id, check, frame, .. }) in recovery.verify[first..first + count].iter().enumerate() {
+                let place = self.ops.vacant_entry();
+                let op = OpId(self.op_next << OP_INDEX_BITS | place.key() as u64);
+                self.op_next += 1;
+                place.insert((op, Op::Recover(Step::Verify { entry: first + i })));
+                self.effects.push_back(Effect::TierRead { op, at: TierBlock(layout.payload_first + id), frame, check });
+            }
+        }
+        if self.recovery_mut().pending == 0 {
+            self.finish_flash();
+        }
+    }
+
+    pub(super) fn on_verified(&mut self, entry: usize, outcome: Outcome) {
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        let Doubt { batch, chunk, .. } = recovery.verify[entry];
+        let Chunk { left, good, .. } = &mut recovery.chunks[chunk];
+        *left -= 1;
+        match outcome {
+            Outcome::Ok => {}
+            Outcome::Failed(IoError::Checksum) => {
+                *good = false;
+                if !planted!(self, accept_torn_tail) {
+                    recovery.bad_from = Some(recovery.bad_from.map_or(batch, |bad| bad.min(batch)));
+                }
+            }
+            Outcome::Failed(_) | Outcome::Bytes(_) | Outcome::Merged(_) => {
+                return self.refuse_tier("the tier cannot be read");
+            }
+        }
+        let (left, good) = (*left, *good);
+        if left > 0 {
+            return;
+        }
+        // A batch that does not match ends the log: it is erased, whatever of its payload is there.
+        if !good || planted!(self, trust_unsynced) {
+            return self.on_chunk_rewritten(chunk);
+        }
+        let Chunk { first, count, .. } = recovery.chunks[chunk];
+        let at = TierBlock(self.config.superblock.layout.payload_first + recovery.verify[first].id);
+        let frames = recovery.verify[first..first + count].iter().map(|doubt| doubt.frame).collect();
+        let op = self.begin_op(Op::Recover(Step::Rewritten { chunk }));
+        self.counters.tier_writes += 1;
+        self.counters.tier_write_blocks += count as u64;
+        self.effects.push_back(Effect::TierWrite { op, at, head: Vec::new(), frames });
+    }
+
+    pub(super) fn on_chunk_rewritten(&mut self, chunk: usize) {
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        let Chunk { first, count, .. } = recovery.chunks[chunk];
+        recovery.pending -= count as u32;
+        for doubt in &recovery.verify[first..first + count] {
+            self.pool.release(doubt.frame);
+        }
+        self.verify_some();
+    }
+
+    /// All is known: what is kept above the synced mark, which `(segment, block)` is to be erased, and which segments
+    /// are in use.
+    pub(super) fn plan_rewrites<T>(&mut self, kept: Vec<FoundBatch>, erase: &[(u32, u32)], in_use: &BTreeMap<u32, T>) {
+        let mut rewrites: Rewrites =
+            erase.iter().map(|&(segment, at)| (self.segment_block(segment, at), Rewrite::Zeros)).collect();
+        if !planted!(self, trust_unsynced) {
+            for FoundBatch { segment, at, batch } in kept {
+                rewrites.insert(self.segment_block(segment, at), Rewrite::Header(batch));
+            }
+            let segments = self.config.superblock.layout.segments();
+            for free in (0..segments).filter(|segment| !in_use.contains_key(segment)) {
+                rewrites.insert(self.segment_block(free, 0), Rewrite::Zeros);
+            }
+            rewrites.insert(self.checkpoint.place(), Rewrite::Checkpoint(self.checkpoint));
+            rewrites.insert(TierBlock(0), Rewrite::Superblock);
+        }
+        self.recovery_mut().rewrites = rewrites;
+    }
+
+    /// Writes the next blocks of metadata again; after the last one, the sync.
+    pub(super) fn rewrite_some(&mut self) {
+        while self.recovery_mut().pending < REWRITES_PARALLEL
+            && let Some((at, what)) = self.recovery_mut().rewrites.pop_first()
+        {
+            let head = match what {
+                Rewrite::Zeros => alloc::vec![0; TIER_BLOCK_BYTES],
+                Rewrite::Header(batch) => batch.encode(&self.id, at),
+                Rewrite::Checkpoint(checkpoint) => checkpoint.encode(&self.id),
+                Rewrite::Superblock => self.config.superblock.encode(),
+            };
+            self.recovery_mut().pending += 1;
+            let op = self.begin_op(Op::Recover(Step::Rewrite));
+            self.counters.tier_writes += 1;
+            self.counters.tier_write_blocks += 1;
+            self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
+        }
+        if self.recovery_mut().pending == 0 {
+            let op = self.begin_op(Op::Recover(Step::Sync));
+            self.effects.push_back(Effect::TierSync { op });
+        }
+    }
+
+    pub(super) fn on_rewritten(&mut self) {
+        self.recovery_mut().pending -= 1;
+        self.rewrite_some();
+    }
+}

@@ -1,0 +1,88 @@
+//! The bytes of one client: plain on its socket, or under TLS once the handshake has asked for it.
+//!
+//! A connection receives into vectors and sends vectors either way. Plain, that is one system call; under TLS the
+//! bytes are copied between the vectors and the session's own buffers, so what was sent is done with when `send` has
+//! taken it, although it may still wait encrypted ([`Channel::has_unsent`]).
+
+use super::socket::{self, Moved};
+use super::tls::{Session, TlsServer};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A client's bytes in both directions.
+pub struct Channel {
+    socket: OwnedFd,
+    session: Option<Box<Session>>,
+}
+
+impl Channel {
+    /// On a non-blocking socket, without TLS.
+    pub fn plain(socket: OwnedFd) -> Channel {
+        Channel { socket, session: None }
+    }
+
+    /// From here on everything is encrypted. The caller has made sure that no byte of the client was taken in before.
+    pub(super) fn start_tls(&mut self, server: &TlsServer) -> io::Result<()> {
+        assert!(self.session.is_none(), "TLS is started once");
+        self.session = Some(Box::new(server.accept().map_err(io::Error::other)?));
+        Ok(())
+    }
+
+    /// The socket, to wait on.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// True under TLS. Received bytes may then wait in the session while the socket is not readable.
+    pub fn is_encrypted(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// The socket of a client without TLS.
+    ///
+    /// # Panics
+    /// Under TLS, whose bytes nobody could read without the session.
+    pub fn into_plain_socket(self) -> OwnedFd {
+        assert!(self.session.is_none(), "a socket under TLS is not given away");
+        self.socket
+    }
+
+    /// Encrypted bytes wait for the socket to become writable.
+    pub fn has_unsent(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_unsent())
+    }
+
+    /// Fills the vectors in order. Fewer bytes than they have room for: there are no more now.
+    ///
+    /// # Safety
+    /// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
+    pub(super) unsafe fn receive(&mut self, vectors: &mut [libc::iovec]) -> Moved {
+        match &mut self.session {
+            // SAFETY: the caller's promise, passed on.
+            None => unsafe { socket::receive(self.socket.as_fd(), vectors) },
+            // SAFETY: as above.
+            Some(session) => unsafe { session.receive(self.socket.as_fd(), vectors) },
+        }
+    }
+
+    /// Sends the vectors in order, and what waits from before. No vectors: only that.
+    ///
+    /// # Safety
+    /// Every vector must name memory that is valid for reads and that nothing writes to during the call.
+    pub(super) unsafe fn send(&mut self, vectors: &[libc::iovec]) -> Moved {
+        match &mut self.session {
+            // SAFETY: the caller's promise, passed on.
+            None => unsafe { socket::send(self.socket.as_fd(), vectors) },
+            // SAFETY: as above.
+            Some(session) => unsafe { session.send(self.socket.as_fd(), vectors) },
+        }
+    }
+
+    /// Ends both directions; under TLS the client is told so first, if its socket takes that now.
+    pub(super) fn shut_down(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.say_goodbye(self.socket.as_fd());
+        }
+        socket::shut_down(self.socket.as_fd());
+    }
+}

@@ -1,0 +1,85 @@
+# Sourced by the scripts of this folder: a kernel and a busybox from Debian's archive, unpacked into .cache and never
+# installed, and what is needed to make a guest's initrd of them.
+#
+# No KVM and no module of the host is needed: the guests run under TCG.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${FOREBAY_CACHE:-$(cd "$here/../.." && pwd)/.cache}/guest
+PATH=$PATH:/usr/sbin:/sbin
+
+require_tools() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || { echo "$(basename "$0"): $tool is missing; run scripts/setup.sh" >&2; exit 1; }
+    done
+}
+
+# Sets `kernel` and `modules`. The lock keeps parallel tests apart.
+fetch_kernel() {
+    require_tools qemu-system-x86_64 dpkg-deb ldd strip flock
+    mkdir -p "$cache"
+    exec 9>"$cache/lock"
+    flock 9
+    if ! [ -e "$cache/ready" ]; then
+        rm -rf "$cache/x"
+        (
+            cd "$cache"
+            # The metapackage names the current kernel.
+            kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends:.*linux-image/ { print $2; exit }')
+            for package in "$kernel" busybox-static; do
+                ls "${package}"_*.deb >/dev/null 2>&1 || apt-get download "$package"
+            done
+            for package in *.deb; do dpkg-deb -x "$package" x; done
+        ) >&2
+        touch "$cache/ready"
+    fi
+    exec 9>&-
+    kernel=$(echo "$cache"/x/boot/vmlinuz-*)
+    modules=$(echo "$cache"/x/lib/modules/*/kernel)
+}
+
+# new_root FOLDER APPLET...: an empty root with these applets of busybox. Sets `root`.
+new_root() {
+    root=$1
+    shift
+    rm -rf "$root"
+    mkdir -p "$root"/{bin,lib,lib64,modules,proc,sys,dev,usr}
+    ln -s ../lib "$root/usr/lib"
+    cp "$cache/x/bin/busybox" "$root/bin/busybox"
+    local applet
+    for applet in "$@"; do ln -s busybox "$root/bin/$applet"; done
+}
+
+# One folder per architecture in Debian; the loader of the guest finds all in /lib.
+with_libraries() {
+    ldd "$1" | awk '/=> \// { print $3 } /^\t\/lib64/ { print $1 }' | while read -r library; do
+        case $library in
+        /lib64/*) cp -Ln "$library" "$root/lib64/" ;;
+        *) cp -Ln "$library" "$root/lib/" ;;
+        esac
+    done
+}
+
+install_binary() { # from, name
+    cp -L "$1" "$root/bin/$2"
+    with_libraries "$1"
+}
+
+# with_modules NAME...: in the order in which they are to be loaded. What the kernel has built in has no file.
+with_modules() {
+    local name file
+    for name in "$@"; do
+        file=$(find "$modules" -name "$name.ko" | head -1)
+        [ -n "$file" ] || continue
+        cp "$file" "$root/modules/"
+        echo "$name.ko" >>"$root/modules/order"
+    done
+}
+
+# pack_root INIT INITRD: the root with its first process becomes an initrd.
+pack_root() {
+    cp "$1" "$root/init"
+    chmod +x "$root/init"
+    (cd "$root" && find . | "$cache/x/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$2"
+    rm -rf "$root"
+}

@@ -1,0 +1,78 @@
+//! Scenes that several tests begin with: a volume that was loaded and killed, where its tier lies, and the check that
+//! in the end everything is there.
+
+use crate::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, wait_for_late_writes};
+use crate::pattern::check;
+use crate::pattern::journal::History;
+use crate::pattern::load::{self, LoadOptions};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Size of the volumes here.
+pub const SIZE: u64 = 48 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Write-back: a volume whose backing is too slow to take anything, loaded and killed. Everything waits in the tier.
+#[track_caller]
+pub fn killed_with_a_dirty_tier(folder: &TempDir, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
+    let mut volume = Volume::new(folder, SIZE, tier, io);
+    let image = volume.backing.clone();
+    volume.backing = format!("slow:latency=30s:{image}");
+    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+    options.requests = Some(300);
+    let daemon = volume.start();
+    load::run(&options).unwrap();
+    daemon.kill9();
+    wait_for_late_writes(&volume.image());
+    volume.backing = image;
+    (volume, options)
+}
+
+/// Write-through: loaded and killed with the last writes neither flushed nor synced, so that their records are still
+/// in the log.
+#[track_caller]
+pub fn killed_while_writing_through(folder: &TempDir, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
+    let mut volume = Volume::new(folder, SIZE, tier, io);
+    let image = volume.backing.clone();
+    volume.policy = "through";
+    volume.backing = format!("slow:latency=50ms:{image}");
+    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+    (options.requests, options.in_flight, options.flush_every) = (Some(120), 8, 30);
+    let daemon = volume.start();
+    load::run(&options).unwrap();
+    // One more that nobody flushes.
+    (options.requests, options.flush_every, options.fua_percent) = (Some(4), 0, 0);
+    load::run(&options).unwrap();
+    daemon.kill9();
+    wait_for_late_writes(&volume.image());
+    volume.backing = image;
+    (volume, options)
+}
+
+/// Either of them.
+#[track_caller]
+pub fn killed(folder: &TempDir, policy: &str, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
+    match policy {
+        "back" => killed_with_a_dirty_tier(folder, tier, io),
+        "through" => killed_while_writing_through(folder, tier, io),
+        other => panic!("no such policy: {other}"),
+    }
+}
+
+/// Serves the volume again: every acknowledged write is there, and after a stop in the image alone.
+#[track_caller]
+pub fn all_there(volume: &Volume, options: &LoadOptions) {
+    let daemon = volume.start();
+    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    daemon.stop(MINUTE);
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+}
+
+/// Where the tier of the one volume lies, by the record in its state folder.
+#[track_caller]
+pub fn tier_path(volume: &Volume) -> PathBuf {
+    let record = volume.state().join("volumes").join(format!("{VOLUME_NAME}.toml"));
+    let text = std::fs::read_to_string(&record).unwrap_or_else(|e| panic!("{}: {e}", record.display()));
+    let path = text.lines().find_map(|line| line.strip_prefix("path = ")).map(|path| path.trim_matches('"'));
+    PathBuf::from(path.unwrap_or_else(|| panic!("no path in {text}")))
+}
