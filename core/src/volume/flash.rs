@@ -36,7 +36,7 @@ pub enum Life {
 /// One segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Grows with every opening of any segment; written in its batches.
+    /// Grows with every opening of any segment; written in its batches. See [`segment_number`].
     pub number: u64,
     /// State.
     pub life: Life,

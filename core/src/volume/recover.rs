@@ -91,8 +91,8 @@ pub(super) struct Recovery {
     left_summaries: Vec<u32>,
     /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
     summaries: BTreeMap<u32, u64>,
-    /// Highest number of a segment's life in anything that decodes, used or not: the next one is above it.
-    number_max: u64,
+    /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
+    counter_max: u32,
     /// Segments to be walked batch by batch.
     batches: BTreeMap<u64, FoundBatch>,
     doubtful: Vec<FoundBatch>,
@@ -348,7 +348,7 @@ impl Volume {
         let recovery = self.recovery_mut();
         let number = recovery.segments[&segment].0;
         if let Ok(summary) = &decoded {
-            recovery.number_max = recovery.number_max.max(summary.segment);
+            recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
             recovery.summaries.insert(segment, summary.last_batch);
         }
         match decoded {
@@ -437,7 +437,7 @@ impl Volume {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
-                recovery.number_max = recovery.number_max.max(batch.segment);
+                recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
             }
             next += 1;
         }
