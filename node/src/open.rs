@@ -609,6 +609,8 @@ mod tests {
             volatile: false,
             format_raw: false,
             memory_bytes: 64 << 20,
+            destage: DestageName::Auto,
+            journal_bytes: 0,
             tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
         }
     }

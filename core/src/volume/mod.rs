@@ -693,6 +693,8 @@ mod tests {
                 backing_depth_max: 1,
                 backing_write_bytes_max: 4096,
                 destage_round_bytes_max: 4096,
+                journal_blocks: 0,
+                destage: DestageMode::Auto,
                 destage_delay: Duration(0),
                 drain_max: Duration(0),
             },
