@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 from report import render  # noqa: E402
 from sections import SECTIONS  # noqa: E402
