@@ -408,9 +408,10 @@ impl Node {
         }
         let name = spec.name.clone();
         let backing = config::absolute_spec(&spec.backing);
-        if let Some(other) =
-            self.entries().iter().find(|e| e.facts.name == name || config::same_backing(&e.facts.backing, &backing))
-        {
+        // One that has never served may be asked for again, with what was wrong put right.
+        let unmade = |e: &Entry| e.facts.name == name && e.running.is_none() && !e.record.tier.made;
+        let clash = |e: &Entry| e.facts.name == name || config::same_backing(&e.facts.backing, &backing);
+        if let Some(other) = self.entries().iter().find(|e| clash(e) && !unmade(e)) {
             let same = if other.facts.name == name { "name" } else { "backing" };
             return failure(FailureKind::Conflict, format!("volume {} has that {same} already", other.facts.name));
         }

@@ -113,6 +113,11 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         return Ok((recorded.expect("a volume is opened by its record or by a spec"), false));
     };
     let backing = config::absolute_spec(&spec.backing);
+    // A volume that has never served is still to be made: what is asked for now counts, not what failed before.
+    let (recorded, unmade) = match recorded {
+        Some(record) if !record.tier.made => (None, Some(record)),
+        recorded => (recorded, None),
+    };
     if let Some(mut record) = recorded {
         let name = &record.name;
         let asked = BackingSpec::parse(&backing)?;
@@ -147,10 +152,13 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         return Ok((record, false));
     }
     let kind = spec.tier.unwrap_or_default();
+    // Its arena, which a start that was killed may have left, is found again by its name.
+    let arena = unmade.as_ref().filter(|unmade| unmade.tier.kind == kind).map(|unmade| unmade.tier.path.clone());
+    let volume = unmade.map_or_else(VolumeId::random, |unmade| Ok(unmade.volume))?;
     let record = Record {
         version: STORE_VERSION,
         name: spec.name.clone(),
-        volume: VolumeId::random()?,
+        volume,
         backing,
         size_bytes: 0,
         policy: spec.policy.unwrap_or_default(),
@@ -166,7 +174,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
                 }
                 None => match kind {
                     TierName::Flash => store.tier_path(&spec.name),
-                    TierName::Memory => PathBuf::new(),
+                    TierName::Memory => arena.unwrap_or_default(),
                 },
             },
             size_bytes: spec.tier_size.unwrap_or(0) / BLOCK_BYTES * BLOCK_BYTES,

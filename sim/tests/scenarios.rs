@@ -351,7 +351,6 @@ fn memory_that_rots_never_reaches_the_backing() {
     met(&coverage, &["damage detected by checksum"]);
 }
 
-/// Proves L-TF-13, L-BF-13.
 #[test]
 fn memory_that_rots_under_an_unaligned_write_fails_it() {
     let mut coverage = Coverage::default();
@@ -364,6 +363,7 @@ fn memory_that_rots_under_an_unaligned_write_fails_it() {
     met(&coverage, &["damage detected by checksum", "unaligned edge merged"]);
 }
 
+/// Proves L-TF-13, L-BF-13.
 #[test]
 fn a_failing_tier_costs_speed_and_no_flushed_data() {
     let coverage = holds_with_both_policies(&[TierKind::Flash], "tier errors", 80, |s| {

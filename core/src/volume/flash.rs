@@ -36,8 +36,7 @@ pub enum Life {
 /// One segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Grows with every opening of any segment; written in its batches. Lower half: counts openings. Upper half: the term
-    /// that opened it (0 in the first), so that it is never given twice, whatever a power loss has hidden.
+    /// Grows with every opening of any segment; written in its batches. See [`segment_number`].
     pub number: u64,
     /// State.
     pub life: Life,
