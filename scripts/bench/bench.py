@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 from report import render  # noqa: E402
 from sections import SECTIONS  # noqa: E402
@@ -66,7 +67,7 @@ def measure(name, stand, options, results):
     print(f"bench: {name}: {title}", flush=True)
     begin, busy = time.monotonic(), machine_busy_s()
     found = section(stand, options)
-    found.update({"title": title, "about": section.__doc__, "machine": machine(stand.folder), "load": os.getloadavg()[0],
+    found.update({"title": title, "machine": machine(stand.folder), "load": os.getloadavg()[0],
                   "busy_percent": (machine_busy_s() - busy) / (time.monotonic() - begin) / os.cpu_count() * 100,
                   "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "times": options.times, "seconds": options.seconds})
     for row in found["rows"]:
@@ -78,7 +79,7 @@ def measure(name, stand, options, results):
     if not options.quick:
         results[name] = found
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 main()

@@ -25,7 +25,7 @@ def render(results, docs):
         judged = [row["met"] for row in found["rows"] if row["met"] is not None]
         lines.append(f"| [{found['title']}](#{anchor(found['title'])}) | {sum(judged)} of {len(judged)} |")
     for name, found in present:
-        lines += ["", f"## {found['title']}", "", " ".join(found["about"].split()), ""]
+        lines += ["", f"## {found['title']}", "", " ".join(SECTIONS[name][1].__doc__.split()), ""]
         for plot in found.get("plots", []):
             picture = docs / "benchmarks" / f"{plot['name']}.svg"
             picture.write_text(svg(plot))
