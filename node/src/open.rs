@@ -443,8 +443,11 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
     Ok(())
 }
 
-/// The tier, if it is there, with what it says of itself, and of how far the backing is.
-fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<(Tier, Superblock)>)> {
+/// A tier that was opened, with what it says of itself.
+type FoundTier = (Tier, Superblock);
+
+/// The tier, if it is there, and how far it says that the backing is.
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<FoundTier>)> {
     if !record.tier.made {
         return Ok((TierFound::FirstStart, Lsn(0), None));
     }

@@ -175,12 +175,32 @@ fn a_tier_is_salvaged_over_an_image_in_the_middle_of_a_batch() {
     check::image_complete(&History::read(&options.journal).unwrap(), &to).unwrap();
 }
 
+/// Proves L-BF-15.
 #[test]
 fn what_cannot_be_trusted_is_refused_untouched() {
+    refuses_what_cannot_be_trusted(Tier::Flash, "back");
+}
+
+/// Proves L-BM-15.
+#[test]
+fn what_cannot_be_trusted_is_refused_with_a_memory_tier() {
+    refuses_what_cannot_be_trusted(Tier::Memory, "back");
+}
+
+/// Proves L-TM-15, L-TF-15: the batch is of the time before the policy was through.
+#[test]
+fn what_cannot_be_trusted_is_refused_in_write_through() {
+    refuses_what_cannot_be_trusted(Tier::Memory, "through");
+    refuses_what_cannot_be_trusted(Tier::Flash, "through");
+}
+
+fn refuses_what_cannot_be_trusted(tier: Tier, policy: &'static str) {
     let folder = TempDir::new("journal-refusals");
-    let volume = journaled(&folder, IoMode::Threads);
+    let mut volume = journaled(&folder, IoMode::Threads);
+    volume.tier = tier;
     let options = load_options(&volume, &folder);
     killed_with_a_batch(&volume, &options);
+    volume.policy = policy;
     let path = volume.journal();
     let good = std::fs::read(&path).unwrap();
     let image = std::fs::read(volume.image()).unwrap();
@@ -210,6 +230,41 @@ fn what_cannot_be_trusted_is_refused_untouched() {
     }
     std::fs::write(&path, &flipped).unwrap();
     assert_eq!(complete_batches(&path), 0);
+    let daemon = volume.start();
+    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    daemon.stop(MINUTE);
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+}
+
+/// Proves L-BM-16, L-BF-16, L-TM-16, L-TF-16: between two batches the image does not need its journal.
+#[test]
+fn without_tier_and_journal_the_image_is_a_crash_image_between_batches() {
+    for tier in [Tier::Memory, Tier::Flash] {
+        for policy in ["back", "through"] {
+            let folder = TempDir::new("journal-and-tier-lost");
+            let mut volume = journaled(&folder, IoMode::Threads);
+            (volume.tier, volume.policy) = (tier, policy);
+            let mut options = load_options(&volume, &folder);
+            options.requests = Some(200);
+            let daemon = volume.start();
+            load::run(&options).unwrap();
+            daemon.drain();
+            daemon.kill9();
+            let _ = std::fs::remove_file(volume.journal());
+            let image = volume.image_after_accepted_loss();
+            check::image(&History::read(&options.journal).unwrap(), &image).unwrap();
+        }
+    }
+}
+
+/// Proves O-11, L-BF-15: the tier alone is enough.
+#[test]
+fn a_journal_that_was_deleted_is_not_missed_while_the_tier_is_there() {
+    let folder = TempDir::new("journal-deleted");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    std::fs::remove_file(volume.journal()).unwrap();
     let daemon = volume.start();
     check::settle_after_kill(&options.journal, &volume.target()).unwrap();
     daemon.stop(MINUTE);

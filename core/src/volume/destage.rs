@@ -354,10 +354,9 @@ impl Volume {
         // Everything chosen before is durable in the backing.
         let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
         if self.wants_journal() {
-            if settled && (self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint)) {
-                if self.begin_batch() {
-                    self.destage.busy_since.get_or_insert(self.now);
-                }
+            let recorded = self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint);
+            if settled && recorded && self.begin_batch() {
+                self.destage.busy_since.get_or_insert(self.now);
             }
             return false;
         }
