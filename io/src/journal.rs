@@ -1,7 +1,7 @@
 //! The journal beside an image: a file into which a batch of barrier groups goes whole before it goes to the backing.
 //!
 //! Core decides what is written where ([`Effect::JournalWrite`](forebay_core::api::Effect::JournalWrite)); this module
-//! makes, opens, finds again and removes the file, and [`replay`] brings a batch that was left behind into the backing.
+//! makes, opens, finds again and removes the file, and [`replay()`] brings a batch that was left behind into the backing.
 //! `docs/format.md` draws the file.
 //!
 //! Invariants:
@@ -18,7 +18,7 @@
 //! 2. If the tier is there: [`Replay::begin`], with its checkpoint's watermark as [`ReplayRequest::destaged`];
 //!    [`Replay::apply`]; tell core [`ReplayReport::in_backing_through`], because the backing then has every record up to
 //!    there, and a group below it sent again by itself would take the backing back; wait until core has recorded that
-//!    in the tier; [`Replay::erase`]. If the tier is lost: [`replay`].
+//!    in the tier; [`Replay::erase`]. If the tier is lost: [`replay()`].
 //! 3. The journal that `erase` has opened, or [`Journal::create`] where there was none, goes to `VolumeIo`, its number of
 //!    blocks to core.
 //! 4. After a stop with drain core has erased the journal: [`remove`] it, so that whoever uses the image next without
@@ -435,7 +435,7 @@ impl Journal {
         Journal::open(path, volume, lock_timeout)
     }
 
-    /// The journal that an earlier process has left, after [`replay`].
+    /// The journal that an earlier process has left, after [`replay()`].
     pub fn open(path: &Path, volume: &[u8; 16], lock_timeout: Duration) -> Result<Journal, JournalError> {
         let device = open_locked(path, lock_timeout)?;
         let superblock = read_superblock(&device)?;

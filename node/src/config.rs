@@ -565,7 +565,7 @@ mod tests {
         };
         refused(("volatile = true", ""), "--volatile");
         refused(("drain_max_s = 10", "drain_max_s = 10000000"), "7 days");
-        refused(("tier_size = 134217728", "tier_size = \"9T\""), "the most is 8T");
+        refused(("tier_size = 134217728", "tier_size = \"9T\""), "the most is 4.0T");
         refused(("\"vm2\"", "\"vm1\""), "twice");
         refused(("/mnt/nas/vm2.img", "slow:iops=700:/mnt/nas/vm1.img"), "same backing");
         refused(("size = \"10G\"", "size = 0"), "0 bytes");

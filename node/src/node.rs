@@ -5,6 +5,8 @@
 //! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
+mod markers;
+
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
 use crate::journal::{self, Preparation};
@@ -13,11 +15,12 @@ use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
-use crate::volume_store::{Marker, Record, STORE_VERSION, Store, host_name, remove_durably};
+use crate::volume_store::{Marker, Record, Store, host_name, remove_durably};
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
+use markers::{Moment, marker_of, save_marker};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,6 +87,8 @@ struct Running {
     activity: Arc<AtomicU64>,
     image: Image,
     marker_path: PathBuf,
+    /// Held while the marker is written: true when its last version was, after which no older one may come.
+    marker_is_final: Arc<Mutex<bool>>,
     journal_place: Result<PathBuf, String>,
     /// Ends what is done about its backing and journal besides serving.
     closed: Arc<AtomicBool>,
@@ -319,7 +324,9 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let running = Running { shard, key, activity, image, marker_path, journal_place, closed, prepared };
+        let marker_is_final = Arc::default();
+        let running =
+            Running { shard, key, activity, image, marker_path, marker_is_final, journal_place, closed, prepared };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -371,7 +378,7 @@ impl Node {
         };
         let (store, record, running) = (self.store.clone(), record.clone(), running.clone());
         let work = move || {
-            save_marker(&record, &running, &snapshot, false)?;
+            save_marker(&record, &running, &snapshot, Moment::Serving)?;
             store.save(&record)
         };
         blocking(work).await
@@ -586,7 +593,7 @@ impl Node {
         let (marked, snapshot) = (running.clone(), *snapshot);
         let work = move || {
             // The marker first: whoever finds the image must know of the journal before it may hold anything.
-            save_marker(&record, &marked, &snapshot, false)?;
+            save_marker(&record, &marked, &snapshot, Moment::Serving)?;
             forebay_io::journal::remove(&path)?;
             let bytes = journal::areas_bytes(&record);
             Ok(forebay_io::Journal::create(&path, &record.volume.0, bytes, std::time::Duration::from_secs(1))?)
@@ -782,7 +789,8 @@ impl Node {
                 if !matches!(snapshot.status.phase, Phase::Serving) {
                     continue;
                 }
-                if let Err(message) = blocking(move || save_marker(&record, &running, &snapshot, false)).await {
+                if let Err(message) = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await
+                {
                     // The old marker still protects: it only knows an older state of the image.
                     eprintln!("forebay: volume {name}: {message}");
                 }
@@ -858,7 +866,9 @@ impl Node {
             // Clean only if the log was emptied on purpose and the tier says so as well.
             let clean = complete && stopped.is_ok() && drain;
             let marker = running.clone();
-            if let Err(message) = blocking(move || save_marker(&record, &marker, &snapshot, clean)).await {
+            if let Err(message) =
+                blocking(move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean })).await
+            {
                 result = Some(format!("{name}: {message}"));
             }
         }
@@ -939,38 +949,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + 
         Ok(Err(error)) => Err(format!("{error:#}")),
         Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),
     }
-}
-
-fn save_marker(record: &Record, running: &Running, snapshot: &Snapshot, clean: bool) -> anyhow::Result<()> {
-    let image = running.image.identity()?;
-    let marker = Marker {
-        version: STORE_VERSION,
-        volume: record.volume,
-        name: record.name.clone(),
-        host: host_name(),
-        tier: record.tier.path.clone(),
-        term: snapshot.status.term.0,
-        destaged: snapshot.status.destaged.0,
-        journal: match (&running.journal_place, record.destage) {
-            (Ok(path), DestageName::Journaled | DestageName::Auto) => Some(path.clone()),
-            (Ok(path), DestageName::Ordered) if snapshot.status.journal_bytes > 0 || path.exists() => {
-                Some(path.clone())
-            }
-            (Ok(_), DestageName::Ordered) | (Err(_), _) => None,
-        }
-        .filter(|_| !clean),
-        image,
-        clean,
-    };
-    marker.save(&running.marker_path)
-}
-
-fn marker_of(store: &Store, record: &Record) -> Option<PathBuf> {
-    let spec = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?;
-    let device = |path: &&std::path::Path| {
-        forebay_io::file::kind_of(path).is_ok_and(|kind| kind == forebay_io::file::FileKind::Block)
-    };
-    Some(store.marker_path(&record.name, spec.path().filter(|path| !device(path))))
 }
 
 /// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.

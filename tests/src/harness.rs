@@ -714,6 +714,11 @@ impl Nbdkit {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
+    /// It has ended by itself: nbdkit's delay filter may abort it when a client dies while it sleeps.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+
     /// Sends a signal: SIGSTOP and SIGCONT make it hang and go on.
     pub fn signal(&self, signal: i32) {
         // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.

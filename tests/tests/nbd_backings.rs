@@ -91,11 +91,17 @@ in_both_io_modes! {
                 let more;
                 (server, more) = load_until_killed(&setup, server, daemon, &options, &mut rng);
                 acknowledged += more;
+                if server.has_ended() {
+                    server = setup.server();
+                }
                 let daemon = setup.volume.start();
                 assert!(daemon.output().contains("nbd_quiet"), "{}", daemon.output());
                 check::settle_after_kill(&options.journal, &setup.volume.target())
                     .unwrap_or_else(|e| panic!("seed {seed}, round {round}, {tier:?}: {e}\n{}", daemon.output()));
                 daemon.kill9();
+                if server.has_ended() {
+                    server = setup.server();
+                }
             }
             assert!(acknowledged > 50, "{acknowledged} acknowledged requests prove little");
             let daemon = setup.volume.start();

@@ -100,6 +100,7 @@ impl Site {
         let volumes = self.volume.state().join("volumes");
         let _ = std::fs::remove_dir_all(self.volume.state());
         let _ = std::fs::remove_file(format!("{}.forebay", backing.display()));
+        let _ = std::fs::remove_file(format!("{}.forebay-journal", backing.display()));
         for folder in [&volumes, &self.volume.state().join("tiers")] {
             std::fs::create_dir_all(folder).map_err(|e| format!("make {}: {e}", folder.display()))?;
         }
