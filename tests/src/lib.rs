@@ -1,6 +1,7 @@
 //! Proofs against the real `forebay` binary: what the black-box tests, the `pattern` and the `replay` tools share.
 //!
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
+//! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
 //! - [`certificates`]: authorities and certificates, good and bad, for TLS.
@@ -9,6 +10,7 @@
 
 pub mod certificates;
 pub mod harness;
+pub mod kernel;
 pub mod logwrites;
 pub mod nbd;
 pub mod pattern;

@@ -1,0 +1,269 @@
+//! What tests ask of the kernel: locks, control groups, loop devices, mounts, FUSE and device-mapper marks. Each is given
+//! back when it is dropped.
+
+use crate::harness::*;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Waits until no killed process can write to this file any more: a whole-file OFD lock is held on the very file
+/// descriptions that carry the daemon's I/O, and is released when the last request in flight has ended.
+#[track_caller]
+pub fn wait_for_late_writes(path: &Path) {
+    let file = File::options().read(true).write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let begun = Instant::now();
+    loop {
+        // SAFETY: an all-zero flock is a valid value of this plain C struct.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+        // SAFETY: the descriptor is open and the struct lives through the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} is still locked after 30 s", path.display());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A control group with a memory limit, removed when dropped: of version 2, or of version 1 where the host still has
+/// the memory controller there.
+#[derive(Debug)]
+pub struct ControlGroup {
+    folder: PathBuf,
+    version: u8,
+}
+
+impl ControlGroup {
+    /// Makes one at the root of the hierarchy. `Err`: what is missing here.
+    pub fn new(name: &str, memory_bytes_max: u64) -> Result<ControlGroup, String> {
+        let root = Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        let version = if controllers.split_whitespace().any(|controller| controller == "memory") { 2 } else { 1 };
+        let parent = if version == 2 { root.to_owned() } else { root.join("memory") };
+        if version == 1 && !parent.join("memory.limit_in_bytes").exists() {
+            return Err("no memory controller, neither of cgroup version 2 nor 1".to_owned());
+        }
+        let folder = parent.join(format!("forebay-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|e| format!("cannot make the control group {}: {e}", folder.display()))?;
+        let group = ControlGroup { folder, version };
+        let limit = if version == 2 { "memory.max" } else { "memory.limit_in_bytes" };
+        let path = group.folder.join(limit);
+        std::fs::write(&path, memory_bytes_max.to_string())
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        Ok(group)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Processes that the kernel has killed for memory.
+    pub fn killed_for_memory(&self) -> u64 {
+        let file = if self.version == 2 { "memory.events" } else { "memory.oom_control" };
+        let path = self.folder.join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| panic!("no oom_kill in {text}"))
+    }
+
+    /// Most bytes in use so far; page cache counts, and is given back before anything is killed.
+    pub fn peak_bytes(&self) -> u64 {
+        let file = if self.version == 2 { "memory.peak" } else { "memory.max_usage_in_bytes" };
+        std::fs::read_to_string(self.folder.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel needs a moment to bury the last process.
+        for _ in 0..200 {
+            if std::fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = writeln!(std::io::stderr(), "could not remove the control group {}", self.folder.display());
+    }
+}
+
+/// A loop device over a file, detached when dropped.
+#[derive(Debug)]
+pub struct Loop(PathBuf);
+
+impl Loop {
+    /// Attaches.
+    #[track_caller]
+    pub fn attach(file: &Path) -> Loop {
+        let output =
+            run_tool(Duration::from_secs(20), "losetup", ["-f", "--show", file.to_str().expect("a plain path")]);
+        Loop(PathBuf::from(output.expect_success().stdout.trim()))
+    }
+
+    /// The block device.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A mounted file system, unmounted when dropped.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `mount OPTIONS DEVICE POINT`; the point is made.
+    #[track_caller]
+    pub fn new(options: &[&str], device: &str, point: &Path) -> Mounted {
+        std::fs::create_dir_all(point).unwrap_or_else(|e| panic!("make {}: {e}", point.display()));
+        let mut command = Command::new(require_tool("mount"));
+        command.args(options).arg(device).arg(point);
+        run_command(Duration::from_secs(60), command).expect_success();
+        Mounted(point.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmount = |options: &[&str]| {
+            let mut command = Command::new("umount");
+            command.args(options).arg(&self.0).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        // A dead device below cannot be unmounted in order.
+        if !unmount(&[]) {
+            unmount(&["-l"]);
+        }
+    }
+}
+
+/// nbdfuse: an NBD export as a plain file, unmounted when dropped. It dies when its server dies under I/O.
+#[derive(Debug)]
+pub struct Fuse {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Fuse {
+    /// Mounts on `file` itself, so that its neighbours in the folder stay plain files.
+    #[track_caller]
+    pub fn mount(file: &Path, uri: &str) -> Fuse {
+        File::create(file).unwrap_or_else(|e| panic!("make {}: {e}", file.display()));
+        let mut command = Command::new(require_tool("nbdfuse"));
+        command.arg(file).arg(uri).stdin(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+        let begun = Instant::now();
+        while std::fs::metadata(file).map_or(0, |m| m.len()) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Fuse { child, file: file.to_owned() }
+    }
+
+    /// The export.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // Lazily: a server that no longer answers must not keep the test.
+        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.file).stderr(Stdio::null()).status();
+        if wait_within(&mut self.child, Duration::from_secs(10)).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Why FUSE and loop devices cannot be used here, if so.
+pub fn no_fuse_or_loop() -> Option<&'static str> {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("needs root for mounts and loop devices");
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Some("/dev/fuse is missing");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Some("/dev/loop-control is missing");
+    }
+    None
+}
+
+/// A device-mapper device that takes marks (dm-log-writes), by its control node.
+#[derive(Debug)]
+pub struct MarkDevice {
+    control: File,
+    name: String,
+}
+
+/// `struct dm_ioctl` of linux/dm-ioctl.h, followed by `struct dm_target_msg` and its text.
+#[repr(C)]
+struct TargetMessage {
+    version: [u32; 3],
+    data_size: u32,
+    data_start: u32,
+    target_count: u32,
+    open_count: i32,
+    flags: u32,
+    event_nr: u32,
+    padding: u32,
+    dev: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
+    sector: u64,
+    text: [u8; 64],
+}
+
+/// `_IOWR(0xfd, 14, struct dm_ioctl)`: DM_TARGET_MSG, with the size of `struct dm_ioctl` alone.
+const DM_TARGET_MSG: libc::c_ulong = (3 << 30) | (312 << 16) | (0xfd << 8) | 14;
+const _: () = assert!(std::mem::offset_of!(TargetMessage, sector) == 312);
+
+impl MarkDevice {
+    /// The mapped device of this name.
+    pub fn open(name: &str) -> Result<MarkDevice, String> {
+        let control = File::options().read(true).write(true).open("/dev/mapper/control");
+        let control = control.map_err(|e| format!("open /dev/mapper/control to mark {name}: {e}"))?;
+        Ok(MarkDevice { control, name: name.to_owned() })
+    }
+
+    /// Writes a mark into the recording; everything that completed before is before it.
+    ///
+    /// A recording with a missing mark would promise less than was acknowledged, so a failure ends the process.
+    pub fn mark(&self, text: &str) {
+        let message = format!("mark {text}");
+        let mut request = TargetMessage {
+            version: [4, 0, 0],
+            data_size: size_of::<TargetMessage>() as u32,
+            data_start: 312,
+            target_count: 0,
+            open_count: 0,
+            flags: 0,
+            event_nr: 0,
+            padding: 0,
+            dev: 0,
+            name: [0; 128],
+            uuid: [0; 129],
+            data: [0; 7],
+            sector: 0,
+            text: [0; 64],
+        };
+        request.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        request.text[..message.len()].copy_from_slice(message.as_bytes());
+        // SAFETY: the struct has the kernel's layout, says its own size, and lives through the call.
+        let result = unsafe { libc::ioctl(self.control.as_raw_fd(), DM_TARGET_MSG, &raw mut request) };
+        assert_eq!(result, 0, "mark '{text}' on {}: {}", self.name, std::io::Error::last_os_error());
+    }
+}
