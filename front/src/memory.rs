@@ -248,7 +248,7 @@ unsafe impl Backend for MemoryVolume {
         }
     }
 
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
+    fn take_frames(&mut self, _client: ClientId, count: u32, into: &mut Frames) -> bool {
         let Some(left) = self.free.len().checked_sub(count as usize) else { return false };
         for frame in self.free.drain(left..).rev() {
             self.uses[frame as usize] = 1;
@@ -256,6 +256,8 @@ unsafe impl Backend for MemoryVolume {
         }
         true
     }
+
+    fn withdraw(&mut self, _client: ClientId) {}
 
     fn return_frames(&mut self, frames: &[FrameId]) {
         frames.iter().rev().for_each(|frame| self.release(frame.0));

@@ -122,6 +122,7 @@ struct Open {
     client: usize,
     asked: Asked,
     began: Moment,
+    asked_at: Instant,
     /// Effective policy was write-through, as requested, when it was asked for.
     through: bool,
     hung_up: bool,
@@ -139,6 +140,8 @@ struct Client {
     /// Requests under way, also those that are still arriving.
     open: usize,
     waiting: Option<Step>,
+    /// Since when it was refused frames.
+    refused_at: Option<Instant>,
 }
 
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
@@ -183,6 +186,8 @@ pub struct Report {
     pub elapsed: Duration,
     /// Longest time without an answer while clients worked.
     pub pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    pub wait_max: Duration,
 }
 
 /// The world.
@@ -204,6 +209,7 @@ pub struct World {
     volume: Option<Volume>,
     serving: bool,
     backing_ready: bool,
+    ready_since: Instant,
     term: Term,
     formatted: bool,
     crash: Option<Crash>,
@@ -271,6 +277,8 @@ pub struct World {
     progress: Instant,
     /// Longest time without an answer while clients worked.
     pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    wait_max: Duration,
     coverage: Coverage,
 }
 
@@ -300,6 +308,7 @@ impl World {
             volume: None,
             serving: false,
             backing_ready: false,
+            ready_since: Instant(0),
             term: Term(0),
             formatted: false,
             crash: None,
@@ -352,6 +361,7 @@ impl World {
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
             pause_max: Duration(0),
+            wait_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -373,6 +383,7 @@ impl World {
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
             pause_max: self.pause_max,
+            wait_max: self.wait_max,
         }
     }
 
@@ -865,6 +876,7 @@ impl World {
                     self.begin_replay();
                 } else {
                     self.backing_ready = true;
+                    self.ready_since = self.now;
                     self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }
@@ -996,6 +1008,7 @@ impl World {
                     self.schedule(wait, Due::Replay(Replay::Erase { first, second: None }));
                 } else {
                     self.backing_ready = true;
+                    self.ready_since = self.now;
                     self.hand(Event::BackingReady);
                 }
             }
@@ -1086,7 +1099,7 @@ impl World {
         (offset, length.min(size - offset).max(1))
     }
 
-    fn next_step(&mut self) -> Step {
+    fn next_step(&mut self, client: usize) -> Step {
         if let Some(step) = self.script.pop_front() {
             return step;
         }
@@ -1096,6 +1109,9 @@ impl World {
         while draw >= weights[kind] {
             draw -= weights[kind];
             kind += 1;
+        }
+        if client < self.setup.readers {
+            kind = 0;
         }
         let max = u64::from(self.setup.request_bytes_max);
         let fua = self.random.chance(self.setup.fua);
@@ -1138,7 +1154,7 @@ impl World {
             None if self.requests_left == 0 => return,
             None => {
                 self.requests_left -= 1;
-                self.next_step()
+                self.next_step(client)
             }
         };
         let mut write = None;
@@ -1146,11 +1162,15 @@ impl World {
             let blocks = (offset + u64::from(length)).div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
             let mut frames = Frames::new();
             let volume = self.volume.as_mut().expect("it serves");
-            if !volume.take_frames(blocks as u32, &mut frames) {
+            if !volume.take_frames(ClientId(client as u32), blocks as u32, &mut frames) {
                 assert!(frames.is_empty(), "frames were refused and given");
                 self.coverage.see("client had to wait for frames");
                 self.clients[client].waiting = Some(step);
+                self.clients[client].refused_at.get_or_insert(self.now);
                 return;
+            }
+            if let Some(since) = self.clients[client].refused_at.take() {
+                self.note_wait(since);
             }
             assert_eq!(frames.len() as u64, blocks, "as many frames as asked for");
             for &frame in &frames {
@@ -1181,6 +1201,7 @@ impl World {
                 self.volume.as_mut().expect("it serves").return_frames(&frames);
             }
         }
+        self.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
         let mut ids = Vec::new();
         for (&id, open) in self.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
             open.hung_up = true;
@@ -1229,7 +1250,8 @@ impl World {
 
     fn ask(&mut self, id: u64, client: usize, asked: Asked, request: Request) {
         self.note_policy();
-        let open = Open { client, asked, began: self.moment, through: self.through_since.is_some(), hung_up: false };
+        let through = self.through_since.is_some();
+        let open = Open { client, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
         self.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
@@ -2177,6 +2199,7 @@ impl World {
             self.pause_max = self.pause_max.max(self.now - self.progress);
         }
         self.progress = self.now;
+        self.note_wait(open.asked_at);
         let client = open.client;
         if !open.hung_up && client < self.clients.len() {
             self.clients[client].open -= 1;
@@ -2250,6 +2273,13 @@ impl World {
             (Asked::Flush(_), Err(error)) => self.assert_may_fail("a flush", error),
             (Asked::Prefetch, Ok(pieces)) => assert!(pieces.is_empty(), "a prefetch is answered with bytes"),
             (Asked::Prefetch, Err(error)) => self.assert_may_fail("a prefetch", error),
+        }
+    }
+
+    /// What waited for the backing's lock does not count.
+    fn note_wait(&mut self, since: Instant) {
+        if self.backing_ready {
+            self.wait_max = self.wait_max.max(self.now - since.max(self.ready_since));
         }
     }
 
@@ -2568,9 +2598,11 @@ impl World {
         let volume = self.volume.as_mut().expect("it serves");
         let mut had = Frames::new();
         let mut one = Frames::new();
-        while volume.take_frames(1, &mut one) {
+        let nobody = ClientId(u32::MAX);
+        while volume.take_frames(nobody, 1, &mut one) {
             had.append(&mut one);
         }
+        volume.withdraw(nobody);
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();

@@ -13,7 +13,7 @@
 //! to vouch for it).
 //!
 //! What each file owns:
-//! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
+//! [`live`] records in log order and by block; [`frames`] memory and read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`journal`] many groups at once; [`recover`] from
 //! a tier to this state, [`rewrite`] making durable what that keeps;
@@ -35,6 +35,7 @@ mod ranges;
 mod read;
 mod recover;
 mod rewrite;
+mod shares;
 mod write;
 
 use crate::api::*;
@@ -259,8 +260,7 @@ pub struct Volume {
     effects: VecDeque<Effect>,
     ops: Slab<(OpId, Op)>,
     op_next: u64,
-    /// The fewest frames that a client was refused since it was last told to try again.
-    frames_refused: Option<u32>,
+    claims: shares::Claims,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -269,8 +269,10 @@ pub struct Volume {
 const OP_INDEX_BITS: u32 = 24;
 /// A client must not keep everybody else waiting with one question: about 10 ms.
 const EXTENT_BLOCKS_MAX: u64 = 65_536;
-/// Enough for the largest request, its two unaligned edges included.
-const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
+/// Enough for edges and old blocks under sectors to go on at the speed of a slow backing.
+const FRAMES_KEPT_MAX: u32 = 64;
+/// Enough for the largest request that is not aligned, beside those.
+const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 1 + FRAMES_KEPT_MAX;
 
 impl Volume {
     /// Begins: poll effects, feed events, until `status().phase` is `Serving` (or `Refused`).
@@ -322,7 +324,7 @@ impl Volume {
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
             op_next: 1,
-            frames_refused: None,
+            claims: Default::default(),
             now,
             counters: Counters::default(),
             dead: Vec::new(),
@@ -353,7 +355,7 @@ impl Volume {
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
     /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        let blocks = (self.frames_reserved() - self.frames_kept() - 1).min(self.request_blocks_max() - 1);
         (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
@@ -389,32 +391,6 @@ impl Volume {
         }
     }
 
-    /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
-    /// wait for [`Effect::FramesFree`].
-    pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        if self.pool.available_to_clients() < count + self.frames_reserved() {
-            self.frames_refused = Some(self.frames_refused.map_or(count, |least| least.min(count)));
-            return false;
-        }
-        for _ in 0..count {
-            into.push(self.pool.allocate_for_client().expect("available_to_clients() was asked"));
-        }
-        true
-    }
-
-    /// Gives back frames whose request never came.
-    pub fn return_frames(&mut self, frames: &[FrameId]) {
-        for &frame in frames {
-            self.pool.release(frame);
-        }
-    }
-
-    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on: a good quarter, which
-    /// is the largest request for an arena of 128 MiB, and no more for larger ones.
-    fn frames_reserved(&self) -> u32 {
-        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
-    }
-
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.now = now;
@@ -439,7 +415,7 @@ impl Volume {
             return;
         }
         self.admit_waiting();
-        self.retry_waiting_reads();
+        self.retry_edge_reads();
         self.compact();
         self.write_log();
         self.erase_drained();
@@ -449,20 +425,12 @@ impl Volume {
         if self.journal.awaits_tier_sync {
             self.sync_log_if_wanted();
         }
+        // After destage, which may wait for frames as well, and which everybody waits for.
+        self.retry_waiting_reads();
         self.settle_control();
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
-    }
-
-    /// Some client that was refused frames would get them now; it is to be told once.
-    fn frames_are_free(&mut self) -> bool {
-        let free =
-            self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + self.frames_reserved());
-        if free {
-            self.frames_refused = None;
-        }
-        free
     }
 
     /// Next thing to do.

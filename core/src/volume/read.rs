@@ -55,7 +55,21 @@ struct Fill {
 pub(super) struct Reads {
     reading: Slab<Reading>,
     fills: Slab<Fill>,
+    /// Reads of clients that wait for frames, in the order of their asking.
     waiting: VecDeque<(Target, u64, u32)>,
+    /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
+    waiting_edges: VecDeque<(Target, u64, u32)>,
+}
+
+/// Which frames a read may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// All there are.
+    All,
+    /// Those of clients' reads, see [`super::shares`].
+    Clients,
+    /// None, and it may pin none that could be evicted: others wait for both.
+    Nothing,
 }
 
 impl Reads {
@@ -92,17 +106,37 @@ type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
-        if !self.reads.waiting.is_empty() || !self.try_read(target, offset, length) {
-            self.reads.waiting.push_back((target, offset, length));
+        let (share, queue) = match target {
+            Target::Edge { .. } if self.reads.waiting_edges.is_empty() => (Share::All, true),
+            Target::Edge { .. } => (Share::Nothing, true),
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => {
+                let first = self.reads.waiting.is_empty() && self.reads.waiting_edges.is_empty();
+                (if first { Share::Clients } else { Share::Nothing }, false)
+            }
+        };
+        if !self.try_read(target, offset, length, share) {
+            let queue = if queue { &mut self.reads.waiting_edges } else { &mut self.reads.waiting };
+            queue.push_back((target, offset, length));
+        }
+    }
+
+    pub(super) fn retry_edge_reads(&mut self) {
+        while let Some(&(target, offset, length)) = self.reads.waiting_edges.front() {
+            if !self.try_read(target, offset, length, Share::All) {
+                return;
+            }
+            self.reads.waiting_edges.pop_front();
         }
     }
 
     pub(super) fn retry_waiting_reads(&mut self) {
-        while let Some((target, offset, length)) = self.reads.waiting.pop_front() {
-            if !self.try_read(target, offset, length) {
-                self.reads.waiting.push_front((target, offset, length));
+        while self.reads.waiting_edges.is_empty()
+            && let Some(&(target, offset, length)) = self.reads.waiting.front()
+        {
+            if !self.try_read(target, offset, length, Share::Clients) {
                 return;
             }
+            self.reads.waiting.pop_front();
         }
     }
 
@@ -146,7 +180,7 @@ impl Volume {
         }
     }
 
-    fn try_read(&mut self, target: Target, offset: u64, length: u32) -> bool {
+    fn try_read(&mut self, target: Target, offset: u64, length: u32, share: Share) -> bool {
         let end = offset + u64::from(length);
         let first = BlockIndex::of_byte(offset);
         let last = BlockIndex::of_byte(end - 1);
@@ -164,6 +198,7 @@ impl Volume {
             plans.push(plan);
         }
         // Pin what is in memory before anything is allocated: allocation evicts.
+        let available_before = self.pool.available();
         for (_, how) in plans.iter().flatten() {
             if let Plan::Memory(frame) = how {
                 self.pool.pin(*frame);
@@ -176,7 +211,14 @@ impl Volume {
                 }
             }
         };
-        if self.pool.available() < frames_needed {
+        let available = self.pool.available();
+        let takes_none = frames_needed == 0 && available == available_before;
+        let fits = match share {
+            Share::All => available >= frames_needed,
+            Share::Clients => takes_none || available >= frames_needed + self.frames_left_by_reads(),
+            Share::Nothing => takes_none,
+        };
+        if !fits {
             unpin_all(self);
             return false;
         }

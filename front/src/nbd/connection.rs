@@ -497,12 +497,15 @@ impl Connection {
             | Command::BlockStatus
             | Command::Unknown(_) => 0,
         };
+        // A request that waited for frames may find something else in its way now, and must not keep its place meanwhile.
         if !self.has_room(bytes) {
+            backend.withdraw(ClientId(self.number));
             self.wanted_bytes = bytes;
             return Err(WaitsFor::Replies);
         }
         let label = Label { cookie: head.cookie, offset: head.offset };
         if let Err(error) = self.check(backend, &head) {
+            backend.withdraw(ClientId(self.number));
             self.refuse_with_payload(backend, &head, label, error);
             return Ok(());
         }
@@ -514,7 +517,7 @@ impl Connection {
                 let length = length as u32;
                 let count = ((offset % BLOCK_BYTES) as usize + length as usize).div_ceil(BLOCK);
                 let mut frames = Frames::new();
-                if !backend.take_frames(count as u32, &mut frames) {
+                if !backend.take_frames(ClientId(self.number), count as u32, &mut frames) {
                     return Err(WaitsFor::Frames);
                 }
                 debug_assert_eq!(frames.len(), count);
@@ -814,6 +817,9 @@ impl Connection {
     fn end<B: Backend + ?Sized>(&mut self, backend: &mut B, why: Closed) {
         if let Phase::Closed(_) = self.phase {
             return;
+        }
+        if self.waits_for == WaitsFor::Frames {
+            backend.withdraw(ClientId(self.number));
         }
         self.phase = Phase::Closed(why);
         if let Incoming::Payload(payload) = core::mem::replace(&mut self.incoming, Incoming::Head) {

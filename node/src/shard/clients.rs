@@ -12,7 +12,7 @@ use crate::mailbox::{Seat, ToShard};
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
 use forebay_core::format::payload_checksum;
-use forebay_core::types::{BlockIndex, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
+use forebay_core::types::{BlockIndex, ClientId, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
 use forebay_core::volume::Extent;
 use forebay_front::Backend;
 use forebay_front::nbd::channel::Channel;
@@ -598,8 +598,12 @@ unsafe impl Backend for Desk<'_> {
         self.volume.admissible(request)
     }
 
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        self.volume.take_frames(count, into)
+    fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool {
+        self.volume.take_frames(client, count, into)
+    }
+
+    fn withdraw(&mut self, client: ClientId) {
+        self.volume.withdraw(client);
     }
 
     fn return_frames(&mut self, frames: &[FrameId]) {

@@ -32,8 +32,11 @@ unsafe impl Backend for Volume {
     fn admissible(&self, request: &Request) -> Result<(), RequestError> {
         self.inadmissible.map_or_else(|| self.memory.admissible(request), Err)
     }
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        !self.refuses_frames && self.memory.take_frames(count, into)
+    fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool {
+        !self.refuses_frames && self.memory.take_frames(client, count, into)
+    }
+    fn withdraw(&mut self, client: ClientId) {
+        self.memory.withdraw(client);
     }
     fn return_frames(&mut self, frames: &[FrameId]) {
         self.memory.return_frames(frames);
