@@ -29,6 +29,7 @@ mod control;
 mod destage;
 mod flash;
 mod frames;
+mod free_ids;
 mod journal;
 mod live;
 mod ranges;
