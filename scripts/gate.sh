@@ -34,7 +34,7 @@ black_box() {
 
 run_part() {
     case "$1" in
-        setup) scripts/setup.sh ;;
+        setup) scripts/setup.sh --gate ;;
         build)
             cargo build --locked --release --workspace -j2 &&
                 # The same binary with planted faults, which the proofs must catch. A folder of its own: the two must

@@ -17,11 +17,11 @@ const USAGE: &str = "\
 usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, change nothing; with --minutes, fresh seeds for so long
        cargo xtask fix                                     format, apply clippy's suggestions, lower the length list
        cargo xtask tidy | licences                         one of the quick steps by itself
-steps: fmt tidy licences advisories clippy doc core test mutants fuzz sim";
+steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
 
 /// Steps of `verify`, cheap ones first.
-const STEPS: [&str; 11] =
-    ["fmt", "tidy", "licences", "advisories", "clippy", "doc", "core", "test", "mutants", "fuzz", "sim"];
+const STEPS: [&str; 12] =
+    ["fmt", "tidy", "licences", "deny", "advisories", "clippy", "doc", "core", "test", "mutants", "fuzz", "sim"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -92,6 +92,7 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                 "fmt" => cargo(root, &["fmt", "--all", "--check"], &[]),
                 "tidy" => tidy::check(root),
                 "licences" => licences::check(root),
+                "deny" => deny(root),
                 "advisories" => advisories(root),
                 "clippy" => cargo(
                     root,
@@ -128,15 +129,25 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
     steps.report()
 }
 
-/// Needs cargo-deny and its advisory database, which comes from the network.
+const NO_CARGO_DENY: &str = "cargo-deny is not installed: scripts/setup.sh --gate";
+
+/// Licences of all that either target may link, bans and sources. All of it is in the lock file and the packages.
+fn deny(root: &std::path::Path) -> Outcome {
+    if !steps::has(&["cargo", "deny", "--version"]) {
+        return Outcome::Skipped(NO_CARGO_DENY.to_string());
+    }
+    cargo(root, &["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"], &[])
+}
+
+/// Known vulnerabilities, and packages taken back. Needs the advisory database, which comes from the network.
 fn advisories(root: &std::path::Path) -> Outcome {
     if !steps::has(&["cargo", "deny", "--version"]) {
-        return Outcome::Skipped("cargo-deny is not installed: cargo install --locked cargo-deny".to_string());
+        return Outcome::Skipped(NO_CARGO_DENY.to_string());
     }
     if !steps::succeeds(root, &["cargo", "deny", "fetch", "db"]) {
         return Outcome::Skipped("the advisory database cannot be fetched from here: needs the network".to_string());
     }
-    cargo(root, &["deny", "--all-features", "check", "advisories", "--disable-fetch"], &[])
+    cargo(root, &["deny", "--locked", "check", "advisories"], &[])
 }
 
 /// Builds every fuzz target; a decoder that no longer fits its target must not go unnoticed.
