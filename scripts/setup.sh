@@ -22,6 +22,7 @@ esac
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
 needs='
 command -v cc                          | gcc              | linking Rust programs
+command -v c++                         | g++              | building the fuzzing engine
 command -v pkg-config                  | pkg-config       | building some Rust packages
 command -v git                         | git              | tidy checks
 command -v curl                        | curl             | fetching rustup, talking to the API
