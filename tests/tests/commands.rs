@@ -5,6 +5,8 @@ use forebay_tests::harness::{
     Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool,
 };
 use forebay_tests::nbd::{Client, Target};
+use forebay_tests::pattern::check;
+use forebay_tests::pattern::journal::History;
 use forebay_tests::scene;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -47,6 +49,8 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
     assert_eq!(json(&daemon, create)["name"], "second");
     assert_eq!(names(&json(&daemon, ["volume", "list"])), ["second", VOLUME_NAME]);
     daemon.command(create).expect_failure();
+    let access = json(&daemon, ["volume", "show", "second"])["backing"]["access"].clone();
+    assert!(access.as_str().is_some_and(|access| access.contains("O_DIRECT")), "which access was found: {access}");
 
     let target = Target::parse(&format!("nbd+unix:///second?socket={}", folder.join("nbd.sock").display())).unwrap();
     let mut old = Client::connect(&target).unwrap();
@@ -61,7 +65,11 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
     new.flush().unwrap().unwrap();
 
     // Not taken away from somebody by a slip.
-    daemon.volume_command(["drain", "second"]).expect_success();
+    assert_eq!(json(&daemon, ["volume", "drain", "second"])["dirty"]["bytes"], 0);
+    json(&daemon, ["volume", "drain", "second", "--hold", "1m"]);
+    assert_eq!(json(&daemon, ["volume", "show", "second"])["backing"]["state"], "held");
+    json(&daemon, ["volume", "release", "second"]);
+    daemon.volume_command(["release", "second"]).expect_failure();
     let refused = daemon.volume_command(["delete", "second"]).expect_failure().text();
     assert!(refused.contains("2 clients; disconnect them first"), "{refused}");
     drop((old, new));
@@ -84,7 +92,7 @@ fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
     let daemon = volume.start();
     let mut client = Client::connect(&volume.target()).unwrap();
     client.write(0, &[1; 65536], 0).unwrap().unwrap();
-    daemon.volume_command(["set", VOLUME_NAME, "--policy", "through"]).expect_success();
+    assert_eq!(json(&daemon, ["volume", "set", VOLUME_NAME, "--policy", "through"])["name"], VOLUME_NAME);
     let policy = daemon.show()["policy"].clone();
     assert_eq!((&policy["requested"], &policy["effective"]), (&"through".into(), &"back".into()), "{policy}");
     assert_eq!(policy["reason"], "draining", "{policy}");
@@ -211,20 +219,26 @@ h.cache(1 << 20, 8 << 20)
     assert_eq!(reads(), fetched, "what was prefetched is not read from the backing again");
 }
 
-/// A tier that is looked at is not changed: not one byte, and not its times either.
+/// A tier that is looked at, or copied from, is not changed: not one byte, and not its times either.
 #[test]
-fn inspect_shows_a_dirty_log_and_writes_nothing() {
+fn inspect_and_salvage_read_a_dirty_log_and_write_nothing_to_it() {
     let folder = TempDir::new("inspect");
     let (volume, options) = scene::killed_with_a_dirty_tier(&folder, Tier::Flash, IoMode::Uring);
     let tier = scene::tier_path(&volume);
     let state = |path: &Path| (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().modified().unwrap());
     let before = state(&tier);
-    let mut inspect = Command::new(forebay());
-    inspect.arg("inspect").arg(&tier).arg("--json");
-    let shown = run_command(MINUTE, inspect).expect_success().stdout;
-    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"));
+    let run = |arguments: &[&OsStr]| {
+        let mut command = Command::new(forebay());
+        command.args(arguments).arg("--json");
+        let shown = run_command(MINUTE, command).expect_success().stdout;
+        serde_json::from_str::<Value>(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"))
+    };
+    let shown = run(&["inspect".as_ref(), tier.as_ref()]);
     assert!(shown.to_string().contains(VOLUME_NAME), "{shown}");
-    assert!(state(&tier) == before, "inspect changed the tier");
+    let salvaged = folder.join("salvaged.img");
+    run(&["salvage".as_ref(), tier.as_ref(), "--to".as_ref(), salvaged.as_ref()]);
+    assert!(state(&tier) == before, "inspect or salvage changed the tier");
+    check::image_complete(&History::read(&options.journal).unwrap(), &salvaged).unwrap();
     scene::all_there(&volume, &options);
 }
 
