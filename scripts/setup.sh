@@ -48,6 +48,7 @@ command -v modprobe                    | kmod             | guest for the power-
 command -v dmsetup                     | dmsetup          | guest for the power-cut tests
 command -v strip                       | binutils         | guest for the power-cut tests
 command -v flock                       | util-linux       | tests that share a download
+command -v systemd-analyze             | systemd          | checking the packaged units
 '
 
 missing=""

@@ -2,7 +2,7 @@
 //! told, the line for QEMU, pages and completions.
 
 use forebay_tests::harness::{
-    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool,
+    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, workspace,
 };
 use forebay_tests::nbd::{Client, Target};
 use forebay_tests::pattern::check;
@@ -169,6 +169,23 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     daemon.assert_healthy();
     daemon.stop(MINUTE);
     assert!(heard().contains("STOPPING=1"));
+}
+
+/// `verify` only warns of a key that it does not know, so that it must have nothing to say.
+#[test]
+fn systemd_understands_the_packaged_units() {
+    let folder = TempDir::new("units");
+    let packaging = workspace().join("packaging");
+    for unit in ["forebay.service", "run-forebay-memory.mount"] {
+        let text = std::fs::read_to_string(packaging.join(unit)).unwrap();
+        // The program of this build stands in for the installed one.
+        let text = text.replace("/usr/bin/forebay", forebay().to_str().unwrap());
+        std::fs::write(folder.join(unit), text).unwrap();
+    }
+    let units = ["forebay.service", "run-forebay-memory.mount"].map(|unit| folder.join(unit));
+    let arguments = ["verify", "--man=no", units[0].to_str().unwrap(), units[1].to_str().unwrap()];
+    let said = run_tool(MINUTE, "systemd-analyze", arguments).expect_success().text();
+    assert!(said.is_empty(), "{said}");
 }
 
 #[test]
