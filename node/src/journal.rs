@@ -121,15 +121,21 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
     }))
 }
 
+/// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed.
+/// Changes nothing.
+pub fn left_behind(record: &Record) -> Result<Option<PathBuf>> {
+    let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(None) };
+    let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(None) };
+    match journal::check(&path, &record.volume.0) {
+        Ok(Some(_)) => Ok(Some(path)),
+        Ok(None) | Err(JournalError::OtherVolume { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Before a volume is forgotten: what its journal holds goes into the image, then the journal goes.
 pub fn finish(record: &Record) -> Result<()> {
-    let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(()) };
-    let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(()) };
-    match journal::check(&path, &record.volume.0) {
-        Ok(None) | Err(JournalError::OtherVolume { .. }) => return Ok(()),
-        Ok(Some(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
+    let Some(path) = left_behind(record)? else { return Ok(()) };
     match journal::remove(&path) {
         Err(JournalError::NotReplayed { .. }) => {}
         other => return Ok(other?),

@@ -15,12 +15,12 @@ use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
-use crate::volume_store::{Marker, Record, Store, host_name, remove_durably};
+use crate::volume_store::{Record, Store, host_name, remove_durably};
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
-use markers::{Moment, marker_of, save_marker};
+use markers::{MarkerFile, Moment, save_marker};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,9 +86,7 @@ struct Running {
     key: VolumeKey,
     activity: Arc<AtomicU64>,
     image: Image,
-    marker_path: PathBuf,
-    /// Held while the marker is written: true when its last version was, after which no older one may come.
-    marker_is_final: Arc<Mutex<bool>>,
+    marker: Arc<MarkerFile>,
     journal_place: Result<PathBuf, String>,
     /// Ends what is done about its backing and journal besides serving.
     closed: Arc<AtomicBool>,
@@ -324,9 +322,8 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let marker_is_final = Arc::default();
-        let running =
-            Running { shard, key, activity, image, marker_path, marker_is_final, journal_place, closed, prepared };
+        let marker = Arc::new(MarkerFile::new(marker_path));
+        let running = Running { shard, key, activity, image, marker, journal_place, closed, prepared };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -706,23 +703,16 @@ impl Node {
         }
         self.entries().retain(|e| e.facts.name != name);
         let store = self.store.clone();
-        let marker = running.map(|r| r.marker_path).or_else(|| marker_of(&store, &record));
-        let removed = blocking(move || {
-            // The record last: what a crash leaves in between can be deleted again.
-            if let Some(marker) = marker
-                && Marker::load(&marker).is_ok_and(|m| m.is_some_and(|m| m.volume == record.volume))
-            {
-                remove_durably(&marker)?;
-            }
-            // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
-            journal::finish(&record)?;
-            wipe_tier(&record)?;
-            store.remove(&record.name)
-        });
-        match removed.await {
+        let marker = match running {
+            Some(running) => Some(running.marker),
+            None => MarkerFile::of(&store, &record).map(Arc::new),
+        };
+        match blocking(move || forget(&store, &record, marker.as_deref())).await {
             Ok(()) => Ok(()),
             Err(message) => {
-                failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}"))
+                let message = format!("volume {name} is closed, but not wholly removed: {message}");
+                self.note_failed(name, &message);
+                failure(FailureKind::Failed, message)
             }
         }
     }
@@ -949,6 +939,22 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + 
         Ok(Err(error)) => Err(format!("{error:#}")),
         Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),
     }
+}
+
+/// Removes what is left of a volume that is closed. In this order a kill in between leaves what is known for what it is,
+/// and can be deleted again: the tier before the journal, because a tier whose batches are gone from the journal would
+/// send their groups once more over an image that is further on; the marker, which says that the image needs its journal,
+/// after that; the record last.
+fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>) -> anyhow::Result<()> {
+    // One that cannot be replayed is found out while the tier still has all that it holds.
+    journal::left_behind(record)?;
+    wipe_tier(record)?;
+    // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
+    journal::finish(record)?;
+    if let Some(marker) = marker {
+        marker.remove(record.volume)?;
+    }
+    store.remove(&record.name)
 }
 
 /// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.

@@ -152,6 +152,44 @@ fn a_journal_goes_with_its_volume_and_leaves_a_crash_image() {
     drop(daemon);
 }
 
+/// A deletion that was cut off leaves the marker until the journal is in the image, and can be done again.
+#[test]
+fn a_deletion_that_breaks_off_at_the_journal_leaves_the_marker_and_is_done_again() {
+    let folder = TempDir::new("journal-delete-again");
+    let volume = journaled(&folder, IoMode::Uring);
+    let mut options = load_options(&volume, &folder);
+    options.requests = Some(300);
+    let daemon = volume.start();
+    load::run(&options).unwrap();
+    daemon.drain();
+    assert!(complete_batches(&volume.journal()) > 0, "nothing was merged");
+    let marker = folder.join("backing.img.forebay");
+    let (image, journal) = (std::fs::read(volume.image()).unwrap(), std::fs::read(volume.journal()).unwrap());
+    let tier = volume.state().join("tiers/vm1.tier");
+
+    // A journal that cannot be replayed is found out before the tier is touched.
+    let mut damaged = journal.clone();
+    damaged[20] ^= 1;
+    std::fs::write(volume.journal(), &damaged).unwrap();
+    let said = daemon.volume_command(["delete", "vm1"]).expect_failure().text();
+    assert!(said.contains("first block is damaged"), "{said}");
+    assert!(marker.exists() && tier.exists());
+    assert_eq!(daemon.show()["phase"], "failed");
+
+    // One whose replay fails, later: the image has lost its end.
+    std::fs::write(volume.journal(), &journal).unwrap();
+    std::fs::File::options().write(true).open(volume.image()).unwrap().set_len(SIZE / 2).unwrap();
+    let said = daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_failure().text();
+    assert!(said.contains("was cut off"), "{said}");
+    assert!(marker.exists() && volume.journal().exists() && !tier.exists());
+
+    std::fs::write(volume.image(), &image).unwrap();
+    daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();
+    assert!(!marker.exists() && !volume.journal().exists());
+    daemon.volume_command(["show", "vm1"]).expect_failure();
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+}
+
 #[test]
 fn a_tier_is_salvaged_over_an_image_in_the_middle_of_a_batch() {
     let folder = TempDir::new("journal-salvage");
