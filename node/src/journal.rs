@@ -15,10 +15,10 @@ use crate::config::DestageName;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::volume_store::{Record, VolumeId};
 use anyhow::{Context, Result, bail};
-use forebay_core::types::{BLOCK_BYTES, Lsn};
+use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
-use forebay_io::journal::{self, Replay, ReplayRequest};
+use forebay_io::journal::{self, Replay, ReplayRequest, TierWord};
 use forebay_io::{Backing, BackingOptions, Journal, JournalError, LockAttempt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,8 +83,8 @@ pub fn areas_bytes(record: &Record) -> u64 {
     }
 }
 
-/// Finds out what must be done; changes nothing. `destaged`: the watermark of the tier.
-pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Preparation> {
+/// Finds out what must be done; changes nothing. `tier`: its word, where it is there.
+pub fn prepare(record: &Record, backing: &Backing, tier: Option<TierWord>) -> Result<Preparation> {
     let areas_bytes = match record.destage {
         DestageName::Ordered => None,
         DestageName::Journaled | DestageName::Auto => Some(areas_bytes(record)),
@@ -92,13 +92,10 @@ pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Prep
     let volume = record.volume;
     let nothing = Preparation { plan: Plan::Nothing, backing: None, path: PathBuf::new(), volume, areas_bytes };
     let Ok(path) = place(backing) else { return Ok(nothing) };
-    let plan = match journal::check(&path, &volume.0)? {
-        Some(_) => Plan::Replay(ReplayRequest {
-            volume: volume.0,
-            volume_bytes: record.size_bytes,
-            destaged: Some(destaged),
-            lock_timeout: PAUSE,
-        }),
+    let plan = match journal::check(&path, &volume.0, tier.map(|tier| tier.term))? {
+        Some(_) => {
+            Plan::Replay(ReplayRequest { volume: volume.0, volume_bytes: record.size_bytes, tier, lock_timeout: PAUSE })
+        }
         None if areas_bytes.is_some() => Plan::Make,
         None => return Ok(nothing),
     };
@@ -109,11 +106,11 @@ pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Prep
 /// a crash image again. `owner`: the volume that last wrote to the image. A remark, if anything was done.
 pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Backing) -> Result<Option<String>> {
     let Ok(path) = place(backing) else { return Ok(None) };
-    if journal::check(&path, &owner.0)?.is_none() {
+    if journal::check(&path, &owner.0, None)?.is_none() {
         return Ok(None);
     }
     await_backing(backing)?;
-    let request = ReplayRequest { volume: owner.0, volume_bytes, destaged: None, lock_timeout: LOCK_WAIT };
+    let request = ReplayRequest { volume: owner.0, volume_bytes, tier: None, lock_timeout: LOCK_WAIT };
     let report = journal::replay(&path, &request, backing)?;
     journal::remove(&path)?;
     Ok(report.in_backing_through().map(|through| {
@@ -126,7 +123,7 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
 pub fn left_behind(record: &Record) -> Result<Option<PathBuf>> {
     let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(None) };
     let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(None) };
-    match journal::check(&path, &record.volume.0) {
+    match journal::check(&path, &record.volume.0, None) {
         Ok(Some(_)) => Ok(Some(path)),
         Ok(None) | Err(JournalError::OtherVolume { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -22,9 +22,10 @@ use crate::volume_store::{
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
-use forebay_core::types::{BLOCK_BYTES, Duration, Lsn, SECTOR_BYTES};
+use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of};
+use forebay_io::journal::TierWord;
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
     VolumeIo,
@@ -263,7 +264,7 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, destaged, mut tier) = look_for_tier(&mut record)?;
+    let (found, tier_word, mut tier) = look_for_tier(&mut record)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -313,7 +314,7 @@ pub fn open(
         }
         store.save(&record)?;
     }
-    let mut preparation = journal::prepare(&record, &backing, destaged)?;
+    let mut preparation = journal::prepare(&record, &backing, tier_word)?;
     let mut made = None;
     if first && record.destage == DestageName::Journaled && backing.locked() {
         made = preparation.make_now()?;
@@ -446,14 +447,14 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
 /// A tier that was opened, with what it says of itself.
 type FoundTier = (Tier, Superblock);
 
-/// The tier, if it is there, and how far it says that the backing is.
-fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<FoundTier>)> {
+/// The tier, if it is there, and what it says of its owner and of how far the backing is.
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Option<FoundTier>)> {
     if !record.tier.made {
-        return Ok((TierFound::FirstStart, Lsn(0), None));
+        return Ok((TierFound::FirstStart, None, None));
     }
     let path = record.tier.path.as_path();
     if !path.exists() {
-        return Ok((TierFound::Missing, Lsn(0), None));
+        return Ok((TierFound::Missing, None, None));
     }
     let tier = match record.tier.kind {
         TierName::Memory => Tier::Memory(MemoryTier::open(path, TIER_LOCK_WAIT)?),
@@ -498,7 +499,8 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<FoundTie
     // The tier is the first to know of a resize.
     record.size_bytes = newest.size_bytes;
     let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
-    Ok((found, newest.destaged, Some((tier, superblock))))
+    let word = TierWord { term: newest.term, destaged: newest.destaged };
+    Ok((found, Some(word), Some((tier, superblock))))
 }
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {

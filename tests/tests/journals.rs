@@ -1,11 +1,14 @@
 //! The journal beside an image: it comes and goes with its volume, a killed daemon's batch is replayed before anything
 //! else is written, and one that cannot be trusted is refused, with nothing touched.
 
-use forebay_tests::harness::{IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command};
+use forebay_tests::harness::{
+    IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command, wait_for_late_writes,
+};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
+use forebay_tests::scene::{all_there, tier_path};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -99,6 +102,40 @@ in_both_io_modes! {
         daemon.stop(MINUTE);
         check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
+}
+
+/// Proves O-3: the marker was put back with the tier, and only the journal knows of the newer one.
+#[test]
+fn an_older_tier_beside_a_newer_journal_is_refused_untouched() {
+    let folder = TempDir::new("journal-older-tier");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    let paths = [tier_path(&volume), folder.join("backing.img.forebay")];
+    let read_both = || {
+        wait_for_late_writes(&paths[0]);
+        [0, 1].map(|i| std::fs::read(&paths[i]).unwrap())
+    };
+    let write_both = |bytes: &[Vec<u8>; 2]| (0..2).for_each(|i| std::fs::write(&paths[i], &bytes[i]).unwrap());
+    let older = read_both();
+    let daemon = volume.start();
+    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    daemon.kill9();
+    killed_with_a_batch(&volume, &options);
+
+    let newest = read_both();
+    let others = || [volume.image(), volume.journal()].map(|path| std::fs::read(path).unwrap());
+    let before = others();
+    write_both(&older);
+    let refusal = volume.expect_refusal();
+    refusal.says(&["holds a batch of term 3", "the tier is of term 1", "older copy", "--adopt-changed-backing"]);
+    let (tier, to) = (paths[0].as_os_str(), folder.join("new.img"));
+    let image = volume.image();
+    let said = run([OsStr::new("salvage"), tier, "--to".as_ref(), to.as_os_str(), "--base".as_ref(), image.as_ref()]);
+    assert!(said.expect_failure().text().contains("older copy") && !to.exists());
+    assert!(others() == before && std::fs::read(&paths[0]).unwrap() == older[0], "something was changed");
+    write_both(&newest);
+    all_there(&volume, &options);
 }
 
 #[test]
