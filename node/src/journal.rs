@@ -175,6 +175,7 @@ impl Preparation {
     pub fn run(mut self, shard: &ShardHandle, key: VolumeKey, closed: &AtomicBool, say: impl Fn(String)) {
         let mut journal = None;
         if let Plan::Replay(request) = self.plan {
+            shard.send(ToShard::ReplayBegins(key));
             let Some(erased) = self.replay(request, shard, key, closed, &say) else { return };
             let as_wanted = self.areas_bytes == Some(u64::from(erased.blocks()) * BLOCK_BYTES);
             journal = Some(erased).filter(|_| as_wanted);

@@ -86,7 +86,7 @@ pub struct BackingReport {
     pub spec: String,
     /// How it is accessed.
     pub access: String,
-    /// `awaiting-lock`, `ready`, `held`, `failing` or `closed`.
+    /// `awaiting-lock`, `replaying-journal`, `ready`, `held`, `failing` or `closed`.
     pub state: String,
     /// The last error, while it is failing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -309,6 +309,7 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
 fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
     match state {
         BackingState::AwaitingLock => ("awaiting-lock", None),
+        BackingState::ReplayingJournal => ("replaying-journal", None),
         BackingState::Ready => ("ready", None),
         BackingState::Held => ("held", None),
         BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),

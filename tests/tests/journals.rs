@@ -104,6 +104,25 @@ in_both_io_modes! {
     }
 }
 
+#[test]
+fn a_replay_is_shown_for_what_it_is_until_it_is_done() {
+    let folder = TempDir::new("journal-shown");
+    let mut volume = journaled(&folder, IoMode::Uring);
+    killed_with_a_batch(&volume, &load_options(&volume, &folder));
+    volume.backing = format!("slow:iops=60,latency=15ms,depth=1:{}", volume.image().display());
+    let daemon = volume.start();
+    let (mut states, begun) = (Vec::new(), Instant::now());
+    while states.last().is_none_or(|last| last != "ready") {
+        assert!(begun.elapsed() < MINUTE, "{states:?}: {}", daemon.output());
+        let state = daemon.show()["backing"]["state"].as_str().expect("a word").to_owned();
+        if states.last() != Some(&state) {
+            states.push(state);
+        }
+    }
+    states.retain(|state| state != "awaiting-lock");
+    assert_eq!(states, ["replaying-journal", "ready"]);
+}
+
 /// Proves O-3: the marker was put back with the tier, and only the journal knows of the newer one.
 #[test]
 fn an_older_tier_beside_a_newer_journal_is_refused_untouched() {
