@@ -36,6 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+/// How soon a wait of minutes notices that the volume was closed.
+const CLOSED_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 /// Backing operations in flight at one time: what an array's queue takes, and enough to hide a WAN's latency.
 const BACKING_DEPTH_MAX: u32 = 32;
 /// Largest single backing write: beyond it neither disks nor NFS gain.
@@ -105,10 +107,9 @@ impl Image {
         let file = match self {
             Image::File(file) => file,
             Image::Nbd { quiet: None, .. } => return true,
+            // The shard looks at the clock itself: a moment too early would be a moment for ever.
             Image::Nbd { quiet: Some(quiet), .. } => {
-                // The shard looks at the clock itself: a moment too early would be a moment for ever.
-                std::thread::sleep(*quiet + std::time::Duration::from_millis(10));
-                return true;
+                return sleep_unless(closed, *quiet + std::time::Duration::from_millis(10));
             }
         };
         while !closed.load(Ordering::Relaxed) {
@@ -142,6 +143,19 @@ impl Image {
             changed_ns: time(mtime_ns),
         })
     }
+}
+
+/// Lets a time pass; false when it was cut short.
+fn sleep_unless(closed: &AtomicBool, time: std::time::Duration) -> bool {
+    let end = std::time::Instant::now() + time;
+    while !closed.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(CLOSED_LOOK));
+    }
+    false
 }
 
 /// The record that a spec means: a new one, or the recorded one with what may be changed at a start.
