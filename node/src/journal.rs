@@ -13,14 +13,15 @@
 
 use crate::config::DestageName;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::volume_store::{Record, VolumeId};
+use crate::open::identity_of;
+use crate::volume_store::{ImageIdentity, Record, VolumeId, difference};
 use anyhow::{Context, Result, bail};
 use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
 use forebay_io::journal::{self, Replay, ReplayRequest, TierWord};
-use forebay_io::{Backing, BackingOptions, Journal, JournalError, LockAttempt};
-use std::path::PathBuf;
+use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -119,21 +120,40 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
 }
 
 /// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed.
-/// Changes nothing.
-pub fn left_behind(record: &Record) -> Result<Option<PathBuf>> {
+/// `image`: what its marker says of the image that the journal belongs to. Changes nothing.
+pub fn left_behind(record: &Record, image: Option<&ImageIdentity>) -> Result<Option<PathBuf>> {
     let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(None) };
     let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(None) };
     match journal::check(&path, &record.volume.0, None) {
-        Ok(Some(_)) => Ok(Some(path)),
+        Ok(Some(_)) => {
+            if let (Some(was), Some(file)) = (image, spec.path())
+                && let Some(what) = another_image(was, file)?
+            {
+                bail!(
+                    "the journal {} belongs to another image than the one at {}: {what}; put the right image back, or move \
+                     the journal away if nobody needs that image",
+                    path.display(),
+                    file.display()
+                );
+            }
+            Ok(Some(path))
+        }
         Ok(None) | Err(JournalError::OtherVolume { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
+/// How the file at a path differs from the image that a marker was written for.
+fn another_image(was: &ImageIdentity, path: &Path) -> Result<Option<String>> {
+    let file = std::fs::File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let file = DeviceFile::buffered(file, path, "it is only looked at")?;
+    let is = identity_of(&file).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(difference(was, &is))
+}
+
 /// Before a volume is forgotten: what its journal holds goes into the image, then the journal goes.
-pub fn finish(record: &Record) -> Result<()> {
-    let Some(path) = left_behind(record)? else { return Ok(()) };
-    match journal::remove(&path) {
+pub fn finish(record: &Record, path: &Path) -> Result<()> {
+    match journal::remove(path) {
         Err(JournalError::NotReplayed { .. }) => {}
         other => return Ok(other?),
     }

@@ -133,16 +133,21 @@ impl Image {
                 return Ok(ImageIdentity { inode: None, born_ns: None, size_bytes: *size_bytes, changed_ns: None });
             }
         };
-        let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
-        let regular = file.kind() == FileKind::Regular;
-        let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
-        Ok(ImageIdentity {
-            inode: regular.then_some(inode),
-            born_ns: birth_ns.and_then(time),
-            size_bytes: size,
-            changed_ns: time(mtime_ns),
-        })
+        identity_of(file)
     }
+}
+
+/// What of the identity of an open file or device a marker keeps.
+pub fn identity_of(file: &DeviceFile) -> std::io::Result<ImageIdentity> {
+    let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
+    let regular = file.kind() == FileKind::Regular;
+    let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
+    Ok(ImageIdentity {
+        inode: regular.then_some(inode),
+        born_ns: birth_ns.and_then(time),
+        size_bytes: size,
+        changed_ns: time(mtime_ns),
+    })
 }
 
 /// Lets a time pass; false when it was cut short.

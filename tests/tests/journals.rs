@@ -208,9 +208,8 @@ fn a_journal_goes_with_its_volume_and_leaves_a_crash_image() {
     drop(daemon);
 }
 
-/// A deletion that was cut off leaves the marker until the journal is in the image, and can be done again.
 #[test]
-fn a_deletion_that_breaks_off_at_the_journal_leaves_the_marker_and_is_done_again() {
+fn a_deletion_that_finds_its_journal_unfit_removes_nothing_and_is_done_again() {
     let folder = TempDir::new("journal-delete-again");
     let volume = journaled(&folder, IoMode::Uring);
     let mut options = load_options(&volume, &folder);
@@ -232,12 +231,12 @@ fn a_deletion_that_breaks_off_at_the_journal_leaves_the_marker_and_is_done_again
     assert!(marker.exists() && tier.exists());
     assert_eq!(daemon.show()["phase"], "failed");
 
-    // One whose replay fails, later: the image has lost its end.
+    // So is an image that is not the one that the journal belongs to: this one has lost its end.
     std::fs::write(volume.journal(), &journal).unwrap();
     std::fs::File::options().write(true).open(volume.image()).unwrap().set_len(SIZE / 2).unwrap();
     let said = daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_failure().text();
-    assert!(said.contains("was cut off"), "{said}");
-    assert!(marker.exists() && volume.journal().exists() && !tier.exists());
+    assert!(said.contains("belongs to another image") && said.contains("its size"), "{said}");
+    assert!(marker.exists() && volume.journal().exists() && tier.exists());
 
     std::fs::write(volume.image(), &image).unwrap();
     daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();

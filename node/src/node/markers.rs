@@ -7,7 +7,7 @@
 use super::Running;
 use crate::config::DestageName;
 use crate::mailbox::Snapshot;
-use crate::volume_store::{Marker, Record, STORE_VERSION, Store, VolumeId, host_name, remove_durably};
+use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, VolumeId, host_name, remove_durably};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -51,6 +51,11 @@ impl MarkerFile {
         marker()?.save(&self.path)?;
         *is_final = last;
         Ok(())
+    }
+
+    /// The image that it was written for, if it is this volume's.
+    pub(super) fn image_of(&self, volume: VolumeId) -> Option<ImageIdentity> {
+        Marker::load(&self.path).ok().flatten().filter(|marker| marker.volume == volume).map(|marker| marker.image)
     }
 
     /// Removes it if it is this volume's, for good.
@@ -97,7 +102,6 @@ pub(super) fn save_marker(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume_store::ImageIdentity;
 
     const VOLUME: VolumeId = VolumeId([1; 16]);
 
