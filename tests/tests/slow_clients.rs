@@ -30,35 +30,29 @@ fn served(name: &str, tier: Tier, io: IoMode) -> (TempDir, Volume, Daemon) {
     (folder, volume, daemon)
 }
 
-/// Sends until the daemon takes nothing more for a while. The stream stays open.
-fn send_until_stuck(volume: &Volume, mut message: impl FnMut(u64, u32) -> Vec<u8>) -> (Stream, usize) {
+/// Asks for reads of this length, by default of the largest, until the daemon takes no more of them for a while, and takes no
+/// answer. The stream stays open.
+fn reads_never_taken(volume: &Volume, length: Option<u32>) -> Stream {
     let client = Client::connect(&volume.target()).unwrap();
-    let length = client.request_bytes_max;
+    let length = length.unwrap_or(client.request_bytes_max);
     let (mut stream, kept) = client.split().unwrap();
     let (sender, sent) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for number in 0..4096 {
+            let offset = number * 7 * u64::from(length) % (SIZE - u64::from(length)) / 4096 * 4096;
             // It ends with the connection.
-            if stream.write_all(&message(number, length)).is_err() || sender.send(()).is_err() {
+            let asked = stream.write_all(&request_header(0, READ, number, offset, length));
+            if asked.is_err() || sender.send(()).is_err() {
                 return;
             }
         }
     });
-    let mut messages = 0;
+    let mut requests = 0;
     while sent.recv_timeout(Duration::from_millis(700)).is_ok() {
-        messages += 1;
+        requests += 1;
     }
-    (kept, messages)
-}
-
-fn reads_never_taken(volume: &Volume, length: Option<u32>) -> Stream {
-    let (stream, requests) = send_until_stuck(volume, |number, most| {
-        let length = length.unwrap_or(most);
-        let offset = number * 7 * u64::from(length) % (SIZE - u64::from(length)) / 4096 * 4096;
-        request_header(0, READ, number, offset, length).to_vec()
-    });
-    println!("{requests} requests of {length:?} bytes were sent");
-    stream
+    println!("{requests} reads of {length} bytes were asked for");
+    kept
 }
 
 fn half_a_payload(volume: &Volume) -> Stream {
