@@ -621,6 +621,17 @@ impl Daemon {
         self.output()
     }
 
+    /// SIGTERM, and waits for an end that is told as a failure; panics when it claims success.
+    #[track_caller]
+    pub fn stop_failing(mut self, limit: Duration) -> String {
+        self.signal(libc::SIGTERM);
+        let Some(status) = wait_within(&mut self.child, limit) else {
+            panic!("the daemon has not stopped {limit:?} after SIGTERM; it said: {}", self.output());
+        };
+        assert_eq!(status.code(), Some(1), "the daemon ended with {status}: {}", self.output());
+        self.output()
+    }
+
     /// Runs `forebay ...` against it.
     #[track_caller]
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
