@@ -25,11 +25,20 @@ pub unsafe trait Backend {
 
     /// Takes `count` frames for a payload that is about to be received, appending them to `into`; false, and none
     /// taken, when there are not enough, or others have waited longer: the connection stops reading until its `receive` is
-    /// called again, when it asks again. Its place is kept until then, or until [`Backend::withdraw`].
-    fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool;
+    /// called again, when it asks again. Its place is kept until then, or until [`Backend::withdraw`]. The connection, which
+    /// holds `held` frames already, holds these as well until [`Backend::let_go`].
+    fn take_frames(&mut self, client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool;
 
-    /// A client that was refused frames does not wait for them any more.
+    /// A client that was refused frames for a payload does not wait for them any more.
     fn withdraw(&mut self, client: ClientId);
+
+    /// A read is about to be handed in whose answer uses up to `count` frames until the client has taken it. The
+    /// connection, which holds `held` frames already, holds these as well until [`Backend::let_go`]; false, and none held,
+    /// when that would leave too few to others: the connection stops reading until its `receive` is called again.
+    fn hold(&mut self, held: u32, count: u32) -> bool;
+
+    /// The connection has its payload whole, or its answer has left, or it has ended: it holds so many frames less.
+    fn let_go(&mut self, count: u32);
 
     /// Gives back frames whose request never came.
     fn return_frames(&mut self, frames: &[FrameId]);

@@ -262,6 +262,7 @@ pub struct Volume {
     ops: Slab<(OpId, Op)>,
     op_next: u64,
     claims: shares::Claims,
+    holds: frames::Holds,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -326,6 +327,7 @@ impl Volume {
             ops: Slab::with_capacity(256),
             op_next: 1,
             claims: Default::default(),
+            holds: frames::Holds::default(),
             now,
             counters: Counters::default(),
             dead: Vec::new(),
@@ -670,5 +672,64 @@ mod tests {
             Instant(0),
         );
         assert_eq!(volume.pool.chunks_used(), 0);
+    }
+
+    fn volume_of(frames: u32) -> Volume {
+        let layout = TierLayout::flash(1 << 16).expect("a possible size");
+        let superblock = Superblock { volume: [1; 16], name: [0; 64], size_bytes: 1 << 30, created_unix_s: 1, layout };
+        let config = VolumeConfig {
+            superblock,
+            fresh: true,
+            size_bytes: 1 << 30,
+            policy: Policy::Back,
+            frames,
+            backing_align: 512,
+            backing_depth_max: 1,
+            backing_write_bytes_max: 4096,
+            destage_round_bytes_max: 4096,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
+            destage_delay: Duration(0),
+            drain_max: Duration(0),
+        };
+        Volume::new(config, Instant(0))
+    }
+
+    #[test]
+    fn whatever_slow_clients_hold_others_find_room() {
+        for frames in [256, 4096, 16384, 1 << 18] {
+            let mut volume = volume_of(frames);
+            let largest = volume.request_bytes_max().div_ceil(BLOCK_BYTES as u32) + 1;
+            let total = volume.pool.total();
+            assert!(volume.may_hold(0, largest), "{frames}: alone, the largest request");
+            // Each takes as much as it gets and never lets go.
+            for client in 1..=3 {
+                let mut held = 0;
+                for piece in [largest, 64, 8, 1] {
+                    while volume.may_hold(held, piece) {
+                        volume.hold(piece);
+                        held += piece;
+                    }
+                }
+                assert!(held < total / 3, "{frames}: client {client} holds {held} of {total}");
+                assert!(volume.may_hold(0, 1), "{frames}: after client {client}");
+                // All of it pinned, the frames that are kept and those of a small payload are left.
+                let left = total - volume.holds.frames;
+                assert!(left > volume.frames_kept() + 1, "{frames}: {left} are left");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_when_somebody_lets_go() {
+        let mut volume = volume_of(4096);
+        let most = volume.holds_max();
+        volume.hold(most);
+        assert!(!volume.may_hold(0, 1));
+        assert!(!volume.frames_are_free());
+        volume.let_go(most);
+        assert!(volume.frames_are_free());
+        assert!(!volume.frames_are_free(), "once");
+        assert!(volume.may_hold(0, 1));
     }
 }

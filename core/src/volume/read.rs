@@ -1,7 +1,8 @@
 //! Reads: what each sector's newest content is, and fetching what is not in memory.
 //!
 //! A block is looked for in the log first (records and zeroings, newest first), then in the read cache, then in the
-//! backing. All frames of an answer are pinned until the front end has sent it.
+//! backing. All frames of an answer are pinned until the front end has sent it. Clients' reads leave a few frames for
+//! edges and destage, which nobody but us can finish, and those are not kept waiting behind them.
 //!
 //! A fill that was overtaken by a write is never cached (bcache once did): every fill in flight is marked stale by a
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
@@ -84,6 +85,14 @@ impl Reads {
 }
 
 impl Reads {
+    /// Where it waits.
+    fn line(&mut self, target: Target) -> &mut VecDeque<(Target, u64, u32)> {
+        match target {
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => &mut self.waiting,
+            Target::Edge { .. } => &mut self.waiting_edges,
+        }
+    }
+
     /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
         let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
@@ -106,17 +115,18 @@ type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
-        let (share, queue) = match target {
-            Target::Edge { .. } if self.reads.waiting_edges.is_empty() => (Share::All, true),
-            Target::Edge { .. } => (Share::Nothing, true),
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => {
-                let first = self.reads.waiting.is_empty() && self.reads.waiting_edges.is_empty();
-                (if first { Share::Clients } else { Share::Nothing }, false)
+        let edges_wait = !self.reads.waiting_edges.is_empty();
+        let share = match target {
+            Target::Edge { .. } if !edges_wait => Share::All,
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody
+                if !edges_wait && self.reads.waiting.is_empty() =>
+            {
+                Share::Clients
             }
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => Share::Nothing,
         };
         if !self.try_read(target, offset, length, share) {
-            let queue = if queue { &mut self.reads.waiting_edges } else { &mut self.reads.waiting };
-            queue.push_back((target, offset, length));
+            self.reads.line(target).push_back((target, offset, length));
         }
     }
 

@@ -82,12 +82,51 @@ impl Volume {
         }
     }
 
-    /// Who waits first would get its frames now; it is to be told once.
+    /// Whether a client that holds `held` frames may hold `more`: asked before frames are given to what ends only when the
+    /// client does its part, which are a payload until its last byte has come, and a read until its answer has been
+    /// taken. False: wait for [`Effect::FramesFree`].
+    ///
+    /// Nobody may hold more than half of what is left, so whoever comes next finds room however many are slow: one slow
+    /// client costs a third of what clients may hold, each further one less. The largest request is always granted
+    /// while the others hold little.
+    pub fn may_hold(&mut self, held: u32, more: u32) -> bool {
+        let left = self.holds_max().saturating_sub(self.holds.frames);
+        let granted = 2 * u64::from(held + more) <= u64::from(left);
+        self.holds.refused |= !granted;
+        granted
+    }
+
+    /// A client holds so many frames more.
+    pub fn hold(&mut self, frames: u32) {
+        self.holds.frames += frames;
+    }
+
+    /// A client holds so many frames less.
+    pub fn let_go(&mut self, frames: u32) {
+        assert!(frames <= self.holds.frames, "what is let go was held");
+        self.holds.frames -= frames;
+        self.holds.freed |= self.holds.refused && frames > 0;
+    }
+
+    /// Frames that clients may hold together: three times the largest request, or a quarter of a large arena.
+    pub(super) fn holds_max(&self) -> u32 {
+        (3 * self.frames_reserved()).max(self.pool.total() / 4)
+    }
+
+    /// Who was refused frames would get them now; it is to be told once.
     pub(super) fn frames_are_free(&mut self) -> bool {
+        let holds = core::mem::take(&mut self.holds.freed);
+        if holds {
+            self.holds.refused = false;
+        }
+        self.first_claim_fits() || holds
+    }
+
+    fn first_claim_fits(&mut self) -> bool {
         let Some(&(_, count)) = self.claims.queue.front() else { return false };
-        let free = !self.claims.told && self.has_room_for_payload(count);
-        self.claims.told |= free;
-        free
+        let fits = !self.claims.told && self.has_room_for_payload(count);
+        self.claims.told |= fits;
+        fits
     }
 
     fn has_room_for_payload(&self, count: u32) -> bool {

@@ -598,12 +598,33 @@ unsafe impl Backend for Desk<'_> {
         self.volume.admissible(request)
     }
 
-    fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool {
-        self.volume.take_frames(client, count, into)
+    fn take_frames(&mut self, client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool {
+        if !self.volume.may_hold(held, count) {
+            // It waits for others to let go, and must not keep its place meanwhile.
+            self.volume.withdraw(client);
+            return false;
+        }
+        let taken = self.volume.take_frames(client, count, into);
+        if taken {
+            self.volume.hold(count);
+        }
+        taken
     }
 
     fn withdraw(&mut self, client: ClientId) {
         self.volume.withdraw(client);
+    }
+
+    fn hold(&mut self, held: u32, count: u32) -> bool {
+        let granted = self.volume.may_hold(held, count);
+        if granted {
+            self.volume.hold(count);
+        }
+        granted
+    }
+
+    fn let_go(&mut self, count: u32) {
+        self.volume.let_go(count);
     }
 
     fn return_frames(&mut self, frames: &[FrameId]) {
