@@ -19,13 +19,15 @@ pub(super) enum Replay {
 }
 
 impl World {
-    /// Where the tier says that the backing is complete; nothing where it says nothing legible.
-    fn destaged_in_tier(&self) -> Option<Lsn> {
-        let decode = |place: u32| {
-            let at = place as usize * BLOCK;
-            Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &self.tier.current[at..at + BLOCK]).ok()
-        };
-        [1, 2].into_iter().filter_map(decode).max_by_key(|checkpoint| checkpoint.sequence).map(|c| c.destaged)
+    /// What the tier says of itself; nothing where it says nothing legible.
+    pub(super) fn newest_checkpoint(&self) -> Option<Checkpoint> {
+        let copies = [1, 2].into_iter().filter_map(|place| self.checkpoint_at(place));
+        copies.max_by_key(|checkpoint| checkpoint.sequence)
+    }
+
+    pub(super) fn checkpoint_at(&self, place: u32) -> Option<Checkpoint> {
+        let at = place as usize * BLOCK;
+        Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &self.tier.current[at..at + BLOCK]).ok()
     }
 
     /// Everything of earlier lives has landed, in the journal too: the batch that counts goes to the backing.
@@ -35,7 +37,7 @@ impl World {
             self.coverage.see("incomplete batch ignored at restart");
         }
         if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
-            if self.destaged_in_tier().is_some_and(|destaged| found.batch.through <= destaged) {
+            if self.newest_checkpoint().is_some_and(|checkpoint| found.batch.through <= checkpoint.destaged) {
                 self.coverage.see("batch already in the backing at restart");
             } else {
                 trace!(
