@@ -2,10 +2,11 @@
 //! life left in it, which is the executor's part.
 //!
 //! Checked: while a replay would find a batch, the backing is given nothing but parts of it; a journal is not written
-//! while the backing is; a batch can be read back.
+//! while the backing is; a batch can be read back, and its term is durably the tier's.
 
 use super::*;
 use crate::journal::{self, AreaState};
+use crate::setup::Faults;
 
 /// The steps of a replay; the process may die between any two.
 #[derive(Clone, Copy)]
@@ -19,15 +20,21 @@ pub(super) enum Replay {
 }
 
 impl World {
-    /// What the tier says of itself; nothing where it says nothing legible.
-    pub(super) fn newest_checkpoint(&self) -> Option<Checkpoint> {
-        let copies = [1, 2].into_iter().filter_map(|place| self.checkpoint_at(place));
-        copies.max_by_key(|checkpoint| checkpoint.sequence)
+    /// Where the tier says that the backing is complete; nothing where it says nothing legible.
+    fn destaged_in_tier(&self) -> Option<Lsn> {
+        newest_checkpoint(&self.tier.current).map(|checkpoint| checkpoint.destaged)
     }
 
-    pub(super) fn checkpoint_at(&self, place: u32) -> Option<Checkpoint> {
-        let at = place as usize * BLOCK;
-        Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &self.tier.current[at..at + BLOCK]).ok()
+    /// A start refuses a batch of a later term than that of the tier's checkpoint, so no loss of power may leave one. (A
+    /// device that lies may: the tier is then older than its own journal.)
+    fn assert_term_is_durable(&self, batch: &JournalBatch) {
+        let Faults { flash_rot: 0, flash_lost: 0, flash_misdirected: 0, .. } = self.setup.faults else { return };
+        let medium = match self.setup.layout.kind {
+            TierKind::Memory => &self.tier.current,
+            TierKind::Flash => &self.tier.durable,
+        };
+        let term = newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
+        assert!(term >= Some(batch.term), "a batch of term {} while the tier's is durably {term:?}", batch.term);
     }
 
     /// Everything of earlier lives has landed, in the journal too: the batch that counts goes to the backing.
@@ -37,7 +44,7 @@ impl World {
             self.coverage.see("incomplete batch ignored at restart");
         }
         if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
-            if self.newest_checkpoint().is_some_and(|checkpoint| found.batch.through <= checkpoint.destaged) {
+            if self.destaged_in_tier().is_some_and(|destaged| found.batch.through <= destaged) {
                 self.coverage.see("batch already in the backing at restart");
             } else {
                 trace!(
@@ -135,6 +142,7 @@ impl World {
         }
         assert!(batch.records.is_sorted_by(|a, b| a.lsn < b.lsn), "a batch is in log order");
         assert!(batch.records.iter().all(|record| record.lsn <= batch.through), "a batch ends where it says");
+        self.assert_term_is_durable(&batch);
     }
 
     /// A stop with drain leaves nothing that somebody might replay over what others write to the image.
@@ -244,4 +252,16 @@ impl World {
             }
         }
     }
+}
+
+/// By the tier's own word, as a start reads it.
+fn newest_checkpoint(tier: &[u8]) -> Option<Checkpoint> {
+    let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(tier, place));
+    copies.max_by_key(|checkpoint| checkpoint.sequence)
+}
+
+/// One of its copies, if it can be read.
+pub(super) fn checkpoint_at(tier: &[u8], place: u32) -> Option<Checkpoint> {
+    let at = place as usize * BLOCK;
+    Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &tier[at..at + BLOCK]).ok()
 }
