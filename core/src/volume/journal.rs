@@ -396,7 +396,8 @@ impl Volume {
                     let mask = covered.entry(block).or_default();
                     let new = record.mask.without(*mask);
                     *mask = mask.or(record.mask);
-                    !new.is_empty() && !zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0))
+                    let in_range = zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0));
+                    !new.is_empty() && (!in_range || planted!(self, keep_zeroed_data))
                 }
             };
             if contributes {
