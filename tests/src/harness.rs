@@ -331,6 +331,8 @@ pub struct Volume {
     pub policy: &'static str,
     /// `--destage`.
     pub destage: &'static str,
+    /// `--http`.
+    pub http: String,
     /// Further arguments.
     pub arguments: Vec<OsString>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
@@ -355,6 +357,7 @@ impl Volume {
             io,
             policy: "back",
             destage: "auto",
+            http: "off".to_owned(),
             arguments: Vec::new(),
             plant: None,
             environment: Vec::new(),
@@ -451,7 +454,7 @@ impl Volume {
         command.arg("--state").arg(self.state());
         command.arg("--nbd").arg(format!("unix:{}", self.socket().display()));
         command.arg("--api").arg(self.api());
-        command.args(["--http", "off"]);
+        command.arg("--http").arg(&self.http);
         command.args(&self.arguments);
         // Nothing of the machine's own daemon may be met by accident.
         command.env("XDG_RUNTIME_DIR", &self.folder).env("XDG_STATE_HOME", self.state());
