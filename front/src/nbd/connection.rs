@@ -653,17 +653,19 @@ impl Connection {
         let Slot::Open { label, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
         *slot = Slot::Answered;
         let pieces = match result {
-            Ok(pieces) => {
-                match asked {
-                    Asked::Read { length, one_chunk } => {
-                        let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-                        assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
-                        self.replies.put_read(label, length, one_chunk, &pieces);
-                    }
-                    Asked::Write { .. } | Asked::Other => self.replies.put_done(label),
+            Ok(pieces) => match asked {
+                Asked::Read { length, one_chunk } => {
+                    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+                    assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
+                    self.replies.put_read(label, length, one_chunk, &pieces);
+                    pieces
                 }
-                pieces
-            }
+                Asked::Write { .. } | Asked::Other => {
+                    assert!(pieces.is_empty(), "only a read is answered with bytes");
+                    self.replies.put_done(label);
+                    Pieces::new()
+                }
+            },
             Err(error) => {
                 self.replies.put_error(label, code_of(error));
                 Pieces::new()
