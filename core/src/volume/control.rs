@@ -325,6 +325,7 @@ impl Volume {
             Then::KeepThrough => self.policy_kept() == Policy::Through,
             Then::Hold(_) => self.backing_quiet(),
             // Who uses the image without us must not find a journal that would be replayed over his writes.
+            Then::Stop if self.replay_is_open() => false,
             Then::Stop => self.quiet() && self.live.is_empty() && self.backing_quiet() && self.journal_is_erased(),
         }
     }

@@ -202,7 +202,7 @@ impl Volume {
 
     pub(super) fn backing_state(&self) -> BackingState {
         match (self.destage.ready, self.destage.failing) {
-            (false, _) if self.journal.is_replaying => BackingState::ReplayingJournal,
+            (false, _) if self.journal.is_replaying() => BackingState::ReplayingJournal,
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,

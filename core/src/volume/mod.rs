@@ -549,11 +549,10 @@ impl Volume {
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
-        if effect.is_none() && self.pool.thaw() && self.frames_are_free() {
+        if self.effects.is_empty() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);
         }
-        effect
+        self.effects.pop_front()
     }
 
     /// When `settle` must be called at the latest.
