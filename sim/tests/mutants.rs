@@ -63,6 +63,7 @@ mod planted {
         keep_cached_below
         mark_unsynced_as_synced
         grow_before_checkpoint
+        stage_what_is_read
     }
 
     /// For rules that random mixtures seldom test.

@@ -97,7 +97,8 @@ impl Volume {
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
-    /// is written, its bytes are nowhere but in that frame.
+    /// is written, its bytes are nowhere but in that frame. Unless compaction is moving the record: then the batch has
+    /// a frame of its own, and the cached one was read meanwhile and is free as soon as it has left the cache.
     fn stage_unwritten(&mut self, block: BlockIndex) {
         if let Some(flash) = &self.flash
             && let Some((frame, lsn)) = self.pool.cached_frame(block)
@@ -105,7 +106,10 @@ impl Volume {
             && self.live.is_live(newest, lsn)
             && flash.is_unwritten(newest)
         {
-            self.staged.insert(newest, frame);
+            if planted!(self, stage_what_is_read) {
+                self.staged.insert(newest, frame);
+            }
+            self.staged.entry(newest).or_insert(frame);
         }
     }
 

@@ -171,6 +171,8 @@ pub struct Rules {
     pub trust_unsynced: bool,
     #[cfg(feature = "mutants")]
     pub merge_unchecked: bool,
+    #[cfg(feature = "mutants")]
+    pub stage_what_is_read: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -667,6 +669,9 @@ impl Volume {
         assert!(self.synced <= self.held);
         self.live.validate();
         self.pool.validate();
+        for (&id, &frame) in &self.staged {
+            assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
+        }
         if let Some(oldest) = self.live.oldest() {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
