@@ -94,7 +94,7 @@ enum Replay {
 enum OpKind {
     TierWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     TierSync { mark: u64 },
-    TierRead { at: TierBlock, frame: FrameId, check: Check },
+    TierRead { at: TierBlock, frames: Checks },
     TierScan { at: TierBlock, blocks: u32 },
     BackingRead { at: BlockIndex, frames: Frames, early: Option<Vec<u8>> },
     BackingWrite { offset: usize, bytes: Vec<u8>, parts: Parts },
@@ -1763,11 +1763,16 @@ impl World {
                 let mark = self.tier.mark();
                 self.begin(op, OpKind::TierSync { mark }, error, tier_micros, faults.tier_stall);
             }
-            Effect::TierRead { op, at, frame, check } => {
-                self.pin_target(frame, "a tier read");
+            Effect::TierRead { op, at, frames } => {
+                for &(frame, _) in &frames {
+                    self.pin_target(frame, "a tier read");
+                }
                 self.coverage.see("read from flash");
+                if frames.len() > 1 {
+                    self.coverage.see("payloads read from flash in a run");
+                }
                 let error = self.fault(faults.tier_read_error).then_some(IoError::Failed);
-                self.begin(op, OpKind::TierRead { at, frame, check }, error, tier_micros, faults.tier_stall);
+                self.begin(op, OpKind::TierRead { at, frames }, error, tier_micros, faults.tier_stall);
             }
             Effect::TierScan { op, at, blocks } => {
                 assert!(
@@ -2003,14 +2008,15 @@ impl World {
                     self.tier.sync(mark);
                 }
             }
-            OpKind::TierRead { at, frame, check } => {
-                self.unpin_target(frame);
-                let from = at.0 as usize * BLOCK;
-                let bytes = self.tier.current[from..from + BLOCK].to_vec();
-                if error.is_some() {
-                    self.coverage.see("tier read failed");
-                    self.frame_mut(frame).fill(0xba);
-                } else {
+            OpKind::TierRead { at, frames } => {
+                for (place, (frame, check)) in (at.0 as usize..).zip(frames) {
+                    self.unpin_target(frame);
+                    let bytes = self.tier.current[place * BLOCK..(place + 1) * BLOCK].to_vec();
+                    if error.is_some() {
+                        self.coverage.see("tier read failed");
+                        self.frame_mut(frame).fill(0xba);
+                        continue;
+                    }
                     if !self.check_holds(&check, &bytes) {
                         // Recovery also reads what a crash may have torn.
                         assert!(

@@ -15,13 +15,14 @@
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing, [`journal`] many groups at once; [`recover`] from
-//! a tier to this state, [`rewrite`] making durable what that keeps;
+//! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
+//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
 mod acks;
+mod ahead;
 mod append;
 mod block_map;
 mod chunked;
@@ -200,6 +201,7 @@ enum Op {
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
     LoadForWrite { write: usize, segment: u32 },
+    LoadAhead { run: usize, segment: u32 },
     LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
     LoadForJournal { segment: u32 },
     JournalWrite,
@@ -527,6 +529,7 @@ impl Volume {
                 self.on_tier_read(read, frame, segment, block, lsn, failed)
             }
             Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
+            Op::LoadAhead { run, segment } => self.on_loaded_ahead(run, segment, failed.is_none()),
             Op::LoadForCompaction { id, lsn, frame, segment } => {
                 self.on_loaded_for_compaction(id, lsn, frame, segment, failed)
             }
