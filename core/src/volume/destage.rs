@@ -295,6 +295,9 @@ impl Volume {
         d.deferred.clear();
         d.held_back.clear();
         self.end_ahead();
+        if let Some(flash) = &mut self.flash {
+            flash.nothing_is_on_its_way();
+        }
         let d = &mut self.destage;
         d.unsynced_bytes = 0;
         d.unsynced_since = None;

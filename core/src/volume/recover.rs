@@ -193,6 +193,7 @@ impl Volume {
             None => {
                 self.recovery = None;
                 if let Some(flash) = &mut self.flash {
+                    flash.checkpoint_begins(self.checkpoint.batches_synced);
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
                 self.journal.resume(self.term);
