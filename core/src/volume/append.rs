@@ -149,11 +149,15 @@ impl Volume {
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
             if flash.owed.is_empty() {
+                if !flash.is_worth_writing() && !self.acks.awaits_tier_sync() {
+                    break;
+                }
                 flash.close_batch();
             }
             let Some(owed) = flash.owed.pop_front() else { break };
             match owed {
                 Owed::Batch(batch) => {
+                    let records = batch.records.len();
                     let head = Batch {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
@@ -167,6 +171,7 @@ impl Volume {
                         segment: batch.segment,
                         at: batch.at,
                         lsn_max: batch.lsn_max,
+                        records,
                         frames: batch.frames.clone(),
                         done: false,
                     });
@@ -194,6 +199,7 @@ impl Volume {
     pub(super) fn on_batch_done(&mut self, sequence: u64, failed: Option<IoError>) {
         let flash = self.flash.as_mut().expect("batches are written to flash");
         let at = flash.flying.iter().position(|batch| batch.sequence == sequence).expect("it was in flight");
+        flash.note_under_way();
         flash.flying[at].done = true;
         if let Some(error) = failed {
             self.fail_tier(error);

@@ -428,7 +428,14 @@ impl Volume {
         for &entry in deferred.iter().rev() {
             self.destage.queue.push_front(entry);
         }
-        while self.destage.in_flight < self.config.backing_depth_max {
+        let depth = self.config.backing_depth_max;
+        // By halves: what goes out together costs the device one notification, and ends together as well. Not while a
+        // client waits for the backing.
+        let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
+        if self.destage.in_flight > depth / 2 && !awaited {
+            return;
+        }
+        while self.destage.in_flight < depth {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
             if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen

@@ -15,6 +15,9 @@ use alloc::vec::Vec;
 /// batches smaller.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 2;
 
+/// So many records under way at a time are few, see [`FlashLog::is_worth_writing`].
+const FEW_RECORDS: usize = 8;
+
 /// What is known of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
@@ -121,6 +124,8 @@ pub struct Flying {
     pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
+    /// How many it has.
+    pub records: usize,
     /// Pinned frames.
     pub frames: Vec<FrameId>,
     /// Completed; waits for those before it.
@@ -143,6 +148,8 @@ pub struct FlashLog {
     pub owed: VecDeque<Owed>,
     /// Batches in flight in order of their number.
     pub flying: VecDeque<Flying>,
+    /// Records that were on their way when a batch was last completed.
+    under_way: usize,
     /// Highest batch with all before it completed.
     pub batch_held: u64,
     /// Highest batch with all before it durable.
@@ -180,6 +187,7 @@ impl FlashLog {
             building: None,
             owed: VecDeque::new(),
             flying: VecDeque::new(),
+            under_way: 0,
             batch_held: 0,
             batch_synced: 0,
             batch_checkpointed: 0,
@@ -346,6 +354,26 @@ impl FlashLog {
         });
         self.next_batch += 1;
         true
+    }
+
+    /// The batch that collects is worth a write of its own beside those in flight. Each write costs the CPU what ten
+    /// records cost, so beside another it takes most of what is under way at a time; of few, half, because there the
+    /// device's latency counts. One writer alone never waits.
+    pub fn is_worth_writing(&self) -> bool {
+        let collected = self.building.as_ref().map_or(0, |batch| batch.records.len());
+        let wanted = if self.under_way <= FEW_RECORDS { self.under_way / 2 } else { self.under_way / 4 * 3 };
+        self.flying.is_empty() || collected >= wanted
+    }
+
+    /// A batch has been completed.
+    pub fn note_under_way(&mut self) {
+        let flying: usize = self.flying.iter().map(|batch| batch.records).sum();
+        let owed = self.owed.iter().map(|owed| match owed {
+            Owed::Batch(batch) => batch.records.len(),
+            Owed::Summary { .. } => 0,
+        });
+        let collected = self.building.as_ref().map_or(0, |batch| batch.records.len());
+        self.under_way = flying + owed.sum::<usize>() + collected;
     }
 
     /// What has collected is to be written.
