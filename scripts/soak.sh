@@ -17,17 +17,10 @@ cargo run --locked --quiet --package forebay-sim -j2 -- --from "$(date +%s)000" 
 echo "##### black box, long"
 FOREBAY_SOAK=1 cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
 
-echo "##### fuzzing"
-if cargo +nightly fuzz --version >/dev/null 2>&1; then
-    targets=$(cargo +nightly fuzz list)
-    each=$((minutes * 60 / 4 / $(echo "$targets" | wc -l)))
-    for target in $targets; do
-        echo "# $target, $each seconds"
-        cargo +nightly fuzz run "$target" -- -max_total_time="$each" || failed="$failed fuzz:$target"
-    done
-else
-    echo "skipped: fuzzing needs a nightly toolchain and cargo-fuzz (cargo install --locked cargo-fuzz)"
-fi
+targets=$(find fuzz/fuzz_targets -name '*.rs' | wc -l)
+each=$((minutes * 60 / 4 / targets + 1))
+echo "##### fuzzing, $targets targets, $each seconds each"
+cargo xtask fuzz --seconds "$each" || failed="$failed fuzzing"
 
 if [ -n "$failed" ]; then echo "soak: FAILED:$failed"; exit 1; fi
 echo "soak: nothing found"

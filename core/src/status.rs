@@ -94,6 +94,8 @@ impl DestageReason {
 pub enum BackingState {
     /// Waiting until no earlier process can write to it any more.
     AwaitingLock,
+    /// What an earlier life left in the journal is brought into it, before anything else.
+    ReplayingJournal,
     /// In use.
     Ready,
     /// Held unchanged for a backup or snapshot.

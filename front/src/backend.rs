@@ -24,8 +24,17 @@ pub unsafe trait Backend {
     fn admissible(&self, request: &Request) -> Result<(), RequestError>;
 
     /// Takes `count` frames for a payload that is about to be received, appending them to `into`; false, and none
-    /// taken, when there are not enough: the connection stops reading until its `receive` is called again.
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool;
+    /// taken, when there are not enough: the connection stops reading until its `receive` is called again. The connection,
+    /// which holds `held` frames already, holds these as well until [`Backend::let_go`].
+    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool;
+
+    /// A read is about to be handed in whose answer uses up to `count` frames until the client has taken it. The
+    /// connection, which holds `held` frames already, holds these as well until [`Backend::let_go`]; false, and none held,
+    /// when that would leave too few to others: the connection stops reading until its `receive` is called again.
+    fn hold(&mut self, held: u32, count: u32) -> bool;
+
+    /// The connection has its payload whole, or its answer has left, or it has ended: it holds so many frames less.
+    fn let_go(&mut self, count: u32);
 
     /// Gives back frames whose request never came.
     fn return_frames(&mut self, frames: &[FrameId]);

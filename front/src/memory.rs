@@ -76,6 +76,9 @@ pub struct MemoryVolume {
     check_payloads: bool,
     answers: Vec<(RequestId, Result<Pieces, RequestError>)>,
     hangups: Vec<RequestId>,
+    /// Frames that connections hold, and may.
+    held: u32,
+    held_max: u32,
 }
 
 /// Identity for checksums; a volume that nothing outlives needs no other.
@@ -95,12 +98,24 @@ impl MemoryVolume {
             check_payloads: false,
             answers: Vec::new(),
             hangups: Vec::new(),
+            held: 0,
+            held_max: u32::MAX,
         })
     }
 
     /// Verifies each payload's checksum, and that it is zero outside the request, when it is handed in.
     pub fn check_payloads(&mut self) {
         self.check_payloads = true;
+    }
+
+    /// Connections may hold no more than this together.
+    pub fn limit_holds(&mut self, frames: u32) {
+        self.held_max = frames;
+    }
+
+    /// Frames that connections hold.
+    pub fn held(&self) -> u32 {
+        self.held
     }
 
     /// Takes the answers that have come up.
@@ -248,13 +263,27 @@ unsafe impl Backend for MemoryVolume {
         }
     }
 
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
+    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
         let Some(left) = self.free.len().checked_sub(count as usize) else { return false };
+        if !self.hold(held, count) {
+            return false;
+        }
         for frame in self.free.drain(left..).rev() {
             self.uses[frame as usize] = 1;
             into.push(FrameId(frame));
         }
         true
+    }
+
+    fn hold(&mut self, held: u32, count: u32) -> bool {
+        assert!(held <= self.held, "each connection holds a part of it");
+        let granted = self.held + count <= self.held_max;
+        self.held += count * u32::from(granted);
+        granted
+    }
+
+    fn let_go(&mut self, count: u32) {
+        self.held -= count;
     }
 
     fn return_frames(&mut self, frames: &[FrameId]) {

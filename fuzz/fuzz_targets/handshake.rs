@@ -7,10 +7,20 @@ use forebay_front::nbd::proto::put_option;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
-enum Item {
-    Raw(Vec<u8>),
-    Option { number: u8, payload: Vec<u8> },
-    Named { number: u8, name: Name, queries: Vec<Name>, words: Vec<u16> },
+enum Item<'a> {
+    Raw(&'a [u8]),
+    Option {
+        number: u8,
+        payload: &'a [u8],
+    },
+    /// `count_off`: how far the count before the list is from the truth.
+    Named {
+        number: u8,
+        name: Name,
+        queries: Vec<Name>,
+        words: Vec<u16>,
+        count_off: i8,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -39,22 +49,23 @@ fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     out.extend_from_slice(string);
 }
 
-fuzz_target!(|input: (u8, Vec<Item>, Vec<u8>)| {
+fuzz_target!(|input: (u8, Vec<Item<'_>>, Vec<u8>)| {
     let (flags, items, cuts) = input;
     let mut bytes = u32::from(flags & 7).to_be_bytes().to_vec();
     for item in &items {
         match item {
             Item::Raw(raw) => bytes.extend_from_slice(raw),
             Item::Option { number, payload } => put_option(&mut bytes, u32::from(*number % 16), payload),
-            Item::Named { number, name, queries, words } => {
+            Item::Named { number, name, queries, words, count_off } => {
+                let off = i32::from(count_off % 3);
                 let mut payload = Vec::new();
                 put_string(&mut payload, name.bytes());
                 let number = 6 + u32::from(*number % 5);
                 if number < 8 {
-                    payload.extend_from_slice(&(words.len() as u16).to_be_bytes());
+                    payload.extend_from_slice(&(words.len() as u16).wrapping_add_signed(off as i16).to_be_bytes());
                     words.iter().for_each(|word| payload.extend_from_slice(&word.to_be_bytes()));
                 } else {
-                    payload.extend_from_slice(&(queries.len() as u32).to_be_bytes());
+                    payload.extend_from_slice(&(queries.len() as u32).wrapping_add_signed(off).to_be_bytes());
                     queries.iter().for_each(|query| put_string(&mut payload, query.bytes()));
                 }
                 put_option(&mut bytes, number, &payload);

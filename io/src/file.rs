@@ -302,6 +302,54 @@ pub fn identity(file: &DeviceFile) -> io::Result<Identity> {
     })
 }
 
+/// Whether an open file is still what its path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It is.
+    InPlace,
+    /// It has no name any more: it goes with the last that has it open.
+    Deleted {
+        /// Another file has its name.
+        replaced: bool,
+    },
+    /// It was moved.
+    Elsewhere {
+        /// Where to, by the kernel's word.
+        now: Option<PathBuf>,
+        /// Another file has its name.
+        replaced: bool,
+    },
+}
+
+/// Looks whether the path of an open file still leads to it. A device node says nothing about its device.
+pub fn whereabouts(file: &DeviceFile) -> io::Result<Whereabouts> {
+    if file.kind() == FileKind::Block {
+        return Ok(Whereabouts::InPlace);
+    }
+    let open = match file.file().metadata() {
+        Ok(open) => Some(open),
+        // A file server has forgotten it.
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => None,
+        Err(error) => return Err(error),
+    };
+    let named = match std::fs::metadata(file.path()) {
+        Ok(named) => Some(named),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => None,
+        Err(error) => return Err(error),
+    };
+    let replaced = named.is_some();
+    Ok(match (open, named) {
+        // The path's word counts before the count of names, which some file systems do not keep.
+        (Some(open), Some(named)) if (open.dev(), open.ino()) == (named.dev(), named.ino()) => Whereabouts::InPlace,
+        (None, _) => Whereabouts::Deleted { replaced },
+        (Some(open), _) if open.nlink() == 0 => Whereabouts::Deleted { replaced },
+        (Some(_), _) => {
+            let now = std::fs::read_link(format!("/proc/self/fd/{}", file.raw())).ok();
+            Whereabouts::Elsewhere { now: now.filter(|now| now != file.path()), replaced }
+        }
+    })
+}
+
 /// Reserves the whole length, so that a lack of space shows now and not at an acknowledged write.
 pub fn reserve(file: &File, length: u64) -> io::Result<()> {
     loop {
@@ -376,6 +424,28 @@ mod tests {
         let first = identity(&DeviceFile::open(&a, false).unwrap()).unwrap();
         assert_eq!(first, identity(&DeviceFile::open(&a, false).unwrap()).unwrap());
         assert_ne!(first, identity(&DeviceFile::open(&b, false).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_was_moved_replaced_or_deleted_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("disk"), folder.path().join("aside"));
+        std::fs::write(&path, [0u8; 4096]).unwrap();
+        let file = DeviceFile::open(&path, false).unwrap();
+        let look = || whereabouts(&file).unwrap();
+        assert_eq!(look(), Whereabouts::InPlace);
+        std::fs::rename(&path, &aside).unwrap();
+        let now = Some(aside.canonicalize().unwrap());
+        assert_eq!(look(), Whereabouts::Elsewhere { now: now.clone(), replaced: false });
+        std::fs::write(&path, [0u8; 4096]).unwrap();
+        assert_eq!(look(), Whereabouts::Elsewhere { now, replaced: true });
+        std::fs::rename(&aside, &path).unwrap();
+        assert_eq!(look(), Whereabouts::InPlace);
+        std::fs::write(&aside, [0u8; 4096]).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        assert_eq!(look(), Whereabouts::Deleted { replaced: true });
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(look(), Whereabouts::Deleted { replaced: false });
     }
 
     #[test]

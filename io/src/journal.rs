@@ -15,7 +15,7 @@
 //! Contract with the node, for a backing that is a regular file:
 //! 1. **Before** core hears `BackingReady`, and before a new tier is formatted: lock the backing, and if there is a file at
 //!    [`path_of`] the image, replay it. An error means: do not touch the backing.
-//! 2. If the tier is there: [`Replay::begin`], with its checkpoint's watermark as [`ReplayRequest::destaged`];
+//! 2. If the tier is there: [`Replay::begin`], with what its checkpoint says as [`ReplayRequest::tier`];
 //!    [`Replay::apply`]; tell core [`ReplayReport::in_backing_through`], because the backing then has every record up to
 //!    there, and a group below it sent again by itself would take the backing back; wait until core has recorded that
 //!    in the tier; [`Replay::erase`]. If the tier is lost: [`replay()`].
@@ -29,12 +29,16 @@
 
 mod replay;
 
-pub use replay::{AreaState, BatchFound, Replay, ReplayReport, ReplayRequest, Verdict, copy_into, inspect, replay};
+pub use replay::{
+    AreaState, BatchFound, Replay, ReplayReport, ReplayRequest, TierWord, Verdict, copy_into, inspect, replay,
+};
 
 use crate::file::{Access, DeviceFile, reserve, sync_folder_of};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::AlignedBuffer;
 use forebay_core::format::{FORMAT_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
+use forebay_core::types::Term;
+use replay::{JournalReader, read_head};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -92,6 +96,15 @@ pub enum JournalError {
     Newer {
         /// The journal.
         path: PathBuf,
+    },
+    /// It holds a batch of an owner that the tier does not know.
+    LaterTerm {
+        /// The journal.
+        path: PathBuf,
+        /// Of the batch.
+        found: Term,
+        /// Of the tier.
+        tier: Term,
     },
     /// It may hold a batch that is not in the backing.
     NotReplayed {
@@ -153,6 +166,14 @@ impl fmt::Display for JournalError {
                  that version and stop it with a drain",
                 path.display()
             ),
+            JournalError::LaterTerm { path, found, tier } => write!(
+                f,
+                "the journal {0} holds a batch of term {found}, and the tier is of term {tier}: the tier is an older copy, \
+                 and what was written after it was made is not in it. Put the newest tier and marker back; if that tier is \
+                 lost, move this one away and accept the loss with --adopt-changed-backing, which replays the journal, or \
+                 make a new image by `forebay salvage {0} --to NEW`",
+                path.display()
+            ),
             JournalError::NotReplayed { path } => write!(
                 f,
                 "refused to reuse or remove the journal {}: it may hold writes that are not in the image yet; serve \
@@ -183,6 +204,7 @@ impl std::error::Error for JournalError {
             | JournalError::HeldBy { .. }
             | JournalError::OtherVolume { .. }
             | JournalError::Newer { .. }
+            | JournalError::LaterTerm { .. }
             | JournalError::NotReplayed { .. }
             | JournalError::Exists { .. }
             | JournalError::Unusable { .. } => None,
@@ -237,7 +259,8 @@ pub fn areas_bytes_default(volume_bytes: u64) -> u64 {
 
 /// Whether a volume may be served beside the journal at this place, found out without changing anything: how many blocks
 /// its areas have, or none if there is no journal. A journal of another volume is as good as none if it holds nothing.
-pub fn check(path: &Path, volume: &[u8; 16]) -> Result<Option<u32>, JournalError> {
+/// `tier_term`: that of the tier's checkpoint, where there is a tier.
+pub fn check(path: &Path, volume: &[u8; 16], tier_term: Option<Term>) -> Result<Option<u32>, JournalError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -256,12 +279,9 @@ pub fn check(path: &Path, volume: &[u8; 16]) -> Result<Option<u32>, JournalError
             }
         };
     }
+    let mut journal = JournalReader { file: Arc::new(device), wrappers: None };
     for area in [0, area_blocks] {
-        let mut head = AlignedBuffer::new(TIER_BLOCK_BYTES);
-        device.read_now(byte_of(area.into()), &mut head).map_err(failed("read the journal", path))?;
-        if is_newer(&head) {
-            return Err(JournalError::Newer { path: path.to_owned() });
-        }
+        read_head(&mut journal, volume, area, area_blocks, tier_term)?;
     }
     Ok(Some(2 * area_blocks))
 }

@@ -7,7 +7,7 @@ use forebay_core::format::{
 };
 use forebay_core::types::*;
 use forebay_io::clock::until;
-use forebay_io::journal::{self, AreaState, JournalError, ReplayReport, ReplayRequest, Verdict};
+use forebay_io::journal::{self, AreaState, JournalError, ReplayReport, ReplayRequest, TierWord, Verdict};
 use forebay_io::{
     Backing, BackingOptions, Completion, Executed, FlashTier, Journal, LockAttempt, ModeChoice, Reactor, Tier,
     VolumeIo, now,
@@ -281,7 +281,7 @@ fn folder_with(areas: [&[u8]; 2]) -> tempfile::TempDir {
 }
 
 fn request() -> ReplayRequest {
-    ReplayRequest { volume: VOLUME, volume_bytes: VOLUME_BYTES, destaged: None, lock_timeout: SECOND }
+    ReplayRequest { volume: VOLUME, volume_bytes: VOLUME_BYTES, tier: None, lock_timeout: SECOND }
 }
 
 fn replay_with(folder: &Path, request: &ReplayRequest, wrappers: &str) -> Result<ReplayReport, JournalError> {
@@ -321,7 +321,7 @@ fn what_is_written_is_the_batch_and_replays_into_the_image(mode: ModeChoice) {
 
         let folder = rig.into_folder();
         assert!(image(folder.path()) == old_image(), "a journal write changes the journal only");
-        let seen = journal::inspect(&path, None).unwrap();
+        let seen = journal::inspect(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "looking changes nothing");
         assert_eq!((seen.volume, seen.blocks), (VOLUME, 2 * AREA_BLOCKS));
         let done = replay_with(folder.path(), &request(), "").unwrap();
@@ -533,7 +533,7 @@ fn a_journal_cut_off_anywhere_is_refused_and_nothing_is_touched() {
             std::fs::write(&path, cut).unwrap();
             let error = replay_with(folder.path(), &request(), "").unwrap_err();
             assert!(matches!(error, JournalError::Unusable { .. }), "{error}");
-            assert!(journal::inspect(&path, None).is_err());
+            assert!(journal::inspect(&path).is_err());
             assert_eq!(std::fs::read(&path).unwrap(), cut);
         }
     }
@@ -572,13 +572,42 @@ fn what_the_tier_says_is_in_the_backing_is_not_applied_again() {
     let batch = rich_batch(7);
     for (destaged, applied) in [(batch.through().0 - 1, true), (batch.through().0, false), (u64::MAX, false)] {
         let folder = folder_with([&batch.encoded(0), &[]]);
-        let known = ReplayRequest { destaged: Some(Lsn(destaged)), ..request() };
+        let tier = Some(TierWord { term: Term(2), destaged: Lsn(destaged) });
+        let known = ReplayRequest { tier, ..request() };
         let report = replay_with(folder.path(), &known, "").unwrap();
         assert_eq!(matches!(report.verdict, Verdict::Apply(_)), applied);
         assert_eq!(matches!(report.verdict, Verdict::AlreadyInBacking(_)), !applied);
         assert_eq!(report.in_backing_through(), Some(batch.through()));
         assert!(image(folder.path()) == if applied { after(&[&batch]) } else { old_image() });
         assert_erased(folder.path());
+    }
+}
+
+/// Batches here are of term 2. One of which nothing but the head is whole says as well that the tier is an older copy.
+#[test]
+fn a_head_of_a_later_term_than_the_tiers_is_refused_untouched() {
+    let whole = rich_batch(7).encoded(AREA_BLOCKS);
+    let mut torn = whole.clone();
+    *torn.last_mut().unwrap() ^= 1;
+    let mut torn_head = whole.clone();
+    torn_head[5000] ^= 1;
+    for (bytes, terms_refused) in [(&whole, 0..2), (&torn, 0..2), (&torn_head, 0..0)] {
+        for term in 0..4 {
+            let folder = folder_with([&[], bytes]);
+            let path = journal_of(folder.path());
+            let before = std::fs::read(&path).unwrap();
+            let tier = Some(TierWord { term: Term(term), destaged: Lsn(0) });
+            let replayed = replay_with(folder.path(), &ReplayRequest { tier, ..request() }, "");
+            if !terms_refused.contains(&term) {
+                replayed.unwrap();
+                continue;
+            }
+            for error in [replayed.unwrap_err(), journal::check(&path, &VOLUME, Some(Term(term))).unwrap_err()] {
+                assert!(matches!(error, JournalError::LaterTerm { found: Term(2), .. }), "{error}");
+                assert!(error.to_string().contains(&format!("the tier is of term {term}")), "{error}");
+            }
+            assert!(std::fs::read(&path).unwrap() == before && image(folder.path()) == old_image());
+        }
     }
 }
 

@@ -530,6 +530,22 @@ mod tests {
         drain_max_s = 10
     "#;
 
+    /// Also the lines that wait to be uncommented.
+    #[test]
+    fn packaged_example_is_understood() {
+        let example = include_str!("../../packaging/forebay.toml");
+        let is_key = |text: &&str| {
+            let key = text.split_once(" = ").map_or("", |(key, _)| key);
+            text.starts_with("[[") || (!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        };
+        let all: Vec<&str> =
+            example.lines().map(|line| line.strip_prefix("# ").filter(is_key).unwrap_or(line)).collect();
+        assert_eq!(Config::parse(example).unwrap().volume.len(), 0);
+        let config = Config::parse(&all.join("\n")).unwrap();
+        assert_eq!((config.volume.len(), config.volume[0].size), (1, Some(10 << 30)));
+        assert!(config.node.state.is_some() && config.listen.nbd_tls.is_some());
+    }
+
     #[test]
     fn config_reads_every_table() {
         let config = Config::parse(GOOD).unwrap();

@@ -125,7 +125,7 @@ impl From<AreaState> for AreaLine {
 
 /// Prints what a journal holds. An incomplete batch is no damage: it is what a loss of power leaves.
 fn run_journal(path: &Path, json: bool) -> Result<bool> {
-    let found = journal::inspect(path, None)?;
+    let found = journal::inspect(path)?;
     let inspection = JournalInspection {
         path: found.path.display().to_string(),
         volume: VolumeId(found.volume).to_string(),

@@ -13,14 +13,15 @@
 
 use crate::config::DestageName;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::volume_store::{Record, VolumeId};
+use crate::open::identity_of;
+use crate::volume_store::{ImageIdentity, Record, VolumeId, difference};
 use anyhow::{Context, Result, bail};
-use forebay_core::types::{BLOCK_BYTES, Lsn};
+use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
-use forebay_io::journal::{self, Replay, ReplayRequest};
-use forebay_io::{Backing, BackingOptions, Journal, JournalError, LockAttempt};
-use std::path::PathBuf;
+use forebay_io::journal::{self, Replay, ReplayRequest, TierWord};
+use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -83,8 +84,8 @@ pub fn areas_bytes(record: &Record) -> u64 {
     }
 }
 
-/// Finds out what must be done; changes nothing. `destaged`: the watermark of the tier.
-pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Preparation> {
+/// Finds out what must be done; changes nothing. `tier`: its word, where it is there.
+pub fn prepare(record: &Record, backing: &Backing, tier: Option<TierWord>) -> Result<Preparation> {
     let areas_bytes = match record.destage {
         DestageName::Ordered => None,
         DestageName::Journaled | DestageName::Auto => Some(areas_bytes(record)),
@@ -92,13 +93,10 @@ pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Prep
     let volume = record.volume;
     let nothing = Preparation { plan: Plan::Nothing, backing: None, path: PathBuf::new(), volume, areas_bytes };
     let Ok(path) = place(backing) else { return Ok(nothing) };
-    let plan = match journal::check(&path, &volume.0)? {
-        Some(_) => Plan::Replay(ReplayRequest {
-            volume: volume.0,
-            volume_bytes: record.size_bytes,
-            destaged: Some(destaged),
-            lock_timeout: PAUSE,
-        }),
+    let plan = match journal::check(&path, &volume.0, tier.map(|tier| tier.term))? {
+        Some(_) => {
+            Plan::Replay(ReplayRequest { volume: volume.0, volume_bytes: record.size_bytes, tier, lock_timeout: PAUSE })
+        }
         None if areas_bytes.is_some() => Plan::Make,
         None => return Ok(nothing),
     };
@@ -109,11 +107,11 @@ pub fn prepare(record: &Record, backing: &Backing, destaged: Lsn) -> Result<Prep
 /// a crash image again. `owner`: the volume that last wrote to the image. A remark, if anything was done.
 pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Backing) -> Result<Option<String>> {
     let Ok(path) = place(backing) else { return Ok(None) };
-    if journal::check(&path, &owner.0)?.is_none() {
+    if journal::check(&path, &owner.0, None)?.is_none() {
         return Ok(None);
     }
     await_backing(backing)?;
-    let request = ReplayRequest { volume: owner.0, volume_bytes, destaged: None, lock_timeout: LOCK_WAIT };
+    let request = ReplayRequest { volume: owner.0, volume_bytes, tier: None, lock_timeout: LOCK_WAIT };
     let report = journal::replay(&path, &request, backing)?;
     journal::remove(&path)?;
     Ok(report.in_backing_through().map(|through| {
@@ -121,16 +119,41 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
     }))
 }
 
-/// Before a volume is forgotten: what its journal holds goes into the image, then the journal goes.
-pub fn finish(record: &Record) -> Result<()> {
-    let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(()) };
-    let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(()) };
-    match journal::check(&path, &record.volume.0) {
-        Ok(None) | Err(JournalError::OtherVolume { .. }) => return Ok(()),
-        Ok(Some(_)) => {}
-        Err(error) => return Err(error.into()),
+/// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed.
+/// `image`: what its marker says of the image that the journal belongs to. Changes nothing.
+pub fn left_behind(record: &Record, image: Option<&ImageIdentity>) -> Result<Option<PathBuf>> {
+    let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(None) };
+    let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(None) };
+    match journal::check(&path, &record.volume.0, None) {
+        Ok(Some(_)) => {
+            if let (Some(was), Some(file)) = (image, spec.path())
+                && let Some(what) = another_image(was, file)?
+            {
+                bail!(
+                    "the journal {} belongs to another image than the one at {}: {what}; put the right image back, or move \
+                     the journal away if nobody needs that image",
+                    path.display(),
+                    file.display()
+                );
+            }
+            Ok(Some(path))
+        }
+        Ok(None) | Err(JournalError::OtherVolume { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    match journal::remove(&path) {
+}
+
+/// How the file at a path differs from the image that a marker was written for.
+fn another_image(was: &ImageIdentity, path: &Path) -> Result<Option<String>> {
+    let file = std::fs::File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let file = DeviceFile::buffered(file, path, "it is only looked at")?;
+    let is = identity_of(&file).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(difference(was, &is))
+}
+
+/// Before a volume is forgotten: what its journal holds goes into the image, then the journal goes.
+pub fn finish(record: &Record, path: &Path) -> Result<()> {
+    match journal::remove(path) {
         Err(JournalError::NotReplayed { .. }) => {}
         other => return Ok(other?),
     }
@@ -172,6 +195,7 @@ impl Preparation {
     pub fn run(mut self, shard: &ShardHandle, key: VolumeKey, closed: &AtomicBool, say: impl Fn(String)) {
         let mut journal = None;
         if let Plan::Replay(request) = self.plan {
+            shard.send(ToShard::ReplayBegins(key));
             let Some(erased) = self.replay(request, shard, key, closed, &say) else { return };
             let as_wanted = self.areas_bytes == Some(u64::from(erased.blocks()) * BLOCK_BYTES);
             journal = Some(erased).filter(|_| as_wanted);

@@ -49,6 +49,8 @@ pub enum ToShard {
     },
     /// The backing is locked: nobody else can write to it any more.
     BackingReady(VolumeKey),
+    /// The backing is locked, and the journal of an earlier life comes first.
+    ReplayBegins(VolumeKey),
     /// A batch of an earlier life, if there was one, is durable in the backing.
     JournalReplayed {
         /// The volume.

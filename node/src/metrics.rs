@@ -44,6 +44,17 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
         gauge("volume_backing_failing", "1 while the backing fails.", |v| {
             f64::from(u8::from(v.backing.state == "failing"))
         }),
+        gauge("volume_backing_displaced", "1 while the image is not the file at its path.", |v| {
+            f64::from(u8::from(v.backing.displaced.is_some()))
+        }),
+        gauge("volume_backing_awaiting_lock", "1 while I/O of an earlier process to the backing is awaited.", |v| {
+            f64::from(u8::from(v.backing.state == "awaiting-lock"))
+        }),
+        gauge(
+            "volume_backing_replaying_journal",
+            "1 while an earlier life's journal is brought into the image.",
+            |v| f64::from(u8::from(v.backing.state == "replaying-journal")),
+        ),
         gauge("volume_connections", "NBD clients.", |v| f64::from(v.connections)),
         gauge("volume_term", "Number of the owner.", |v| f64::from(v.term)),
         gauge("volume_tier_bytes", "Size of the tier.", |v| v.tier.size_bytes as f64),
@@ -118,5 +129,6 @@ mod tests {
         }
         assert!(samples > 40, "{samples}");
         assert!(text.contains("forebay_volume_dirty_bytes{volume=\"vm1\"} 4096\n"), "{text}");
+        assert!(text.contains("forebay_volume_backing_displaced{volume=\"vm1\"} 1\n"), "{text}");
     }
 }

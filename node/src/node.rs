@@ -5,6 +5,8 @@
 //! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
+mod deletion;
+mod images;
 mod markers;
 
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
@@ -15,12 +17,13 @@ use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
-use crate::volume_store::{Marker, Record, Store, host_name, remove_durably};
+use crate::volume_store::{Record, Store, host_name};
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
-use markers::{Moment, marker_of, save_marker};
+use images::ImageWatch;
+use markers::{MarkerFile, Moment, save_marker};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,9 +89,8 @@ struct Running {
     key: VolumeKey,
     activity: Arc<AtomicU64>,
     image: Image,
-    marker_path: PathBuf,
-    /// Held while the marker is written: true when its last version was, after which no older one may come.
-    marker_is_final: Arc<Mutex<bool>>,
+    watch: Arc<ImageWatch>,
+    marker: Arc<MarkerFile>,
     journal_place: Result<PathBuf, String>,
     /// Ends what is done about its backing and journal besides serving.
     closed: Arc<AtomicBool>,
@@ -136,6 +138,24 @@ impl Entry {
             Some(Absence::Failed(_)) => false,
         }
     }
+}
+
+/// What is left of a volume that has stopped, with its name and why.
+enum Left {
+    Nothing,
+    /// The image is not complete by itself; serving it again goes on from the tier.
+    Incomplete(String),
+    /// The image was deleted, moved or replaced while it was served.
+    Displaced(String),
+}
+
+/// Volumes that did not stop with a complete image at its path, with the reasons.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    /// Serving them again goes on from their tiers.
+    pub incomplete: Vec<String>,
+    /// Their images were deleted, moved or replaced while they were served.
+    pub displaced: Vec<String>,
 }
 
 /// See the module's text.
@@ -324,9 +344,9 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let marker_is_final = Arc::default();
-        let running =
-            Running { shard, key, activity, image, marker_path, marker_is_final, journal_place, closed, prepared };
+        let marker = Arc::new(MarkerFile::new(marker_path));
+        let watch = Arc::default();
+        let running = Running { shard, key, activity, image, watch, marker, journal_place, closed, prepared };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -443,7 +463,7 @@ impl Node {
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot(&running).await
         {
-            return Ok(VolumeReport::running(&facts, &snapshot));
+            return Ok(VolumeReport::running(&facts, &snapshot, running.watch.displaced()));
         }
         let (phase, problem) = match &absence {
             Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
@@ -627,8 +647,10 @@ impl Node {
     /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
     pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
         let running = self.running(name)?;
+        self.require_image_in_place(name, &running).await?;
         let command = if through { Control::DrainThrough } else { Control::Drain };
         self.control(name, &running, command).await?;
+        self.require_image_in_place(name, &running).await?;
         self.report(name).await
     }
 
@@ -641,7 +663,13 @@ impl Node {
             );
         }
         let running = self.running(name)?;
+        self.require_image_in_place(name, &running).await?;
         self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
+        if let Err(displaced) = self.require_image_in_place(name, &running).await {
+            // Whoever is told of a failure copies nothing, and releases nothing.
+            let _ = self.control(name, &running, Control::Release).await;
+            return Err(displaced);
+        }
         self.report(name).await
     }
 
@@ -649,6 +677,10 @@ impl Node {
     pub async fn release(&self, name: &str) -> Answer<VolumeReport> {
         let running = self.running(name)?;
         self.control(name, &running, Control::Release).await?;
+        if let Some(text) = running.look_at_image(name).await {
+            let message = format!("volume {name}: it is released, but what was copied from its path is void: {text}");
+            return failure(FailureKind::Conflict, message);
+        }
         self.report(name).await
     }
 
@@ -670,92 +702,6 @@ impl Node {
         self.directory.resize(name, size_bytes);
         self.change_record(name, |record| record.size_bytes = size_bytes).await?;
         self.report(name).await
-    }
-
-    /// Forgets a volume and removes its tier.
-    pub async fn delete(self: &Arc<Node>, name: &str, discard_dirty: bool) -> Answer<()> {
-        let _admin = self.admin.lock().await;
-        let (record, running) = {
-            let entries = self.entries();
-            let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            if let (Some(Absence::Waiting(_, cancelled)), true) = (&entry.absence, discard_dirty) {
-                cancelled.store(true, Ordering::Relaxed);
-            }
-            (entry.record.clone(), entry.running.clone())
-        };
-        match &running {
-            None if record.tier.made && !discard_dirty => {
-                return failure(
-                    FailureKind::Conflict,
-                    format!(
-                        "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
-                         drain it, or give them up with --discard-dirty"
-                    ),
-                );
-            }
-            None => {}
-            Some(running) => {
-                self.directory.remove(name);
-                if let Err(refused) = self.stop_for_deletion(name, running, discard_dirty).await {
-                    if let Some(export) = self.export_of(name, running).await {
-                        self.directory.add(export, false);
-                    }
-                    return Err(refused);
-                }
-            }
-        }
-        self.entries().retain(|e| e.facts.name != name);
-        let store = self.store.clone();
-        let marker = running.map(|r| r.marker_path).or_else(|| marker_of(&store, &record));
-        let removed = blocking(move || {
-            // The record last: what a crash leaves in between can be deleted again.
-            if let Some(marker) = marker
-                && Marker::load(&marker).is_ok_and(|m| m.is_some_and(|m| m.volume == record.volume))
-            {
-                remove_durably(&marker)?;
-            }
-            // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
-            journal::finish(&record)?;
-            wipe_tier(&record)?;
-            store.remove(&record.name)
-        });
-        match removed.await {
-            Ok(()) => Ok(()),
-            Err(message) => {
-                failure(FailureKind::Failed, format!("volume {name} is closed, but not wholly removed: {message}"))
-            }
-        }
-    }
-
-    async fn stop_for_deletion(&self, name: &str, running: &Running, discard_dirty: bool) -> Answer<()> {
-        let Some(snapshot) = self.snapshot(running).await else { return Ok(()) };
-        if !discard_dirty {
-            if snapshot.connections > 0 {
-                return failure(
-                    FailureKind::Conflict,
-                    format!(
-                        "volume {name} has {} clients; disconnect them first, or use --discard-dirty",
-                        snapshot.connections
-                    ),
-                );
-            }
-            if snapshot.status.dirty_bytes > 0 {
-                return failure(
-                    FailureKind::Conflict,
-                    format!(
-                        "volume {name} holds {} that are not in the backing; run `forebay volume drain {name}` first, or give \
-                         them up with --discard-dirty",
-                        show_size(snapshot.status.dirty_bytes)
-                    ),
-                );
-            }
-        }
-        if !matches!(snapshot.status.phase, Phase::Refused(_)) {
-            // What it could not make durable is thrown away with it.
-            let _ = self.stop_without_drain(name, running).await;
-        }
-        self.detach(running).await;
-        Ok(())
     }
 
     async fn detach(&self, running: &Running) {
@@ -800,8 +746,8 @@ impl Node {
 
     // --- the end ---
 
-    /// Stops every volume. Returns those whose image is not complete, with the reason.
-    pub async fn stop(self: &Arc<Node>, drain: bool) -> Vec<String> {
+    /// Stops every volume.
+    pub async fn stop(self: &Arc<Node>, drain: bool) -> Stopped {
         let _admin = self.admin.lock().await;
         for shard in &self.shards {
             shard.send(ToShard::StopListening);
@@ -812,22 +758,24 @@ impl Node {
             let node = self.clone();
             tokio::spawn(async move { node.stop_one(record, running, drain).await })
         });
-        let mut incomplete = Vec::new();
+        let mut stopped = Stopped::default();
         for entry in self.entries().iter() {
             if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
                 cancelled.store(true, Ordering::Relaxed);
-                incomplete.push(format!("{}: it was still {why}", entry.facts.name));
+                stopped.incomplete.push(format!("{}: it was still {why}", entry.facts.name));
             }
         }
         for stop in stops.collect::<Vec<_>>() {
-            if let Ok(Some(name)) = stop.await {
-                incomplete.push(name);
+            match stop.await {
+                Ok(Left::Nothing) | Err(_) => {}
+                Ok(Left::Incomplete(what)) => stopped.incomplete.push(what),
+                Ok(Left::Displaced(what)) => stopped.displaced.push(what),
             }
         }
         for shard in &self.shards {
             shard.send(ToShard::Exit);
         }
-        incomplete
+        stopped
     }
 
     /// Finishes what was taken, but does not wait for ever for a backing that takes nothing: such requests have no
@@ -845,42 +793,48 @@ impl Node {
         }
     }
 
-    async fn stop_one(self: Arc<Node>, record: Record, running: Running, drain: bool) -> Option<String> {
+    async fn stop_one(self: Arc<Node>, record: Record, running: Running, drain: bool) -> Left {
         let name = record.name.clone();
         self.directory.remove(&name);
+        // What is destaged into a file that is not at its path any more may be gone with the daemon: the tier keeps it.
+        let drain = drain && running.look_at_image(&name).await.is_none();
         let stopped = match drain {
             true => self.control(&name, &running, Control::Stop { drain }).await,
             false => self.stop_without_drain(&name, &running).await,
         };
         let snapshot = self.snapshot(&running).await;
         let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
-        let mut result = match &stopped {
-            Ok(()) if complete => None,
+        let mut left = match &stopped {
+            Ok(()) if complete => Left::Nothing,
             Ok(()) => {
                 let dirty = snapshot.map_or(0, |s| s.status.dirty_bytes);
-                Some(format!("{name}: {} are still in its tier", show_size(dirty)))
+                Left::Incomplete(format!("{name}: {} are still in its tier", show_size(dirty)))
             }
-            Err(failure) => Some(failure.message.clone()),
+            Err(failure) => Left::Incomplete(failure.message.clone()),
         };
+        if let Some(text) = running.look_at_image(&name).await {
+            left = Left::Displaced(format!("{name}: {text}"));
+        }
         if let Some(snapshot) = snapshot {
-            // Clean only if the log was emptied on purpose and the tier says so as well.
-            let clean = complete && stopped.is_ok() && drain;
+            // Clean only if the log was emptied on purpose, the tier says so as well, and the image is where it is looked for.
+            let clean = complete && stopped.is_ok() && drain && !matches!(left, Left::Displaced(_));
             let marker = running.clone();
             if let Err(message) =
                 blocking(move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean })).await
+                && !matches!(left, Left::Displaced(_))
             {
-                result = Some(format!("{name}: {message}"));
+                left = Left::Incomplete(format!("{name}: {message}"));
             }
         }
         self.detach(&running).await;
-        if result.is_none()
+        if matches!(left, Left::Nothing)
             && drain
             && let Ok(path) = running.journal_place
             && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await
         {
             eprintln!("forebay: volume {name}: {message}");
         }
-        result
+        left
     }
 
     /// Dirty bytes and seconds to drain of all volumes, for progress at the end.
@@ -948,20 +902,5 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + 
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(format!("{error:#}")),
         Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),
-    }
-}
-
-/// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.
-fn wipe_tier(record: &Record) -> anyhow::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let path = &record.tier.path;
-    match forebay_io::file::kind_of(path) {
-        Err(_) => Ok(()),
-        Ok(forebay_io::file::FileKind::Regular) => remove_durably(path),
-        Ok(forebay_io::file::FileKind::Block) => {
-            let file = std::fs::OpenOptions::new().write(true).open(path)?;
-            file.write_all_at(&[0; 4096], 0)?;
-            Ok(file.sync_all()?)
-        }
     }
 }

@@ -22,9 +22,10 @@ use crate::volume_store::{
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
-use forebay_core::types::{BLOCK_BYTES, Duration, Lsn, SECTOR_BYTES};
+use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of};
+use forebay_io::journal::TierWord;
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
     VolumeIo,
@@ -35,6 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+/// How soon a wait of minutes notices that the volume was closed.
+const CLOSED_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 /// Backing operations in flight at one time: what an array's queue takes, and enough to hide a WAN's latency.
 const BACKING_DEPTH_MAX: u32 = 32;
 /// Largest single backing write: beyond it neither disks nor NFS gain.
@@ -104,10 +107,9 @@ impl Image {
         let file = match self {
             Image::File(file) => file,
             Image::Nbd { quiet: None, .. } => return true,
+            // The shard looks at the clock itself: a moment too early would be a moment for ever.
             Image::Nbd { quiet: Some(quiet), .. } => {
-                // The shard looks at the clock itself: a moment too early would be a moment for ever.
-                std::thread::sleep(*quiet + std::time::Duration::from_millis(10));
-                return true;
+                return sleep_unless(closed, *quiet + std::time::Duration::from_millis(10));
             }
         };
         while !closed.load(Ordering::Relaxed) {
@@ -131,16 +133,34 @@ impl Image {
                 return Ok(ImageIdentity { inode: None, born_ns: None, size_bytes: *size_bytes, changed_ns: None });
             }
         };
-        let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
-        let regular = file.kind() == FileKind::Regular;
-        let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
-        Ok(ImageIdentity {
-            inode: regular.then_some(inode),
-            born_ns: birth_ns.and_then(time),
-            size_bytes: size,
-            changed_ns: time(mtime_ns),
-        })
+        identity_of(file)
     }
+}
+
+/// What of the identity of an open file or device a marker keeps.
+pub fn identity_of(file: &DeviceFile) -> std::io::Result<ImageIdentity> {
+    let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
+    let regular = file.kind() == FileKind::Regular;
+    let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
+    Ok(ImageIdentity {
+        inode: regular.then_some(inode),
+        born_ns: birth_ns.and_then(time),
+        size_bytes: size,
+        changed_ns: time(mtime_ns),
+    })
+}
+
+/// Lets a time pass; false when it was cut short.
+fn sleep_unless(closed: &AtomicBool, time: std::time::Duration) -> bool {
+    let end = std::time::Instant::now() + time;
+    while !closed.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(CLOSED_LOOK));
+    }
+    false
 }
 
 /// The record that a spec means: a new one, or the recorded one with what may be changed at a start.
@@ -263,7 +283,7 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, destaged, mut tier) = look_for_tier(&mut record)?;
+    let (found, tier_word, mut tier) = look_for_tier(&mut record)?;
     match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
@@ -313,7 +333,7 @@ pub fn open(
         }
         store.save(&record)?;
     }
-    let mut preparation = journal::prepare(&record, &backing, destaged)?;
+    let mut preparation = journal::prepare(&record, &backing, tier_word)?;
     let mut made = None;
     if first && record.destage == DestageName::Journaled && backing.locked() {
         made = preparation.make_now()?;
@@ -446,14 +466,14 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
 /// A tier that was opened, with what it says of itself.
 type FoundTier = (Tier, Superblock);
 
-/// The tier, if it is there, and how far it says that the backing is.
-fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<FoundTier>)> {
+/// The tier, if it is there, and what it says of its owner and of how far the backing is.
+fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Option<FoundTier>)> {
     if !record.tier.made {
-        return Ok((TierFound::FirstStart, Lsn(0), None));
+        return Ok((TierFound::FirstStart, None, None));
     }
     let path = record.tier.path.as_path();
     if !path.exists() {
-        return Ok((TierFound::Missing, Lsn(0), None));
+        return Ok((TierFound::Missing, None, None));
     }
     let tier = match record.tier.kind {
         TierName::Memory => Tier::Memory(MemoryTier::open(path, TIER_LOCK_WAIT)?),
@@ -498,7 +518,8 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Lsn, Option<FoundTie
     // The tier is the first to know of a resize.
     record.size_bytes = newest.size_bytes;
     let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
-    Ok((found, newest.destaged, Some((tier, superblock))))
+    let word = TierWord { term: newest.term, destaged: newest.destaged };
+    Ok((found, Some(word), Some((tier, superblock))))
 }
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {

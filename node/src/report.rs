@@ -86,11 +86,14 @@ pub struct BackingReport {
     pub spec: String,
     /// How it is accessed.
     pub access: String,
-    /// `awaiting-lock`, `ready`, `held`, `failing` or `closed`.
+    /// `awaiting-lock`, `replaying-journal`, `ready`, `held`, `failing` or `closed`.
     pub state: String,
     /// The last error, while it is failing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
+    /// What became of the image, while it is not at its path: it was deleted, moved or replaced.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub displaced: Option<String>,
 }
 
 /// The fast medium before it.
@@ -186,8 +189,8 @@ pub struct VolumeFacts {
 }
 
 impl VolumeReport {
-    /// Of a volume that runs.
-    pub fn running(facts: &VolumeFacts, snapshot: &Snapshot) -> VolumeReport {
+    /// Of a volume that runs. `displaced`: what became of its image, if it is not at its path.
+    pub fn running(facts: &VolumeFacts, snapshot: &Snapshot, displaced: Option<String>) -> VolumeReport {
         let s = &snapshot.status;
         let (phase, problem) = phase_words(s.phase);
         let (state, error) = backing_words(s.backing, snapshot.damaged);
@@ -208,6 +211,7 @@ impl VolumeReport {
                 access: facts.access.clone(),
                 state: state.to_owned(),
                 error,
+                displaced,
             },
             tier: tier_report(facts),
             term: s.term.0,
@@ -259,6 +263,7 @@ impl VolumeReport {
                 access: facts.access.clone(),
                 state: "closed".to_owned(),
                 error: None,
+                displaced: None,
             },
             tier: tier_report(facts),
             term: 0,
@@ -309,6 +314,7 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
 fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
     match state {
         BackingState::AwaitingLock => ("awaiting-lock", None),
+        BackingState::ReplayingJournal => ("replaying-journal", None),
         BackingState::Ready => ("ready", None),
         BackingState::Held => ("held", None),
         BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),
@@ -446,7 +452,7 @@ pub(crate) mod tests {
         };
         let snapshot =
             Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20, damaged: None };
-        (node, VolumeReport::running(&facts, &snapshot))
+        (node, VolumeReport::running(&facts, &snapshot, Some("the image was deleted".into())))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::units::show_size;
 use anyhow::{Context, Result, bail};
 use forebay_core::format::Kind;
 use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES};
-use forebay_io::journal::{self, ReplayRequest, Verdict};
+use forebay_io::journal::{self, JournalError, ReplayRequest, TierWord, Verdict};
 use forebay_io::{Backing, BackingOptions};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -49,7 +49,7 @@ pub fn run_journal(journal: &Path, to: &Path, base: Option<&Path>) -> Result<Jou
     let Some(base) = base.map(Path::to_owned).or(beside) else {
         bail!("{} is not named after its image; name the image by --base", journal.display());
     };
-    let report = journal::inspect(journal, None)?;
+    let report = journal::inspect(journal)?;
     let mut image = make_image(to, &[journal, &base])?;
     copy_sparse(&base, &mut image, to)?;
     let size_bytes = image.metadata()?.len();
@@ -65,7 +65,7 @@ fn apply_journal(
     image: &File,
     volume: [u8; 16],
     volume_bytes: u64,
-    destaged: Option<Lsn>,
+    tier: Option<TierWord>,
 ) -> Result<Option<Lsn>> {
     // Whole blocks while it is written to, whatever its file system's unit.
     let length = image.metadata()?.len();
@@ -73,7 +73,7 @@ fn apply_journal(
     let name = to.to_str().with_context(|| format!("{} is not UTF-8; name another file", to.display()))?;
     let mut copy = Backing::open(name, BackingOptions { create: None, format_raw: true })?;
     let volume_bytes = volume_bytes - volume_bytes % SECTOR_BYTES;
-    let request = ReplayRequest { volume, volume_bytes, destaged, lock_timeout: Default::default() };
+    let request = ReplayRequest { volume, volume_bytes, tier, lock_timeout: Default::default() };
     let report = journal::copy_into(journal, &request, &mut copy)?;
     image.set_len(length)?;
     Ok(match report.verdict {
@@ -100,6 +100,14 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
     let reader = TierReader::open(tier)?;
     let content = reader.content()?;
     let size_bytes = content.size_bytes();
+    let word = TierWord { term: content.term(), destaged: content.destaged() };
+    let journal = base.and_then(|base| journal::path_of(base).ok()).filter(|path| path.exists());
+    if let Some(path) = &journal
+        && let Err(error @ JournalError::LaterTerm { .. }) =
+            journal::check(path, &content.superblock.volume, Some(word.term))
+    {
+        return Err(error.into());
+    }
     let sources: Vec<&Path> = [Some(tier), base].into_iter().flatten().collect();
     let mut image = make_image(to, &sources)?;
     if let Some(base) = base {
@@ -120,8 +128,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
         journal_through: None,
         damage: content.damage.clone(),
     };
-    if let Some(journal) = base.and_then(|base| journal::path_of(base).ok()).filter(|path| path.exists()) {
-        match apply_journal(&journal, to, &image, volume, size_bytes, Some(content.destaged())) {
+    if let Some(journal) = journal {
+        match apply_journal(&journal, to, &image, volume, size_bytes, Some(word)) {
             Ok(through) => done.journal_through = through.map(|through| through.0),
             // The tier has every record that a journal may hold and the image lacks.
             Err(error) => done.damage.push(Damage { byte: 0, reason: format!("{error:#}") }),

@@ -7,7 +7,7 @@ use crate::api::{self, Bounded, Peer};
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
 use crate::mailbox::ToShard;
-use crate::node::Node;
+use crate::node::{Node, Stopped};
 use crate::paths;
 use crate::shard;
 use crate::units::{show_seconds, show_size};
@@ -99,6 +99,7 @@ async fn serve(config: Config) -> Result<bool> {
     announce(&node, &config, &api_path, http_address, &token).await;
     notify(&[sd_notify::NotifyState::Ready]);
     tokio::spawn(node.clone().keep_markers());
+    tokio::spawn(node.clone().watch_images());
 
     signals.next().await;
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -474,8 +475,8 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
             }
         })
     };
-    let incomplete = tokio::select! {
-        incomplete = node.stop(drain) => incomplete,
+    let Stopped { incomplete, displaced } = tokio::select! {
+        stopped = node.stop(drain) => stopped,
         _ = signals.next() => {
             eprintln!(
                 "\nforebay: stopped at once; the images are incomplete by themselves until the volumes are served again: \
@@ -488,10 +489,13 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
     for what in &incomplete {
         eprintln!("forebay: {what}; its image is incomplete by itself until the volume is served again");
     }
-    if incomplete.is_empty() {
+    for what in &displaced {
+        eprintln!("forebay: {what} (the daemon ends now, with what was not destaged left in the tier)");
+    }
+    if incomplete.is_empty() && displaced.is_empty() {
         eprintln!("forebay: stopped; every image is complete");
     }
-    incomplete.is_empty() || !drain
+    displaced.is_empty() && (incomplete.is_empty() || !drain)
 }
 
 fn notify(states: &[sd_notify::NotifyState<'_>]) {

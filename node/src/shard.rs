@@ -303,6 +303,10 @@ impl Shard {
                         self.touch(key as usize);
                     }
                 }
+                ToShard::ReplayBegins(VolumeKey(key)) => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.volume.journal_replay_begins();
+                }
                 ToShard::JournalReplayed { key: VolumeKey(key), through, recorded } => {
                     let Some(slot) = self.slot(key) else { continue };
                     if let Some(through) = through {

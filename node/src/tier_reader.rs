@@ -394,6 +394,11 @@ impl TierContent {
         self.checkpoints.first().map_or(Lsn(0), |c| c.destaged)
     }
 
+    /// Its last owner.
+    pub fn term(&self) -> Term {
+        self.checkpoints.first().map_or(Term(0), |c| c.term)
+    }
+
     /// Size of the volume.
     pub fn size_bytes(&self) -> u64 {
         self.checkpoints.first().map_or(self.superblock.size_bytes, |c| c.size_bytes)

@@ -424,8 +424,10 @@ pub fn judge(
              writes are missing in it; {WAY_OUT}",
             marker.term
         ),
-        TierFound::Present { clean: true, .. } => Ok(None),
-        TierFound::Present { clean: false, .. } => match difference(&marker.image, image) {
+        TierFound::Present { clean: true, .. } if marker.clean => Ok(None),
+        // A marker that is not clean beside a clean tier: the daemon was killed between the two, or the image was not at its
+        // path when the volume stopped.
+        TierFound::Present { .. } => match difference(&marker.image, image) {
             None => Ok(None),
             Some(what) => bail!(
                 "{image_name} is not the image that the tier's writes belong to: {what}. Writing them over it would mix two \
@@ -437,7 +439,7 @@ pub fn judge(
 
 /// What shows that an image is another one or an older copy. Growing and newer changes are legal: our own former
 /// process made them after it last wrote the marker.
-fn difference(was: &ImageIdentity, is: &ImageIdentity) -> Option<String> {
+pub fn difference(was: &ImageIdentity, is: &ImageIdentity) -> Option<String> {
     if let (Some(was), Some(is)) = (was.inode, is.inode)
         && was != is
     {
@@ -524,7 +526,9 @@ mod tests {
             let error = refusal(Some(&marker()), DIRTY, image);
             assert!(error.contains(field) && error.contains("--adopt-changed-backing"), "{error}");
             let clean = TierFound::Present { clean: true, term: 3 };
-            assert!(judge(Some(&marker()), US, clean, &image, "disk.img").is_ok());
+            assert!(refusal(Some(&marker()), clean, image).contains(field));
+            let stopped = Marker { clean: true, ..marker() };
+            assert!(judge(Some(&stopped), US, clean, &image, "disk.img").is_ok());
         }
     }
 

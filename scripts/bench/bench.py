@@ -41,7 +41,7 @@ def main():
     parser.add_argument("sections", nargs="*", metavar="SECTION", help="what to measure (default: all): " + ", ".join(SECTIONS))
     parser.add_argument("--times", type=int, default=3, help="alternations of each row (default 3)")
     parser.add_argument("--seconds", type=int, default=5, help="length of each run (default 5)")
-    parser.add_argument("--long", type=int, default=0, metavar="SECONDS", help="length of the runs that are to be sustained, such as 600")
+    parser.add_argument("--long", type=int, default=0, metavar="SECONDS", help="length of the runs that are to be sustained (throttle, flushes, hot set), such as 600")
     parser.add_argument("--quick", action="store_true", help="everything small: shows that the bench works, not how fast anything is")
     parser.add_argument("--render", action="store_true", help="only write docs/benchmarks.md anew from the results that are there")
     options = parser.parse_args()

@@ -3,7 +3,7 @@
 import math
 
 COLUMNS = [  # key, head, format
-    ("iops", "IOPS", "{:,.0f}"), ("mib_per_s", "MiB/s", "{:,.0f}"), ("mean_us", "mean, us", "{:,.1f}"),
+    ("iops", "IOPS", "{:,.0f}"), ("transactions_per_s", "transactions a second", "{:,.0f}"), ("mib_per_s", "MiB/s", "{:,.0f}"), ("mean_us", "mean, us", "{:,.1f}"),
     ("p99_us", "p99, us", "{:,.0f}"), ("sync_p99_us", "p99 of flush, us", "{:,.0f}"), ("max_ms", "slowest, ms", "{:,.0f}"),
     ("server_us", "server CPU per op, us", "{:.2f}"), ("per_backing_write", "writes per backing write", "{:.2f}"),
     ("seconds_to_serve", "to serving, s", "{:.2f}"), ("dirty_gib", "dirty, GiB", "{:.1f}"),
@@ -90,7 +90,7 @@ def panel(title, values, plain, colour, top):
         at = y(10 ** power)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
                      f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{10 ** power:,g}</text>')
-    for second in range(0, len(values) + 1, 10):
+    for second in range(0, len(values) + 1, 10 if len(values) <= 120 else 60):
         parts.append(f'<text x="{LEFT + second * width / len(values):.1f}" y="{top + HEIGHT + 16}" text-anchor="middle">{second} s</text>')
     parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(plain):.1f}" y2="{y(plain):.1f}" stroke="#555" stroke-dasharray="6 4"/>'
                  f'<text x="{WIDTH - RIGHT}" y="{y(plain) - 5:.1f}" text-anchor="end" fill="#555">plain storage</text>')

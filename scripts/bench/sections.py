@@ -6,17 +6,20 @@ Rules that all of them keep:
 - a row that Forebay loses stays.
 """
 
+import contextlib
 import json
 import os
 import random
 import signal
+import sqlite3
 import statistics
 import subprocess
 import threading
 import time
 from pathlib import Path
 
-from stand import BINARY, EXAMPLES, GIB, MIB, alternate, cpu_s, fio, first_read, medians, per_second, wait_until
+from stand import (BINARY, EXAMPLES, GIB, MIB, alternate, cpu_s, file_system, fio, first_read, medians, nbdfuse, no_file_systems,
+                   per_second, wait_until)
 
 SLOW = "slow:iops=700,latency=8ms:"
 
@@ -211,11 +214,11 @@ def fill_command(stand, server, pieces):
 # --- before slow storage ---
 
 def throttle(stand, options):
-    """60 s of 4 KiB random writes at depth 32 before storage of 700 IOPS and 8 ms, destaging all the time. The tier (1 GiB) is smaller
+    """4 KiB random writes at depth 32 for 60 s before storage of 700 IOPS and 8 ms, destaging all the time. The tier (1 GiB) is smaller
     than what is written, so each run shows three things: the burst into the tier, the decline, and the speed of the storage behind it.
     Writes are slowed from a half-full tier on, smoothly. Goals: until then the 99th percentile at most 1/50 of the plain storage's; after
     it no second without completions. A flash tier's percentile is that of its disk (section *Flash tier* has fio alone on it). Plain: nbdkit's delay and rate filters, by fio directly."""
-    seconds = 10 if options.quick else 60
+    seconds = options.long or (10 if options.quick else 60)
     plain_image = stand.image("plain.img", 4 * GIB)
     plain = stand.slow_nbdkit(plain_image)
     plain_run = fio(plain, "randwrite", 10, 32, size="4G")
@@ -257,14 +260,14 @@ def throttle(stand, options):
                           "plain": {"iops": plain_run["iops"], "p99_us": plain_run["p99_us"]}, "series": whole})
             stand.release(server, *([backing_server] if backing_server else []))
     stand.release(plain)
-    return {"rows": [row("4 KiB random write, depth 32", runs, "; ".join(goals), met)], "plots": plots}
+    return {"rows": [row(f"4 KiB random write, depth 32, {seconds} s", runs, "; ".join(goals), met)], "plots": plots}
 
 
 def through(stand, options):
     """Write-through before the same slow storage, against that storage by fio directly: nbdkit with its delay and rate filters on both
-    sides (a flush costs it a sync of its file). Goal: at least 90 % of the plain storage's IOPS. A flash tier pays twice for it: a record
-    is in the log before it goes to the backing, which counts at depth 1; and after a flush the checkpoint is synced before the next group may
-    go (docs/format.md, W4), about 2 ms of the disk here beside the 10 ms of the storage."""
+    sides (a flush costs it a sync of its file). Goal: at least 90 % of the plain storage's IOPS. A flash tier pays for it: a record is in
+    the log before it goes to the backing, which counts at depth 1. A flush also waits until the tier has synced its group. The checkpoint is
+    no longer on its way: it is written while the next group goes out (docs/format.md, W4)."""
     contenders = {"nbdkit delay+rate, plain": stand.slow_nbdkit(stand.image("plain.img", GIB))}
     for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
         backing = stand.slow_nbdkit(stand.image(f"through-{tier}.img", GIB))
@@ -289,72 +292,114 @@ def through(stand, options):
     return {"rows": rows}
 
 
+def before_slow_storage(stand, stem, make_image):
+    """Where a volume's backing may lie, each with the ways of destaging that are possible there: `slow:` of Forebay itself; nbdkit as an
+    export; and nbdkit as a file, by nbdfuse, because a journal needs a place beside the image. Gives the name of the storage, the way,
+    and what to put between `with` and `as` to have the backing."""
+    def modelled():
+        return contextlib.nullcontext(f"{SLOW}{make_image(f'{stem}.img', GIB)}")
+
+    @contextlib.contextmanager
+    def export(as_file):
+        server = stand.slow_nbdkit(make_image(f"{stem}.img", GIB))
+        with nbdfuse(server, stand.unique("file")) if as_file else contextlib.nullcontext(server.uri) as backing:
+            yield backing
+        stand.release(server)
+    return [("slow:", "ordered", modelled), ("slow:", "journaled", modelled), ("nbdkit delay+rate", "ordered", lambda: export(False)),
+            ("nbdkit delay+rate", "journaled", lambda: export(True))]
+
+
 def flushes(stand, options):
-    """4 KiB random writes with a flush after each (fio fsync=1) before storage of 700 IOPS and 8 ms. Goal: at least 5 times the plain
-    storage, sustained, and the 99th percentile of a flush under 1 ms until the dirty limit. `journaled` is measured when this binary has
-    it; `ordered` makes every group wait for a sync of the backing, so it cannot sustain this once the tier is full. A flush of a flash tier
-    is one sync of its device, so that device is the floor: fio alone, fdatasync=1, on a file of the same file system, before and after."""
+    """4 KiB random writes with a flush after each (fio fsync=1), and SQLite (rollback journal, synchronous=FULL: several flushes for each
+    transaction, a row of 100 bytes) on ext4 on a loop device over nbdfuse, before storage of 700 IOPS and 8 ms. Goal: at least 5 times
+    the plain storage, sustained; for fio also the 99th percentile of a flush under 1 ms until the dirty limit (the figure here is of the
+    whole run, beyond that limit too). `ordered` makes every group wait for a sync of the backing, so it cannot sustain this once the tier is
+    full; `journaled` needs a place beside the image, so there nbdkit is reached as a file, by nbdfuse. SQLite's volumes have the
+    default, `auto`. A flush of a flash tier is one sync of its device, so that device is the floor: fio alone, fdatasync=1, on a file of
+    the same file system, before and after."""
     seconds = options.long or (10 if options.quick else 60)
+    return {"rows": [fio_flushes(stand, seconds), *sqlite_flushes(stand, seconds)]}
+
+
+def fio_flushes(stand, seconds):
     direct = stand.image("direct.img", GIB)
     floors = [fio(direct, "randwrite", 10, 1, extra=["--fdatasync=1"])]
-    runs = {"nbdkit delay+rate, plain": fio(stand.slow_nbdkit(stand.image("plain.img", GIB)), "randwrite", 10, 1,
-                                            extra=["--fsync=1"])}
+    plain_server = stand.slow_nbdkit(stand.image("plain.img", GIB))
+    runs = {"nbdkit delay+rate, plain": fio(plain_server, "randwrite", min(seconds, 60), 1, extra=["--fsync=1"])}
+    stand.release(plain_server)
     plain, goals, met = runs["nbdkit delay+rate, plain"]["iops"], [], True
     for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
-        for behind in ("slow:", "nbdkit delay+rate"):
-            image = stand.image(f"flushes-{tier}.img", GIB)
-            backing_server = None if behind == "slow:" else stand.slow_nbdkit(image)
-            backing = f"{SLOW}{image}" if backing_server is None else backing_server.uri
-            for mode in destage_modes():
-                server = stand.forebay([make(backing, "256M", **mode)])
-                name = f"Forebay, {tier}{', ' + mode['destage'] if mode else ''}, before {behind}"
-                runs[name] = fio(server, "randwrite", seconds, 1, extra=["--fsync=1"])
-                times, p99 = runs[name]["iops"] / plain, runs[name]["sync_p99_us"]
-                met = met and times >= 5 and p99 < 1000
-                goals.append(f"{tier}{' ' + mode['destage'] if mode else ''} before {behind} **{times:.1f}** times plain, p99 of flush "
-                             f"{p99 / 1000:.2f} ms")
+        for behind, destage, reach in before_slow_storage(stand, f"flushes-{tier}", stand.image):
+            with reach() as backing:
+                server = stand.forebay([make(backing, "256M", destage=destage)])
+                run = fio(server, "randwrite", seconds, 1, extra=["--fsync=1"])
                 stand.release(server)
-            if backing_server:
-                stand.release(backing_server)
-    stand.release(*list(stand.servers))
+            runs[f"Forebay, {tier}, {destage}, before {behind}"] = run
+            times, p99 = run["iops"] / plain, run["sync_p99_us"]
+            met = met and times >= 5 and p99 < 1000
+            goals.append(f"{tier} {destage} before {behind} **{times:.1f}** times plain, p99 of flush {p99 / 1000:.2f} ms")
     floors.append(fio(direct, "randwrite", 10, 1, extra=["--fdatasync=1"]))
     runs["fio, same file system, fdatasync=1"] = floor = medians(floors)
-    goals.append(f"the disk's own fdatasync {floor['sync_p99_us'] / 1000:.2f} ms")
-    return {"rows": [row(f"4 KiB random write and flush, depth 1, {seconds} s", runs, "; ".join(goals), met)]}
+    goals.append(f"the disk's own fdatasync p99 {floor['sync_p99_us'] / 1000:.2f} ms")
+    return row(f"4 KiB random write and flush, depth 1, {seconds} s", runs, "; ".join(goals), met)
 
 
-def destage_modes():
-    """The ways of destaging that this binary can be told to use."""
-    told = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    return [{"destage": "ordered"}, {"destage": "journaled"}] if "--destage" in told else [{}]
+def sqlite_flushes(stand, seconds):
+    """One row, or none where this machine cannot mount."""
+    missing = no_file_systems()
+    if missing:
+        print(f"bench: skipped: SQLite before slow storage: {missing}", flush=True)
+        return []
+
+    def run_on(server):
+        with file_system(server, stand.unique("mounted")) as folder:
+            return transactions(server, folder, seconds)
+    plain_server = stand.slow_nbdkit(stand.ext4_image("plain.img", GIB))
+    runs = {"nbdkit delay+rate, plain": run_on(plain_server)}
+    stand.release(plain_server)
+    plain, goals, met = runs["nbdkit delay+rate, plain"]["transactions_per_s"], [], True
+    for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
+        for behind, destage, reach in before_slow_storage(stand, f"sqlite-{tier}", stand.ext4_image):
+            if destage == "ordered":
+                continue  # `auto` takes it only where there is no place for a journal
+            with reach() as backing:
+                server = stand.forebay([make(backing, "256M")])
+                run = runs[f"Forebay, {tier}, before {behind}"] = run_on(server)
+                stand.release(server)
+            times = run["transactions_per_s"] / plain
+            met = met and times >= 5
+            goals.append(f"{tier} before {behind} **{times:.1f}**")
+    return [row(f"SQLite on ext4, one INSERT after the other, {seconds} s", runs, "at least 5 times plain: " + "; ".join(goals), met)]
+
+
+def transactions(server, folder, seconds):
+    """Rows into a table, each its own transaction, one after the other."""
+    database = sqlite3.connect(folder / "db", isolation_level=None)
+    database.execute("PRAGMA journal_mode = DELETE")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, payload BLOB)")
+    times, used, begin = [], server.cpu_s(), time.monotonic()
+    now = begin
+    while now < begin + seconds:
+        database.execute("INSERT INTO rows (payload) VALUES (randomblob(100))")
+        now, before = time.monotonic(), now
+        times.append(now - before)
+    used = server.cpu_s() - used
+    if database.execute("SELECT count(*) FROM rows").fetchone()[0] != len(times):
+        raise RuntimeError(f"{folder}: {len(times)} rows were inserted, and another number is there")
+    database.close()
+    return {"transactions_per_s": len(times) / (now - begin), "mean_us": statistics.mean(times) * 1e6,
+            "p99_us": sorted(times)[int(len(times) * 0.99)] * 1e6, "max_ms": max(times) * 1e3, "operations": len(times),
+            "server_us": used / len(times) * 1e6}
 
 
 def merging(stand, options):
     """Zipf-distributed 4 KiB writes (theta 0.99) over 10 GiB with a tier of 1 GiB: acknowledged writes for each write to the backing, as
-    nbdkit's `stats` filter counts them on the other side. Goals: 2 with `ordered`, 3 with `journaled`. And a hot set of 64 MiB that
-    is rewritten all the time: no write of it may be throttled."""
+    nbdkit's `stats` filter counts them on the other side. Goals: 2 with `ordered`, 3 with `journaled` (there nbdkit is reached as a file, by
+    nbdfuse; the journal lies beside it and is not counted). And a hot set of 64 MiB that is rewritten all the time: no write of it may
+    be throttled."""
+    rows = [zipf(stand, destage, aimed, 15 if options.quick else 60) for destage, aimed in (("ordered", 2), ("journaled", 3))]
     seconds = options.long or (15 if options.quick else 60)
-    goal_of = {"ordered": 2, "journaled": 3}
-    rows = []
-    image = stand.image("zipf.img", 10 * GIB)
-    for mode in destage_modes():
-        runs, goals, met = {}, [], True
-        for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
-            stats = stand.unique("stats")
-            backing = stand.nbdkit("--threads=16", "--filter=stats", "file", image, f"statsfile={stats}")
-            server = stand.forebay([make(backing.uri, "1G", **mode)])
-            runs[f"Forebay, {tier}"] = run = fio(server, "randwrite", seconds, 32, size="10G",
-                                                 extra=["--random_distribution=zipf:0.99"])
-            drained(server)
-            stand.release(server, backing)
-            writes = next(int(line.split()[1]) for line in stats.read_text().splitlines() if line.startswith("write:"))
-            run["per_backing_write"] = run["operations"] / writes
-            aimed = goal_of[mode.get("destage", "ordered")]
-            met = met and run["per_backing_write"] >= aimed
-            goals.append(f"{tier} **{run['per_backing_write']:.1f}**")
-        name = mode.get("destage", "ordered")
-        rows.append(row(f"Zipf 0.99 over 10 GiB, {name}, {seconds} s", runs,
-                        f"at least {goal_of[name]} acknowledged for each backing write: " + ", ".join(goals), met))
     runs, throttled = {}, {}
     for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
         server = stand.forebay([make(f"{SLOW}{stand.image('hot.img', GIB)}", "512M")])
@@ -366,6 +411,27 @@ def merging(stand, options):
     rows.append(row(f"hot set of 64 MiB before slow:, depth 32, {seconds} s", runs, "writes throttled (none): " + ", ".join(
         f"{tier} **{count}**" for tier, count in throttled.items()), not any(throttled.values())))
     return {"rows": rows}
+
+
+def zipf(stand, destage, aimed, seconds):
+    image = stand.image("zipf.img", 10 * GIB)
+    runs, goals, met = {}, [], True
+    for tier, make in (("memory", memory_volume), ("flash", flash_volume)):
+        stats = stand.unique("stats")
+        storage = stand.nbdkit("--threads=16", "--filter=stats", "file", image, f"statsfile={stats}")
+        with nbdfuse(storage, stand.unique("file")) if destage == "journaled" else contextlib.nullcontext(storage.uri) as backing:
+            server = stand.forebay([make(backing, "1G", destage=destage)])
+            run = fio(server, "randwrite", seconds, 32, size="10G", extra=["--random_distribution=zipf:0.99"])
+            drained(server)
+            stand.release(server)
+        stand.release(storage)
+        writes = next(int(line.split()[1]) for line in stats.read_text().splitlines() if line.startswith("write:"))
+        run["per_backing_write"] = run["operations"] / writes
+        runs[f"Forebay, {tier}"] = run
+        met = met and run["per_backing_write"] >= aimed
+        goals.append(f"{tier} **{run['per_backing_write']:.1f}**")
+    return row(f"Zipf 0.99 over 10 GiB, {destage}, {seconds} s", runs,
+               f"at least {aimed} acknowledged for each backing write: " + ", ".join(goals), met)
 
 
 # --- flash tier ---

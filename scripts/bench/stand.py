@@ -6,6 +6,7 @@ Invariants:
   Kernel threads outside of the process (block layer completions, journal) belong to nobody and are counted for nobody.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -205,7 +206,8 @@ class Stand:
     def image(self, name, size_bytes):
         """A file, wholly written, not sparse, and of no volume: one that had it was given up with its tier."""
         path = self.folder / name
-        path.with_name(f"{path.name}.forebay").unlink(missing_ok=True)
+        for beside in ("forebay", "forebay-journal"):
+            path.with_name(f"{path.name}.{beside}").unlink(missing_ok=True)
         if not path.exists() or path.stat().st_size != size_bytes:
             block = os.urandom(MIB)
             with open(path, "wb") as file:
@@ -214,6 +216,13 @@ class Stand:
                 file.flush()
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+    def ext4_image(self, name, size_bytes):
+        """A file as `image` makes it, and then a file system; nothing of that is left to be done after the mount, or discarded."""
+        path = self.image(name, size_bytes)
+        later = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-E", later, path], check=True, capture_output=True)
         return path
 
     def forebay(self, volumes, timeout_s=300, **options):
@@ -260,6 +269,45 @@ class Stand:
                 subprocess.run(["umount", words[1]], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def no_file_systems():
+    """What is missing here to mount what an NBD server serves; nothing: none."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    devices = [device for device in ("/dev/fuse", "/dev/loop-control") if not Path(device).exists()]
+    tools = [tool for tool in ("nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mount") if not shutil.which(tool)]
+    return f"there is no {' and no '.join(devices + tools)} (scripts/setup.sh)" if devices + tools else ""
+
+
+@contextlib.contextmanager
+def nbdfuse(server, path):
+    """An export as a file, mounted on the file itself, so that its neighbours in the folder are plain files."""
+    path.touch()
+    process = subprocess.Popen(["nbdfuse", path, server.uri], stdin=subprocess.DEVNULL)
+    try:
+        wait_until("nbdfuse to mount", lambda: path.stat().st_size > 0, 20)
+        yield path
+    finally:
+        # Lazily: whoever still uses it after an error must not keep the others.
+        subprocess.run(["fusermount3", "-u", "-z", path], check=False)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        process.kill()
+
+
+@contextlib.contextmanager
+def file_system(server, folder):
+    """An ext4 image that a server serves, mounted: nbdfuse, a loop device, the kernel's ext4."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(nbdfuse(server, folder.with_name(f"{folder.name}.disk")))
+        attached = subprocess.run(["losetup", "--find", "--show", file], check=True, capture_output=True, text=True)
+        device = attached.stdout.strip()
+        stack.callback(subprocess.run, ["losetup", "--detach", device], check=False)
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "ext4", device, folder], check=True)
+        stack.callback(subprocess.run, ["umount", folder], check=False)
+        yield folder
 
 
 def fio(target, rw, seconds=None, depth=32, block="4k", size="1G", jobs=None, extra=(), latency_log=None):

@@ -10,9 +10,12 @@
 pub mod coverage;
 pub mod journal;
 pub mod media;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod oracle;
 pub mod pattern;
 pub mod random;
 pub mod run;
 pub mod setup;
+pub mod situations;
 pub mod world;

@@ -6,7 +6,6 @@ use crate::random::Random;
 use crate::setup::{Crash, CrashPlan, Lie, Setup, Step};
 use crate::world::{Report, World};
 use forebay_core::format::TierKind;
-use forebay_core::status::Policy;
 use forebay_core::volume::Rules;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,81 +66,6 @@ pub fn run_seed(seed: u64, lie: Option<Lie>, trace: bool) -> Result<Report, Fail
         let (setup, random) = seeded(seed);
         World::new(setup, random, lie, Rules::default(), trace).run()
     })
-}
-
-/// Runs one seed with bugs planted in the volume.
-#[cfg(feature = "mutants")]
-pub fn run_mutant(seed: u64, rules: Rules) -> Result<Report, Failure> {
-    attempt(format!("seed {seed}"), || {
-        let (setup, random) = seeded(seed);
-        World::new(setup, random, None, rules, false).run()
-    })
-}
-
-/// Runs a set-up that no seed drew with bugs planted in the volume.
-#[cfg(feature = "mutants")]
-pub fn run_setup_mutant(name: &str, setup: Setup, seed: u64, rules: Rules) -> Result<Report, Failure> {
-    attempt(format!("{name}, seed {seed}"), || World::new(setup, Random::new(seed), None, rules, false).run())
-}
-
-/// A memory tier whose frames rot under whole-block writes.
-pub fn rotting_memory() -> Setup {
-    let mut setup = Setup::quiet(TierKind::Memory, 8);
-    let write = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
-    setup.script = Some((0..40).map(|i| if i % 6 == 5 { Step::Flush } else { write(i) }).collect());
-    setup.faults.frame_rot = 100_000;
-    setup
-}
-
-/// Small groups on few blocks before a backing that is faster than the tier, and power cuts: the backing is ahead of what
-/// the tier has on its medium, and of its checkpoint, most of the time.
-pub fn backing_ahead_of_tier(policy: Policy) -> Setup {
-    let mut setup = Setup::quiet(TierKind::Flash, 8);
-    setup.policy = policy;
-    let write = |i: u64| Step::Write { offset: i * i % 7 % 3 * 4096, length: 4096, fua: false };
-    setup.script = Some((0..150).map(|i| if i % 5 == 4 { Step::Flush } else { write(i) }).collect());
-    setup.depth_max = 3;
-    setup.tier_micros_max = 2_000;
-    setup.backing_micros_max = 100;
-    setup.batch_max = 4;
-    setup.check = 50_000;
-    setup.faults.power_lost = 3_000;
-    setup
-}
-
-/// As [`rotting_memory`], with unaligned writes over what has rotted.
-pub fn rotting_under_edges() -> Setup {
-    let mut setup = rotting_memory();
-    let whole = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
-    let part = |i: u64| Step::Write { offset: i * 5 % 8 * 4096 + 700, length: 900, fua: false };
-    setup.script = Some(
-        (0..60)
-            .map(|i| {
-                if i % 12 == 11 {
-                    Step::Flush
-                } else if i % 2 == 0 {
-                    whole(i / 2)
-                } else {
-                    part(i / 2)
-                }
-            })
-            .collect(),
-    );
-    setup
-}
-
-/// A flash tier whose syncs fail and forget what they covered, with the process dying before the power.
-pub fn forgetful_flash() -> Setup {
-    let mut setup = Setup::quiet(TierKind::Flash, 24);
-    setup.requests = 80;
-    setup.clients = 2;
-    setup.depth_max = 4;
-    setup.weights = [2, 10, 1, 4, 0];
-    setup.batch_max = 4;
-    setup.faults.tier_sync_error = 100_000;
-    setup.faults.process_killed = 8_000;
-    setup.faults.power_lost = 8_000;
-    setup
 }
 
 /// Runs a set-up that no seed drew.

@@ -5,10 +5,9 @@ use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
-use forebay_sim::run::{
-    backing_ahead_of_tier, exhaustive, forgetful_flash, rotting_memory, rotting_under_edges, run_setup,
-};
+use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
+use forebay_sim::situations::{backing_ahead_of_tier, forgetful_flash, rotting_memory, rotting_under_edges};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
 

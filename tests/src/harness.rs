@@ -331,6 +331,8 @@ pub struct Volume {
     pub policy: &'static str,
     /// `--destage`.
     pub destage: &'static str,
+    /// `--http`.
+    pub http: String,
     /// Further arguments.
     pub arguments: Vec<OsString>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
@@ -355,6 +357,7 @@ impl Volume {
             io,
             policy: "back",
             destage: "auto",
+            http: "off".to_owned(),
             arguments: Vec::new(),
             plant: None,
             environment: Vec::new(),
@@ -451,7 +454,7 @@ impl Volume {
         command.arg("--state").arg(self.state());
         command.arg("--nbd").arg(format!("unix:{}", self.socket().display()));
         command.arg("--api").arg(self.api());
-        command.args(["--http", "off"]);
+        command.arg("--http").arg(&self.http);
         command.args(&self.arguments);
         // Nothing of the machine's own daemon may be met by accident.
         command.env("XDG_RUNTIME_DIR", &self.folder).env("XDG_STATE_HOME", self.state());
@@ -615,6 +618,17 @@ impl Daemon {
             panic!("the daemon has not stopped {limit:?} after SIGTERM; it said: {}", self.output());
         };
         assert!(status.success(), "the daemon ended with {status}: {}", self.output());
+        self.output()
+    }
+
+    /// SIGTERM, and waits for an end that is told as a failure; panics when it claims success.
+    #[track_caller]
+    pub fn stop_failing(mut self, limit: Duration) -> String {
+        self.signal(libc::SIGTERM);
+        let Some(status) = wait_within(&mut self.child, limit) else {
+            panic!("the daemon has not stopped {limit:?} after SIGTERM; it said: {}", self.output());
+        };
+        assert_eq!(status.code(), Some(1), "the daemon ended with {status}: {}", self.output());
         self.output()
     }
 

@@ -1,11 +1,14 @@
 //! The journal beside an image: it comes and goes with its volume, a killed daemon's batch is replayed before anything
 //! else is written, and one that cannot be trusted is refused, with nothing touched.
 
-use forebay_tests::harness::{IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command};
+use forebay_tests::harness::{
+    IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command, wait_for_late_writes,
+};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
+use forebay_tests::scene::{all_there, tier_path};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -102,6 +105,59 @@ in_both_io_modes! {
 }
 
 #[test]
+fn a_replay_is_shown_for_what_it_is_until_it_is_done() {
+    let folder = TempDir::new("journal-shown");
+    let mut volume = journaled(&folder, IoMode::Uring);
+    killed_with_a_batch(&volume, &load_options(&volume, &folder));
+    volume.backing = format!("slow:iops=60,latency=15ms,depth=1:{}", volume.image().display());
+    let daemon = volume.start();
+    let (mut states, begun) = (Vec::new(), Instant::now());
+    while states.last().is_none_or(|last| last != "ready") {
+        assert!(begun.elapsed() < MINUTE, "{states:?}: {}", daemon.output());
+        let state = daemon.show()["backing"]["state"].as_str().expect("a word").to_owned();
+        if states.last() != Some(&state) {
+            states.push(state);
+        }
+    }
+    states.retain(|state| state != "awaiting-lock");
+    assert_eq!(states, ["replaying-journal", "ready"]);
+}
+
+/// Proves O-3: the marker was put back with the tier, and only the journal knows of the newer one.
+#[test]
+fn an_older_tier_beside_a_newer_journal_is_refused_untouched() {
+    let folder = TempDir::new("journal-older-tier");
+    let volume = journaled(&folder, IoMode::Threads);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    let paths = [tier_path(&volume), folder.join("backing.img.forebay")];
+    let read_both = || {
+        wait_for_late_writes(&paths[0]);
+        [0, 1].map(|i| std::fs::read(&paths[i]).unwrap())
+    };
+    let write_both = |bytes: &[Vec<u8>; 2]| (0..2).for_each(|i| std::fs::write(&paths[i], &bytes[i]).unwrap());
+    let older = read_both();
+    let daemon = volume.start();
+    check::settle_after_kill(&options.journal, &volume.target()).unwrap();
+    daemon.kill9();
+    killed_with_a_batch(&volume, &options);
+
+    let newest = read_both();
+    let others = || [volume.image(), volume.journal()].map(|path| std::fs::read(path).unwrap());
+    let before = others();
+    write_both(&older);
+    let refusal = volume.expect_refusal();
+    refusal.says(&["holds a batch of term 3", "the tier is of term 1", "older copy", "--adopt-changed-backing"]);
+    let (tier, to) = (paths[0].as_os_str(), folder.join("new.img"));
+    let image = volume.image();
+    let said = run([OsStr::new("salvage"), tier, "--to".as_ref(), to.as_os_str(), "--base".as_ref(), image.as_ref()]);
+    assert!(said.expect_failure().text().contains("older copy") && !to.exists());
+    assert!(others() == before && std::fs::read(&paths[0]).unwrap() == older[0], "something was changed");
+    write_both(&newest);
+    all_there(&volume, &options);
+}
+
+#[test]
 fn the_way_of_destage_changes_live_and_says_why() {
     let folder = TempDir::new("journal-live");
     let mut volume = Volume::new(&folder, SIZE, Tier::Flash, IoMode::Uring);
@@ -150,6 +206,43 @@ fn a_journal_goes_with_its_volume_and_leaves_a_crash_image() {
     assert!(!volume.journal().exists());
     check::image(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     drop(daemon);
+}
+
+#[test]
+fn a_deletion_that_finds_its_journal_unfit_removes_nothing_and_is_done_again() {
+    let folder = TempDir::new("journal-delete-again");
+    let volume = journaled(&folder, IoMode::Uring);
+    let mut options = load_options(&volume, &folder);
+    options.requests = Some(300);
+    let daemon = volume.start();
+    load::run(&options).unwrap();
+    daemon.drain();
+    assert!(complete_batches(&volume.journal()) > 0, "nothing was merged");
+    let marker = folder.join("backing.img.forebay");
+    let (image, journal) = (std::fs::read(volume.image()).unwrap(), std::fs::read(volume.journal()).unwrap());
+    let tier = volume.state().join("tiers/vm1.tier");
+
+    // A journal that cannot be replayed is found out before the tier is touched.
+    let mut damaged = journal.clone();
+    damaged[20] ^= 1;
+    std::fs::write(volume.journal(), &damaged).unwrap();
+    let said = daemon.volume_command(["delete", "vm1"]).expect_failure().text();
+    assert!(said.contains("first block is damaged"), "{said}");
+    assert!(marker.exists() && tier.exists());
+    assert_eq!(daemon.show()["phase"], "failed");
+
+    // So is an image that is not the one that the journal belongs to: this one has lost its end.
+    std::fs::write(volume.journal(), &journal).unwrap();
+    std::fs::File::options().write(true).open(volume.image()).unwrap().set_len(SIZE / 2).unwrap();
+    let said = daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_failure().text();
+    assert!(said.contains("belongs to another image") && said.contains("its size"), "{said}");
+    assert!(marker.exists() && volume.journal().exists() && tier.exists());
+
+    std::fs::write(volume.image(), &image).unwrap();
+    daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();
+    assert!(!marker.exists() && !volume.journal().exists());
+    daemon.volume_command(["show", "vm1"]).expect_failure();
+    check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
 }
 
 #[test]

@@ -117,6 +117,45 @@ in_both_io_modes! {
         }
     }
 
+    fn a_stop_does_not_sit_out_the_quiet_time(io: IoMode) {
+        let mut setup = Setup::new("nbd-quiet-stop", io, Tier::Flash, "40s");
+        let _server = setup.server();
+        let mut options = setup.load_options(&mut Rng::new(1));
+        options.requests = Some(50);
+        let daemon = setup.volume.start();
+        load::run(&options).unwrap();
+        daemon.drain();
+        daemon.kill9();
+        let at_once = Duration::from_secs(10);
+        let awaiting = |daemon: &Daemon| assert_eq!(daemon.show()["backing"]["state"], "awaiting-lock");
+        // Nothing is left to be drained: the stop is a clean one.
+        let daemon = setup.volume.start();
+        awaiting(&daemon);
+        daemon.stop(at_once);
+        setup.volume.start().kill9();
+        // What is left stays in the tier, if that was asked for.
+        let plain = setup.volume.arguments.clone();
+        setup.volume.arguments.push("--no-drain-on-stop".into());
+        let daemon = setup.volume.start();
+        awaiting(&daemon);
+        load::run(&options).unwrap();
+        daemon.stop(at_once);
+        // A drain waits for the backing, until the second signal.
+        setup.volume.arguments = plain;
+        let mut daemon = setup.volume.start();
+        awaiting(&daemon);
+        daemon.signal(libc::SIGTERM);
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(daemon.alive(), "a drain that was asked for is given up: {}", daemon.output());
+        assert!(daemon.stop_failing(at_once).contains("stopped at once"));
+        // A volume that is deleted is not waited for either.
+        let daemon = setup.volume.start();
+        awaiting(&daemon);
+        let begun = std::time::Instant::now();
+        daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();
+        assert!(begun.elapsed() < at_once, "{:?}", begun.elapsed());
+    }
+
     /// Proves L-BF-4.
     fn the_image_alone_is_a_crash_image_whatever_was_killed(io: IoMode) {
         let seed = Rng::fresh_seed();

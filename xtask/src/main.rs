@@ -4,6 +4,7 @@
 //! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
+mod fuzz;
 mod licences;
 mod losses;
 mod steps;
@@ -16,12 +17,15 @@ use steps::{Outcome, Steps, cargo};
 const USAGE: &str = "\
 usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, change nothing; with --minutes, fresh seeds for so long
        cargo xtask fix                                     format, apply clippy's suggestions, lower the length list
+       cargo xtask fuzz [--seconds N]                      every fuzz target for so long (default 10)
        cargo xtask tidy | licences                         one of the quick steps by itself
-steps: fmt tidy licences advisories clippy doc core test mutants fuzz sim";
+steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
 
 /// Steps of `verify`, cheap ones first.
-const STEPS: [&str; 11] =
-    ["fmt", "tidy", "licences", "advisories", "clippy", "doc", "core", "test", "mutants", "fuzz", "sim"];
+const STEPS: [&str; 12] =
+    ["fmt", "tidy", "licences", "deny", "advisories", "clippy", "doc", "core", "test", "mutants", "fuzz", "sim"];
+/// What each fuzz target gets of the gate. Enough for each of the bugs that were planted in the decoders; `make soak` takes longer.
+const FUZZ_SECONDS: u64 = 10;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +37,11 @@ fn main() -> ExitCode {
             Err(reason) => usage(&reason),
         },
         ["fix"] => fix(&root),
+        ["fuzz"] => fuzzing(&root, FUZZ_SECONDS),
+        ["fuzz", "--seconds", number] => match number.parse() {
+            Ok(seconds) if seconds > 0 => fuzzing(&root, seconds),
+            _ => usage(&format!("--seconds {number}: not a whole number of seconds above 0")),
+        },
         ["tidy"] => single(&root, "tidy"),
         ["licences"] => single(&root, "licences"),
         ["help" | "--help" | "-h"] => {
@@ -92,6 +101,7 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                 "fmt" => cargo(root, &["fmt", "--all", "--check"], &[]),
                 "tidy" => tidy::check(root),
                 "licences" => licences::check(root),
+                "deny" => deny(root),
                 "advisories" => advisories(root),
                 "clippy" => cargo(
                     root,
@@ -119,7 +129,7 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                         ["test", "--locked", "--package", "forebay-sim", "--features", "mutants", "-j2", "--quiet"];
                     cargo(root, &[&test[..], &["--test", "mutants"]].concat(), &[])
                 }
-                "fuzz" => fuzz(root),
+                "fuzz" => fuzz::check(root, FUZZ_SECONDS),
                 "sim" => sim(root, options.minutes),
                 _ => unreachable!("STEPS and this match name the same steps"),
             });
@@ -128,30 +138,25 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
     steps.report()
 }
 
-/// Needs cargo-deny and its advisory database, which comes from the network.
+const NO_CARGO_DENY: &str = "cargo-deny is not installed: scripts/setup.sh --gate";
+
+/// Licences of all that either target may link, bans and sources. All of it is in the lock file and the packages.
+fn deny(root: &std::path::Path) -> Outcome {
+    if !steps::has(&["cargo", "deny", "--version"]) {
+        return Outcome::Skipped(NO_CARGO_DENY.to_string());
+    }
+    cargo(root, &["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"], &[])
+}
+
+/// Known vulnerabilities, and packages taken back. Needs the advisory database, which comes from the network.
 fn advisories(root: &std::path::Path) -> Outcome {
     if !steps::has(&["cargo", "deny", "--version"]) {
-        return Outcome::Skipped("cargo-deny is not installed: cargo install --locked cargo-deny".to_string());
+        return Outcome::Skipped(NO_CARGO_DENY.to_string());
     }
     if !steps::succeeds(root, &["cargo", "deny", "fetch", "db"]) {
         return Outcome::Skipped("the advisory database cannot be fetched from here: needs the network".to_string());
     }
-    cargo(root, &["deny", "--all-features", "check", "advisories", "--disable-fetch"], &[])
-}
-
-/// Builds every fuzz target; a decoder that no longer fits its target must not go unnoticed.
-fn fuzz(root: &std::path::Path) -> Outcome {
-    if !root.join("fuzz/Cargo.toml").exists() {
-        return Outcome::Skipped("there is no fuzz/Cargo.toml in this tree".to_string());
-    }
-    if !steps::has(&["cargo", "+nightly", "--version"]) {
-        return Outcome::Skipped("fuzz targets need a nightly toolchain: rustup toolchain install nightly".to_string());
-    }
-    if steps::has(&["cargo", "+nightly", "fuzz", "--version"]) {
-        return cargo(root, &["+nightly", "fuzz", "build"], &[("CARGO_BUILD_JOBS", "2")]);
-    }
-    println!("cargo-fuzz is not installed (cargo install --locked cargo-fuzz): the targets are checked, not linked");
-    cargo(root, &["+nightly", "check", "--manifest-path", "fuzz/Cargo.toml", "-j2"], &[])
+    cargo(root, &["deny", "--locked", "check", "advisories"], &[])
 }
 
 /// Fresh seeds; the fixed ones (`sim/seeds.txt`) and the scenarios run with the tests of the package.
@@ -166,6 +171,12 @@ fn sim(root: &std::path::Path, minutes: u64) -> Outcome {
     }
     let minutes = minutes.to_string();
     cargo(root, &["run", "--locked", "--quiet", "--package", "forebay-sim", "-j2", "--", "--minutes", &minutes], &[])
+}
+
+fn fuzzing(root: &std::path::Path, seconds: u64) -> ExitCode {
+    let mut steps = Steps::new();
+    steps.run("fuzz", || fuzz::check(root, seconds));
+    steps.report()
 }
 
 fn single(root: &std::path::Path, name: &str) -> ExitCode {

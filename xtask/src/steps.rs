@@ -66,7 +66,7 @@ impl Steps {
     }
 }
 
-/// Runs cargo in `root`, its output shown; passes when it does. A leading `+toolchain` is taken by rustup's proxy.
+/// Runs cargo in `root`, its output shown; passes when it does.
 pub fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
     let mut command = base("cargo");
     command.current_dir(root).args(arguments).envs(environment.iter().copied());
@@ -77,8 +77,8 @@ pub fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> O
     }
 }
 
-/// Without what the outer cargo and rustup put into the environment, so that `+nightly` means what it says.
-fn base(program: &str) -> Command {
+/// Without what the outer cargo and rustup put into the environment, so that it chooses like one that was typed.
+pub fn base(program: &str) -> Command {
     let mut command = Command::new(program);
     for name in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC", "CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"] {
         command.env_remove(name);

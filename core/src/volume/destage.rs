@@ -206,6 +206,7 @@ impl Volume {
 
     pub(super) fn backing_state(&self) -> BackingState {
         match (self.destage.ready, self.destage.failing) {
+            (false, _) if self.journal.is_replaying => BackingState::ReplayingJournal,
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,
@@ -423,6 +424,10 @@ impl Volume {
     }
 
     fn issue_queued(&mut self) {
+        // One write for each that has ended would cost a wake-up and a doorbell each: some are sent together.
+        if self.destage.in_flight > self.config.backing_depth_max - self.config.backing_depth_max / 4 {
+            return;
+        }
         let mut deferred = core::mem::take(&mut self.destage.deferred);
         deferred.sort_unstable_by_key(|&(_, lsn)| lsn);
         for &entry in deferred.iter().rev() {

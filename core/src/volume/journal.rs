@@ -163,6 +163,8 @@ pub(super) struct Journal {
     piece: Vec<(FrameId, Check)>,
     ranges: VecDeque<(u32, Lsn)>,
     failed: Option<IoError>,
+    /// The executor is at what an earlier life left in it.
+    pub(super) is_replaying: bool,
     /// What the executor has told of an earlier life's batch.
     replayed: Option<Lsn>,
 }
@@ -189,6 +191,7 @@ impl Journal {
             piece: Vec::new(),
             ranges: VecDeque::new(),
             failed: None,
+            is_replaying: false,
             replayed: None,
         }
     }
@@ -620,6 +623,12 @@ impl Volume {
     }
 
     // --- what an earlier life left ---
+
+    /// Nothing of earlier lives is under way to the backing any more, and the executor begins with the journal. For the
+    /// status: it lasts until [`Event::BackingReady`].
+    pub fn journal_replay_begins(&mut self) {
+        self.journal.is_replaying = true;
+    }
 
     /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are
     /// not sent again: one by one they would take the backing back. To be told once at most, before

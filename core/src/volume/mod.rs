@@ -265,6 +265,7 @@ pub struct Volume {
     op_next: u64,
     /// The fewest frames that a client was refused since it was last told to try again.
     frames_refused: Option<u32>,
+    holds: frames::Holds,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -275,6 +276,8 @@ const OP_INDEX_BITS: u32 = 24;
 const EXTENT_BLOCKS_MAX: u64 = 65_536;
 /// Enough for the largest request, its two unaligned edges included.
 const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
+/// Enough for the payloads of two journal writes.
+const FRAMES_OF_OUR_OWN_MAX: u32 = 512;
 
 impl Volume {
     /// Begins: poll effects, feed events, until `status().phase` is `Serving` (or `Refused`).
@@ -327,6 +330,7 @@ impl Volume {
             ops: Slab::with_capacity(256),
             op_next: 1,
             frames_refused: None,
+            holds: frames::Holds::default(),
             now,
             counters: Counters::default(),
             dead: Vec::new(),
@@ -396,7 +400,7 @@ impl Volume {
     /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
     /// wait for [`Effect::FramesFree`].
     pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        if self.pool.available_to_clients() < count + self.frames_reserved() {
+        if self.pool.available_to_clients() < count + self.frames_kept_from_payloads() {
             self.frames_refused = Some(self.frames_refused.map_or(count, |least| least.min(count)));
             return false;
         }
@@ -413,8 +417,50 @@ impl Volume {
         }
     }
 
-    /// Frames that clients' payloads may not take, so that reads, edges and destage always go on: a good quarter, which
-    /// is the largest request for an arena of 128 MiB, and no more for larger ones.
+    /// Whether a client that holds `held` frames may hold `more`: asked before frames are given to what ends only when the
+    /// client does its part, which are a payload until its last byte has come, and a read until its answer has been
+    /// taken. False: wait for [`Effect::FramesFree`].
+    ///
+    /// Nobody may hold more than half of what is left, so whoever comes next finds room however many are slow: one slow
+    /// client costs a third of what clients may hold, each further one less. The largest request is always granted
+    /// while the others hold little.
+    pub fn may_hold(&mut self, held: u32, more: u32) -> bool {
+        let left = self.holds_max().saturating_sub(self.holds.frames);
+        let granted = 2 * u64::from(held + more) <= u64::from(left);
+        self.holds.refused |= !granted;
+        granted
+    }
+
+    /// A client holds so many frames more.
+    pub fn hold(&mut self, frames: u32) {
+        self.holds.frames += frames;
+    }
+
+    /// A client holds so many frames less.
+    pub fn let_go(&mut self, frames: u32) {
+        assert!(frames <= self.holds.frames, "what is let go was held");
+        self.holds.frames -= frames;
+        self.holds.freed |= self.holds.refused && frames > 0;
+    }
+
+    /// Frames that clients may hold together: three times the largest request, or a quarter of a large arena.
+    fn holds_max(&self) -> u32 {
+        (3 * self.frames_reserved()).max(self.pool.total() / 4)
+    }
+
+    /// Frames that neither clients' reads nor their payloads may take, so that edges and destage always go on.
+    fn frames_of_our_own(&self) -> u32 {
+        (self.pool.total() / 15).clamp(4, FRAMES_OF_OUR_OWN_MAX)
+    }
+
+    /// Frames that clients' payloads may not take: those of our own, and what reads may still hold, up to the largest.
+    fn frames_kept_from_payloads(&self) -> u32 {
+        let reads = self.holds_max().saturating_sub(self.holds.frames).min(self.frames_reserved());
+        self.frames_of_our_own() + reads
+    }
+
+    /// Frames that are kept from payloads for reads, while clients hold none: a good quarter, which is the largest request
+    /// for an arena of 128 MiB, and no more for larger ones.
     fn frames_reserved(&self) -> u32 {
         (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
     }
@@ -461,12 +507,16 @@ impl Volume {
 
     /// Some client that was refused frames would get them now; it is to be told once.
     fn frames_are_free(&mut self) -> bool {
-        let free =
-            self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + self.frames_reserved());
-        if free {
+        let kept = self.frames_kept_from_payloads();
+        let frames = self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + kept);
+        if frames {
             self.frames_refused = None;
         }
-        free
+        let holds = core::mem::take(&mut self.holds.freed);
+        if holds {
+            self.holds.refused = false;
+        }
+        frames || holds
     }
 
     /// Next thing to do.
@@ -709,5 +759,64 @@ mod tests {
             Instant(0),
         );
         assert_eq!(volume.pool.chunks_used(), 0);
+    }
+
+    fn volume_of(frames: u32) -> Volume {
+        let layout = TierLayout::flash(1 << 16).expect("a possible size");
+        let superblock = Superblock { volume: [1; 16], name: [0; 64], size_bytes: 1 << 30, created_unix_s: 1, layout };
+        let config = VolumeConfig {
+            superblock,
+            fresh: true,
+            size_bytes: 1 << 30,
+            policy: Policy::Back,
+            frames,
+            backing_align: 512,
+            backing_depth_max: 1,
+            backing_write_bytes_max: 4096,
+            destage_round_bytes_max: 4096,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
+            destage_delay: Duration(0),
+            drain_max: Duration(0),
+        };
+        Volume::new(config, Instant(0))
+    }
+
+    #[test]
+    fn whatever_slow_clients_hold_others_find_room() {
+        for frames in [256, 4096, 16384, 1 << 18] {
+            let mut volume = volume_of(frames);
+            let largest = volume.request_bytes_max().div_ceil(BLOCK_BYTES as u32) + 1;
+            let total = volume.pool.total();
+            assert!(volume.may_hold(0, largest), "{frames}: alone, the largest request");
+            // Each takes as much as it gets and never lets go.
+            for client in 1..=3 {
+                let mut held = 0;
+                for piece in [largest, 64, 8, 1] {
+                    while volume.may_hold(held, piece) {
+                        volume.hold(piece);
+                        held += piece;
+                    }
+                }
+                assert!(held < total / 3, "{frames}: client {client} holds {held} of {total}");
+                assert!(volume.may_hold(0, 1), "{frames}: after client {client}");
+                // All of it pinned, the frames of our own and of a small payload are left.
+                let left = total - volume.holds.frames;
+                assert!(left > volume.frames_kept_from_payloads() + 1, "{frames}: {left} are left");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_when_somebody_lets_go() {
+        let mut volume = volume_of(4096);
+        let most = volume.holds_max();
+        volume.hold(most);
+        assert!(!volume.may_hold(0, 1));
+        assert!(!volume.frames_are_free());
+        volume.let_go(most);
+        assert!(volume.frames_are_free());
+        assert!(!volume.frames_are_free(), "once");
+        assert!(volume.may_hold(0, 1));
     }
 }

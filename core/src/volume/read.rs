@@ -1,7 +1,8 @@
 //! Reads: what each sector's newest content is, and fetching what is not in memory.
 //!
 //! A block is looked for in the log first (records and zeroings, newest first), then in the read cache, then in the
-//! backing. All frames of an answer are pinned until the front end has sent it.
+//! backing. All frames of an answer are pinned until the front end has sent it. Clients' reads leave a few frames for
+//! edges and destage, which nobody but us can finish, and those are not kept waiting behind them.
 //!
 //! A fill that was overtaken by a write is never cached (bcache once did): every fill in flight is marked stale by a
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
@@ -56,6 +57,8 @@ pub(super) struct Reads {
     reading: Slab<Reading>,
     fills: Slab<Fill>,
     waiting: VecDeque<(Target, u64, u32)>,
+    /// Of writes: they wait for frames, and never for a client's read.
+    waiting_edges: VecDeque<(Target, u64, u32)>,
 }
 
 impl Reads {
@@ -70,6 +73,14 @@ impl Reads {
 }
 
 impl Reads {
+    /// Where it waits.
+    fn line(&mut self, target: Target) -> &mut VecDeque<(Target, u64, u32)> {
+        match target {
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => &mut self.waiting,
+            Target::Edge { .. } => &mut self.waiting_edges,
+        }
+    }
+
     /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
         let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
@@ -92,12 +103,18 @@ type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
-        if !self.reads.waiting.is_empty() || !self.try_read(target, offset, length) {
-            self.reads.waiting.push_back((target, offset, length));
+        if !self.reads.line(target).is_empty() || !self.try_read(target, offset, length) {
+            self.reads.line(target).push_back((target, offset, length));
         }
     }
 
     pub(super) fn retry_waiting_reads(&mut self) {
+        while let Some((target, offset, length)) = self.reads.waiting_edges.pop_front() {
+            if !self.try_read(target, offset, length) {
+                self.reads.waiting_edges.push_front((target, offset, length));
+                break;
+            }
+        }
         while let Some((target, offset, length)) = self.reads.waiting.pop_front() {
             if !self.try_read(target, offset, length) {
                 self.reads.waiting.push_front((target, offset, length));
@@ -176,7 +193,11 @@ impl Volume {
                 }
             }
         };
-        if self.pool.available() < frames_needed {
+        let kept = match target {
+            Target::Client(_) | Target::Prefetch(_) if frames_needed > 0 => self.frames_of_our_own(),
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => 0,
+        };
+        if self.pool.available() < frames_needed + kept {
             unpin_all(self);
             return false;
         }

@@ -32,12 +32,6 @@ const UNKNOWN_NUMBER: u64 = 0;
 
 const TOO_SHORT: &str = "the tier is shorter than its superblock says";
 const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
-/// The life of a segment that was opened next after another, perhaps by a later term: its counter is one more. The rest
-/// of a number, the term of its opening, only makes it unique: what a power loss left of a life whose head was lost is
-/// not known when the counter is given again.
-fn follows(number: u64, next: u64) -> bool {
-    next as u32 == (number as u32).wrapping_add(1)
-}
 
 /// A step of recovery that waits for the tier.
 #[derive(Clone, Copy, Debug)]
@@ -471,7 +465,9 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            if !follows(number(&segment), number(&next_segment)) || recovery.sealed.contains_key(&segment) {
+            // By the count alone: a later term may have opened the next one.
+            let follows = number(&next_segment) as u32 == following_number(number(&segment)) as u32;
+            if !follows || recovery.sealed.contains_key(&segment) {
                 continue;
             }
             let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));

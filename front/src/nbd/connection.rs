@@ -13,6 +13,8 @@
 //!   are returned.
 //! - Each request handed in is answered once or named in a hang-up. Pieces of an answer go back to the volume when
 //!   their last byte has left, in order, or when the connection is closed.
+//! - Frames that are in use until the client does its part (a payload that is not yet whole, an answer that is not yet
+//!   taken) are held in the volume's account, which refuses one client what others need.
 //! - A client costs at most [`REQUESTS_MAX`] requests, [`REQUEST_BYTES_IN_FLIGHT_MAX`] bytes of them,
 //!   [`REPLY_HEAD_BYTES_MAX`] of reply heads beyond those of requests in flight, and one hot buffer of bytes that wait
 //!   for room. When a bound is reached nothing more is read from its socket.
@@ -41,6 +43,9 @@ pub const REPLY_HEAD_BYTES_MAX: usize = 1 << 20;
 pub const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 64 << 20;
 /// A connection that has not moved for this long while it holds frames or answers is closed by the caller.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// Bytes that count as having moved, unless it was all there was: who takes an answer byte by byte is as slow as he who
+/// takes none.
+pub const PROGRESS_BYTES_MIN: u64 = 128 << 10;
 /// Receive calls in one [`Connection::receive`]: a fast client must not keep the shard from the others.
 const RECEIVE_ROUNDS_MAX: usize = 4;
 /// Bytes of the hot buffer: large enough for a whole batch, small enough to stay in the second-level cache.
@@ -157,6 +162,11 @@ enum Slot {
     Answered,
 }
 
+/// Blocks that a range touches: a frame each.
+fn blocks_of(offset: u64, length: u32) -> u32 {
+    (offset % BLOCK_BYTES + u64::from(length)).div_ceil(BLOCK_BYTES) as u32
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Read { length: u32, one_chunk: bool },
@@ -178,6 +188,8 @@ struct Answer {
     /// `None` where the request was never handed in.
     slot: Option<NonZeroU32>,
     bytes: u64,
+    /// Frames held until then.
+    held: u32,
     pieces: Pieces,
     /// Sent when so many bytes have left the connection.
     end: u64,
@@ -200,18 +212,24 @@ pub struct Connection {
     waits_for: WaitsFor,
     /// While it waits for replies: bytes of the request that found no room.
     wanted_bytes: u64,
+    /// When `receive` was last called; when the message that is arriving began, or had got on by [`PROGRESS_BYTES_MIN`].
+    now: Instant,
     received_at: Instant,
+    received_since: u64,
 
     /// Slot 0 is never used, so that an optional slot takes no more room than a slot.
     slots: Vec<Slot>,
     slots_free: Vec<NonZeroU32>,
     in_flight: usize,
     in_flight_bytes: u64,
+    /// Frames in the volume's account.
+    held: u32,
 
     replies: Replies,
     answers: VecDeque<Answer>,
-    /// Since when the socket has taken nothing although something waits.
+    /// Since when the socket has taken less than [`PROGRESS_BYTES_MIN`] although something waits; what had left then.
     send_stalled: Option<Instant>,
+    sent_before: u64,
 }
 
 impl Connection {
@@ -233,14 +251,18 @@ impl Connection {
             pending: negotiated.leftover,
             pending_at: 0,
             wanted_bytes: 0,
+            now,
             received_at: now,
+            received_since: 0,
             slots: vec![Slot::Free],
             slots_free: Vec::new(),
             in_flight: 0,
             in_flight_bytes: 0,
+            held: 0,
             replies: Replies::new(negotiated.framing),
             answers: VecDeque::new(),
             send_stalled: None,
+            sent_before: 0,
         }
     }
 
@@ -310,6 +332,7 @@ impl Connection {
             return;
         }
         self.waits_for = WaitsFor::Readable;
+        self.now = now;
         let Some(mut prefix) = self.take_up_pending(backend, &mut scratch.hot) else { return };
         for _ in 0..RECEIVE_ROUNDS_MAX {
             let Received { asked, got, unparsed } = match self.receive_once(backend, scratch, prefix) {
@@ -317,7 +340,10 @@ impl Connection {
                 Err(None) => return self.keep(&scratch.hot[..prefix]),
                 Err(Some(why)) => return self.end(backend, why),
             };
-            self.received_at = now;
+            self.received_since += got as u64;
+            if self.received_since >= PROGRESS_BYTES_MIN {
+                self.restart_receiving();
+            }
             let used = self.parse(backend, &scratch.hot[..unparsed]);
             if self.phase != Phase::Open {
                 return self.finish_if_done(backend);
@@ -334,6 +360,12 @@ impl Connection {
         }
         self.keep(&scratch.hot[..prefix]);
         self.waits_for = WaitsFor::Turn;
+    }
+
+    /// From here on the client has the whole time again to get on.
+    fn restart_receiving(&mut self) {
+        self.received_at = self.now;
+        self.received_since = 0;
     }
 
     /// Parses what an earlier call had to leave. `Some(n)`: `n` bytes of an incomplete head lie at the start of `hot`.
@@ -501,6 +533,7 @@ impl Connection {
             self.wanted_bytes = bytes;
             return Err(WaitsFor::Replies);
         }
+        self.restart_receiving();
         let label = Label { cookie: head.cookie, offset: head.offset };
         if let Err(error) = self.check(backend, &head) {
             self.refuse_with_payload(backend, &head, label, error);
@@ -512,17 +545,33 @@ impl Connection {
         let (request, asked) = match head.command {
             Command::Write => {
                 let length = length as u32;
-                let count = ((offset % BLOCK_BYTES) as usize + length as usize).div_ceil(BLOCK);
+                // One that is refused anyway must not wait for frames that the volume may never have.
+                let request = Request::Write { offset, length, payload: Payloads::new(), fua };
+                if let Err(error) = backend.admissible(&request) {
+                    self.refuse_with_payload(backend, &head, label, code_of(error));
+                    return Ok(());
+                }
+                let count = blocks_of(offset, length);
                 let mut frames = Frames::new();
-                if !backend.take_frames(count as u32, &mut frames) {
+                if !backend.take_frames(self.held, count, &mut frames) {
                     return Err(WaitsFor::Frames);
                 }
-                debug_assert_eq!(frames.len(), count);
+                self.held += count;
+                debug_assert_eq!(frames.len(), count as usize);
                 self.incoming = Incoming::Payload(Payload { label, length, fua, frames, received: 0 });
                 return Ok(());
             }
             Command::Read => {
                 let (length, one_chunk) = (length as u32, head.flags & command_flags::DF != 0);
+                if let Err(error) = backend.admissible(&Request::Read { offset, length }) {
+                    self.refuse(label, code_of(error));
+                    return Ok(());
+                }
+                let count = blocks_of(offset, length);
+                if !backend.hold(self.held, count) {
+                    return Err(WaitsFor::Frames);
+                }
+                self.held += count;
                 (Request::Read { offset, length }, Asked::Read { length, one_chunk })
             }
             Command::Flush => (Request::Flush, Asked::Other),
@@ -620,6 +669,7 @@ impl Connection {
     fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: &Payload) {
         let Payload { label, length, fua, .. } = *write;
         let offset = label.offset;
+        self.let_go(backend, write.frames.len() as u32);
         let end = offset + u64::from(length);
         let mut payload = Payloads::with_capacity(write.frames.len());
         for (index, &frame) in write.frames.iter().enumerate() {
@@ -643,6 +693,13 @@ impl Connection {
         let request = Request::Write { offset, length, payload, fua };
         if !self.submit(backend, label, Asked::Write { length }, request) {
             backend.return_frames(&write.frames);
+        }
+    }
+
+    fn let_go<B: Backend + ?Sized>(&mut self, backend: &mut B, frames: u32) {
+        if frames > 0 {
+            self.held -= frames;
+            backend.let_go(frames);
         }
     }
 
@@ -708,7 +765,11 @@ impl Connection {
             }
         };
         let slot = NonZeroU32::new(index);
-        self.answers.push_back(Answer { slot, bytes: asked.bytes(), pieces, end: self.replies.queued() });
+        let held = match asked {
+            Asked::Read { length, .. } => blocks_of(label.offset, length),
+            Asked::Write { .. } | Asked::Other => 0,
+        };
+        self.answers.push_back(Answer { slot, bytes: asked.bytes(), held, pieces, end: self.replies.queued() });
     }
 
     /// Answers a request that was not handed in.
@@ -720,7 +781,8 @@ impl Connection {
     /// A request that never had a slot takes part in the bound on requests until its answer has left.
     fn answered_at_once(&mut self) {
         self.in_flight += 1;
-        self.answers.push_back(Answer { slot: None, bytes: 0, pieces: Pieces::new(), end: self.replies.queued() });
+        let (pieces, end) = (Pieces::new(), self.replies.queued());
+        self.answers.push_back(Answer { slot: None, bytes: 0, held: 0, pieces, end });
     }
 
     fn answer_block_status<B: Backend + ?Sized>(
@@ -766,19 +828,29 @@ impl Connection {
             match unsafe { self.channel.send(&scratch.vectors) } {
                 Moved::Bytes(sent) => {
                     self.on_sent(backend, sent);
-                    self.send_stalled = self.has_unsent().then_some(now);
+                    self.note_sent(now);
                     if sent < asked {
                         break;
                     }
                 }
                 Moved::WouldBlock => {
-                    self.send_stalled.get_or_insert(now);
+                    self.note_sent(now);
                     break;
                 }
                 Moved::Failed(error) => return self.end(backend, Closed::Socket(error.kind())),
             }
         }
         self.finish_if_done(backend);
+    }
+
+    fn note_sent(&mut self, now: Instant) {
+        let moved = self.replies.sent() - self.sent_before >= PROGRESS_BYTES_MIN;
+        if !self.has_unsent() {
+            self.send_stalled = None;
+        } else if self.send_stalled.is_none() || moved {
+            self.send_stalled = Some(now);
+            self.sent_before = self.replies.sent();
+        }
     }
 
     fn on_sent<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: usize) {
@@ -792,6 +864,7 @@ impl Connection {
                 self.slots[slot.get() as usize] = Slot::Free;
                 self.slots_free.push(slot);
             }
+            self.let_go(backend, answer.held);
             if !answer.pieces.is_empty() {
                 backend.sent(answer.pieces);
             }
@@ -827,6 +900,7 @@ impl Connection {
         for answer in self.answers.drain(..).filter(|answer| !answer.pieces.is_empty()) {
             backend.sent(answer.pieces);
         }
+        self.let_go(backend, self.held);
         self.replies.clear();
         self.pending = Vec::new();
         self.slots = Vec::new();

@@ -36,6 +36,16 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Writes to the backing at one time.
 const WRITES_IN_FLIGHT: usize = 32;
 
+/// What the newest checkpoint of the volume's tier says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierWord {
+    /// Its last owner. A batch of a later one was written beside a newer tier than this: an owner's batches come only
+    /// after its term is durable in the tier.
+    pub term: Term,
+    /// Every record up to here is durable in the backing, so a batch that ends there is done, whatever the journal says.
+    pub destaged: Lsn,
+}
+
 /// What a replay must know.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayRequest {
@@ -43,9 +53,8 @@ pub struct ReplayRequest {
     pub volume: [u8; 16],
     /// Size of the volume. Where nobody knows it any more, the backing's.
     pub volume_bytes: u64,
-    /// The watermark of the tier's checkpoint: every record up to it is durable in the backing, so a batch that ends
-    /// there is done, whatever the journal says. None: the tier is lost.
-    pub destaged: Option<Lsn>,
+    /// None: the tier is lost.
+    pub tier: Option<TierWord>,
     /// How long to wait for requests of an earlier process to the journal.
     pub lock_timeout: StdDuration,
 }
@@ -119,10 +128,10 @@ impl ReplayReport {
 }
 
 /// What a journal holds. Reads only and takes no lock, so what a running daemon is writing looks incomplete.
-pub fn inspect(path: &Path, destaged: Option<Lsn>) -> Result<ReplayReport, JournalError> {
+pub fn inspect(path: &Path) -> Result<ReplayReport, JournalError> {
     let file = File::open(path).map_err(failed("open the journal", path))?;
     let file = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
-    let (report, _) = look(&mut JournalReader { file: Arc::new(file), wrappers: None }, None, destaged)?;
+    let (report, _) = look(&mut JournalReader { file: Arc::new(file), wrappers: None }, None, None)?;
     Ok(report)
 }
 
@@ -142,7 +151,7 @@ pub fn copy_into(path: &Path, request: &ReplayRequest, copy: &mut Backing) -> Re
     let file = File::open(path).map_err(failed("open the journal", path))?;
     let file = DeviceFile::buffered(file, path, "it is only read").map_err(failed("look at the journal", path))?;
     let mut journal = JournalReader { file: Arc::new(file), wrappers: Some(copy) };
-    let (report, chosen) = look(&mut journal, Some(&request.volume), request.destaged)?;
+    let (report, chosen) = look(&mut journal, Some(&request.volume), request.tier)?;
     if let (Verdict::Apply(_), Some(chosen)) = (report.verdict, &chosen) {
         apply(&mut journal, request, chosen)?;
     }
@@ -166,7 +175,7 @@ impl Replay {
         assert!(backing.locked(), "the backing is written to only under its lock");
         let file = Arc::new(open_locked(path, request.lock_timeout)?);
         let mut journal = JournalReader { file: file.clone(), wrappers: Some(backing) };
-        let (report, chosen) = look(&mut journal, Some(&request.volume), request.destaged)?;
+        let (report, chosen) = look(&mut journal, Some(&request.volume), request.tier)?;
         Ok(Replay { file, request, report, chosen })
     }
 
@@ -231,9 +240,9 @@ struct Chosen {
 }
 
 /// An open journal; where it is replayed, behind the wrappers of the backing whose medium it shares.
-struct JournalReader<'a> {
-    file: Arc<DeviceFile>,
-    wrappers: Option<&'a mut Backing>,
+pub(super) struct JournalReader<'a> {
+    pub(super) file: Arc<DeviceFile>,
+    pub(super) wrappers: Option<&'a mut Backing>,
 }
 
 impl JournalReader<'_> {
@@ -256,7 +265,7 @@ impl JournalReader<'_> {
 fn look(
     journal: &mut JournalReader<'_>,
     expected: Option<&[u8; 16]>,
-    destaged: Option<Lsn>,
+    tier: Option<TierWord>,
 ) -> Result<(ReplayReport, Option<Chosen>), JournalError> {
     let path = journal.file.path().to_owned();
     let superblock = read_superblock(&journal.file)?;
@@ -268,7 +277,7 @@ fn look(
     let area_blocks = superblock.area_blocks;
     let mut chosen: Option<(Chosen, BatchFound)> = None;
     let mut look_into = |area: u32| -> Result<AreaState, JournalError> {
-        let (state, batch) = look_into_area(journal, &superblock.volume, area, area_blocks)?;
+        let (state, batch) = look_into_area(journal, &superblock.volume, area, area_blocks, tier)?;
         if let (AreaState::Complete(found), Some(batch)) = (&state, batch)
             && chosen.as_ref().is_none_or(|(_, other)| other.sequence < found.sequence)
         {
@@ -279,7 +288,7 @@ fn look(
     let areas = [look_into(0)?, look_into(area_blocks)?];
     let verdict = match &chosen {
         None => Verdict::NothingToApply,
-        Some((_, found)) if destaged.is_some_and(|destaged| found.through <= destaged) => {
+        Some((_, found)) if tier.is_some_and(|tier| found.through <= tier.destaged) => {
             Verdict::AlreadyInBacking(*found)
         }
         Some((_, found)) => Verdict::Apply(*found),
@@ -288,32 +297,62 @@ fn look(
     Ok((report, chosen.map(|(chosen, _)| chosen)))
 }
 
-/// A read error is no torn write: it is told, never taken for an incomplete batch.
+/// What an area begins with.
+pub(super) enum Head {
+    /// Nothing.
+    Empty,
+    /// No whole head of a batch, and why.
+    Incomplete(String),
+    /// A whole one.
+    Whole(JournalBatch),
+}
+
+/// A read error is no torn write: it is told, never taken for an incomplete head. One of a later term than the tier's is
+/// refused, whatever became of the batch behind it.
+pub(super) fn read_head(
+    journal: &mut JournalReader<'_>,
+    volume: &[u8; 16],
+    area: u32,
+    area_blocks: u32,
+    tier_term: Option<Term>,
+) -> Result<Head, JournalError> {
+    let first = journal.read(area.into(), 1)?;
+    if first.iter().all(|&byte| byte == 0) {
+        return Ok(Head::Empty);
+    }
+    let path = || journal.file.path().to_owned();
+    if is_newer(&first) {
+        return Err(JournalError::Newer { path: path() });
+    }
+    let Some(blocks) = JournalBatch::head_blocks_hint(&first) else {
+        return Ok(Head::Incomplete("it does not begin with the head of a batch".into()));
+    };
+    if blocks > area_blocks {
+        return Ok(Head::Incomplete(format!("its head claims {blocks} blocks of the area's {area_blocks}")));
+    }
+    let path = path();
+    let head = journal.read(area.into(), blocks as usize)?;
+    match (JournalBatch::decode(volume, area, &head), tier_term) {
+        (Err(reason), _) => Ok(Head::Incomplete(reason.into())),
+        (Ok(batch), Some(tier)) if batch.term > tier => Err(JournalError::LaterTerm { path, found: batch.term, tier }),
+        (Ok(batch), _) => Ok(Head::Whole(batch)),
+    }
+}
+
 fn look_into_area(
     journal: &mut JournalReader<'_>,
     volume: &[u8; 16],
     area: u32,
     area_blocks: u32,
+    tier: Option<TierWord>,
 ) -> Result<(AreaState, Option<JournalBatch>), JournalError> {
     let incomplete = |sequence, reason: String| Ok((AreaState::Incomplete { sequence, reason }, None));
-    let first = journal.read(area.into(), 1)?;
-    if first.iter().all(|&byte| byte == 0) {
-        return Ok((AreaState::Empty, None));
-    }
-    if is_newer(&first) {
-        return Err(JournalError::Newer { path: journal.file.path().to_owned() });
-    }
-    let Some(head_blocks) = JournalBatch::head_blocks_hint(&first) else {
-        return incomplete(None, "it does not begin with the head of a batch".into());
+    let batch = match read_head(journal, volume, area, area_blocks, tier.map(|tier| tier.term))? {
+        Head::Empty => return Ok((AreaState::Empty, None)),
+        Head::Incomplete(reason) => return incomplete(None, reason),
+        Head::Whole(batch) => batch,
     };
-    if head_blocks > area_blocks {
-        return incomplete(None, format!("its head claims {head_blocks} blocks of the area's {area_blocks}"));
-    }
-    let head = journal.read(area.into(), head_blocks as usize)?;
-    let batch = match JournalBatch::decode(volume, area, &head) {
-        Ok(batch) => batch,
-        Err(reason) => return incomplete(None, reason.into()),
-    };
+    let head_blocks = JournalBatch::head_blocks(batch.records.len());
     let sequence = Some(batch.sequence);
     if !is_of_one_writing(&batch) {
         return incomplete(sequence, "its records are not in log order".into());

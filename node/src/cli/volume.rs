@@ -329,7 +329,7 @@ fn print_list(volumes: &[VolumeReport]) {
         println!("{}", line.join("  ").trim_end());
     }
     for v in volumes {
-        if let Some(problem) = &v.problem {
+        for problem in v.problem.iter().chain(&v.backing.displaced) {
             println!("{}: {problem}", v.name);
         }
     }
@@ -341,6 +341,9 @@ fn print_one(v: &VolumeReport) {
     println!("policy    {}", policy_text(v));
     let error = v.backing.error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
     println!("backing   {} ({}), {}{error}", v.backing.spec, v.backing.access, v.backing.state);
+    if let Some(displaced) = &v.backing.displaced {
+        println!("warning   {displaced}");
+    }
     let kind = match v.tier.kind {
         TierName::Memory => "memory",
         TierName::Flash => "flash",

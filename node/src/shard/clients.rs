@@ -598,8 +598,24 @@ unsafe impl Backend for Desk<'_> {
         self.volume.admissible(request)
     }
 
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        self.volume.take_frames(count, into)
+    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
+        let taken = self.volume.may_hold(held, count) && self.volume.take_frames(count, into);
+        if taken {
+            self.volume.hold(count);
+        }
+        taken
+    }
+
+    fn hold(&mut self, held: u32, count: u32) -> bool {
+        let granted = self.volume.may_hold(held, count);
+        if granted {
+            self.volume.hold(count);
+        }
+        granted
+    }
+
+    fn let_go(&mut self, count: u32) {
+        self.volume.let_go(count);
     }
 
     fn return_frames(&mut self, frames: &[FrameId]) {

@@ -32,8 +32,14 @@ unsafe impl Backend for Volume {
     fn admissible(&self, request: &Request) -> Result<(), RequestError> {
         self.inadmissible.map_or_else(|| self.memory.admissible(request), Err)
     }
-    fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        !self.refuses_frames && self.memory.take_frames(count, into)
+    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
+        !self.refuses_frames && self.memory.take_frames(held, count, into)
+    }
+    fn hold(&mut self, held: u32, count: u32) -> bool {
+        self.memory.hold(held, count)
+    }
+    fn let_go(&mut self, count: u32) {
+        self.memory.let_go(count);
     }
     fn return_frames(&mut self, frames: &[FrameId]) {
         self.memory.return_frames(frames);
@@ -921,4 +927,50 @@ proptest! {
         pair.connection.close(&mut pair.volume);
         pair.assert_no_frame_lost();
     }
+}
+
+#[test]
+fn what_a_client_holds_is_counted_until_it_has_done_its_part() {
+    let mut pair = pair(Session::default());
+    let length = 16 * 4096;
+    pair.volume.memory.limit_holds(20);
+    pair.pump(&write(1, 0, &pattern(4, length)));
+    pair.take_received();
+    assert_eq!(pair.volume.memory.held(), 0, "a payload that is whole is the volume's affair");
+    // The second read finds no room until the answer to the first has left.
+    pair.holds_answers = true;
+    let reads = [request(Command::Read, 0, 2, 100, 4096), request(Command::Read, 0, 3, 0, length as u32 + 8192)];
+    pair.pump(&[&reads[0][..], &reads[0], &reads[1]].concat());
+    assert_eq!((pair.volume.memory.held(), pair.connection.waits_for()), (4, WaitsFor::Frames));
+    pair.holds_answers = false;
+    for _ in 0..100 {
+        pair.turn();
+    }
+    assert_eq!(pair.take_received().len(), 3 * 16 + 2 * 4096 + length + 8192);
+    assert_eq!(pair.volume.memory.held(), 0);
+    // Half a payload is held, and with its connection it is let go.
+    let half = write(4, 0, &pattern(4, length));
+    pair.pump(&half[..half.len() / 2]);
+    assert_eq!(pair.volume.memory.held(), 16);
+    pair.connection.close(&mut pair.volume);
+    assert_eq!(pair.volume.memory.held(), 0);
+    pair.assert_no_frame_lost();
+}
+
+#[test]
+fn a_payload_that_trickles_in_is_a_stall() {
+    let mut pair = pair(Session::default());
+    let bytes = write(1, 0, &pattern(4, SIZE as usize / 2));
+    let (first, rest) = bytes.split_at(4096);
+    pair.now = Instant(5);
+    pair.pump(first);
+    assert_eq!(pair.connection.stalled_since(), Some(Instant(5)));
+    pair.now = Instant(6);
+    pair.pump(&rest[..4096]);
+    assert_eq!(pair.connection.stalled_since(), Some(Instant(5)), "too little to count");
+    pair.now = Instant(7);
+    pair.pump(&rest[4096..4096 + PROGRESS_BYTES_MIN as usize]);
+    assert_eq!(pair.connection.stalled_since(), Some(Instant(7)));
+    pair.pump(&rest[4096 + PROGRESS_BYTES_MIN as usize..]);
+    assert_eq!(pair.connection.stalled_since(), None, "it is whole");
 }

@@ -1,0 +1,113 @@
+//! Set-ups with names: each makes one kind of trouble so frequent that few seeds meet it, which the mixtures that seeds
+//! draw would meet too seldom.
+//!
+//! What becomes of them is for the tests: `tests/scenarios.rs` and `tests/journal.rs` run them on the right volume,
+//! `tests/mutants.rs` on planted bugs.
+
+use crate::setup::{Setup, Step};
+use forebay_core::format::TierKind;
+use forebay_core::status::{DestageMode, Policy};
+
+/// A memory tier whose frames rot under whole-block writes.
+pub fn rotting_memory() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Memory, 8);
+    let write = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
+    setup.script = Some((0..40).map(|i| if i % 6 == 5 { Step::Flush } else { write(i) }).collect());
+    setup.faults.frame_rot = 100_000;
+    setup
+}
+
+/// Small groups on few blocks before a backing that is faster than the tier, and power cuts: the backing is ahead of what
+/// the tier has on its medium, and of its checkpoint, most of the time.
+pub fn backing_ahead_of_tier(policy: Policy) -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 8);
+    setup.policy = policy;
+    let write = |i: u64| Step::Write { offset: i * i % 7 % 3 * 4096, length: 4096, fua: false };
+    setup.script = Some((0..150).map(|i| if i % 5 == 4 { Step::Flush } else { write(i) }).collect());
+    setup.depth_max = 3;
+    setup.tier_micros_max = 2_000;
+    setup.backing_micros_max = 100;
+    setup.batch_max = 4;
+    setup.check = 50_000;
+    setup.faults.power_lost = 3_000;
+    setup
+}
+
+/// As [`rotting_memory`], with unaligned writes over what has rotted.
+pub fn rotting_under_edges() -> Setup {
+    let mut setup = rotting_memory();
+    let whole = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 4096, fua: false };
+    let part = |i: u64| Step::Write { offset: i * 5 % 8 * 4096 + 700, length: 900, fua: false };
+    setup.script = Some(
+        (0..60)
+            .map(|i| {
+                if i % 12 == 11 {
+                    Step::Flush
+                } else if i % 2 == 0 {
+                    whole(i / 2)
+                } else {
+                    part(i / 2)
+                }
+            })
+            .collect(),
+    );
+    setup
+}
+
+/// A flash tier whose syncs fail and forget what they covered, with the process dying before the power.
+pub fn forgetful_flash() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 24);
+    setup.requests = 80;
+    setup.clients = 2;
+    setup.depth_max = 4;
+    setup.weights = [2, 10, 1, 4, 0];
+    setup.batch_max = 4;
+    setup.faults.tier_sync_error = 100_000;
+    setup.faults.process_killed = 8_000;
+    setup.faults.power_lost = 8_000;
+    setup
+}
+
+/// A journal beside the backing in a world that fails a lot: both tiers and all kinds of faults come round.
+pub fn journaled(seed: u64) -> Setup {
+    journaled_variant(if seed.is_multiple_of(2) { TierKind::Memory } else { TierKind::Flash }, seed / 2)
+}
+
+/// A volume whose clients flush often, over a slow backing with a small journal, in a world that fails a lot.
+/// `variant` chooses which faults.
+fn journaled_variant(kind: TierKind, variant: u64) -> Setup {
+    let mut setup = Setup::quiet(kind, 24);
+    setup.journal_blocks = [128, 48, 16][variant as usize % 3];
+    setup.destage =
+        [DestageMode::Auto, DestageMode::Journaled, DestageMode::Auto, DestageMode::Ordered][variant as usize / 12 % 4];
+    setup.requests = 500;
+    setup.clients = 2;
+    setup.depth_max = 4;
+    setup.weights = [2, 10, 1, 8, 0];
+    setup.unaligned = 50_000;
+    setup.cold = 200_000;
+    setup.batch_max = 4;
+    // Long enough for the backing to become ready while clients still work.
+    setup.think_micros_max = 100_000;
+    setup.backing_micros_max = 20_000;
+    setup.check = 50_000;
+    match variant / 3 % 4 {
+        0 => setup.faults.process_killed = 2_000,
+        1 => {
+            setup.faults.backing_write_error = 100_000;
+            setup.faults.backing_sync_error = 100_000;
+            setup.faults.process_killed = 1_000;
+        }
+        2 => {
+            setup.faults.power_lost = 2_000;
+            setup.faults.backing_write_error = 50_000;
+        }
+        _ => {
+            setup.faults.logs_lost = 1_000;
+            setup.faults.process_killed = 1_000;
+            setup.faults.backing_sync_error = 50_000;
+            setup.control = 50_000;
+        }
+    }
+    setup
+}

@@ -1,0 +1,267 @@
+//! How the world ends a life, and what becomes of what was under way: a killed process leaves late operations that land
+//! in its successor's life, a loss of power tears what no sync covered, a loss of all logs leaves backing and journal.
+
+use super::*;
+use crate::journal;
+
+/// An operation on the backing that the process which asked for it did not live to see ended.
+pub(super) enum Late {
+    /// These bytes are written. On a memory tier they still lie in frames, at these parts.
+    Write { offset: usize, bytes: Vec<u8>, parts: Parts },
+    /// These bytes are read into frames of a memory tier.
+    Read { frames: Frames, bytes: Vec<u8> },
+    /// These bytes are written to the journal. What the device fetches late from frames that are in use again does not
+    /// match its checksum, so the batch stays incomplete: as if a part of it had not landed.
+    Journal { offset: usize, bytes: Vec<u8> },
+}
+
+impl World {
+    fn landing(&self) -> Landing {
+        self.setup.crash_plan.map_or(Landing::Random, |p| p.landing)
+    }
+
+    pub(super) fn crash_now(&mut self, mut crash: Crash) {
+        trace!(self, "CRASH {crash:?} at point {}", self.points);
+        let now = self.tick();
+        self.crashes += 1;
+        if self.setup.layout.kind == TierKind::Memory && crash == Crash::ProcessKilled {
+            self.finish_some_effects();
+        }
+        self.collect_counters();
+        if !self.serving {
+            self.coverage.see("crash while recovering");
+        }
+        let writes_backing = |op: &Op| {
+            matches!(op.kind, OpKind::BackingWrite { .. } | OpKind::BackingZero { .. } | OpKind::BackingSync { .. })
+        };
+        if self.ops.values().any(writes_backing) || self.backing.unsynced() > 0 {
+            self.coverage.see("crash during destage");
+        }
+        self.volume = None;
+        self.serving = false;
+        if self.damaged {
+            self.damage_carried = true;
+        }
+        // What the backing was told in an earlier life and has not done yet stays due, unless the power went.
+        let mut ghosts: Vec<Late> = Vec::new();
+        for (_, due) in std::mem::take(&mut self.agenda) {
+            match due {
+                Due::Ghost(late) => ghosts.push(late),
+                Due::LieLands(offset, bytes) => ghosts.push(Late::Write { offset, bytes, parts: Parts::new() }),
+                Due::Op(_)
+                | Due::Arrive(_)
+                | Due::Wake(_)
+                | Due::Sent(_)
+                | Due::BackingReady
+                | Due::Replay(_)
+                | Due::Operator
+                | Due::Restart
+                | Due::Audit => {}
+            }
+        }
+        self.liar_backlog = 0;
+        ghosts.extend(self.abandon_operations(crash));
+        self.open.clear();
+        self.coming.clear();
+        self.controls.clear();
+        for client in &mut self.clients {
+            *client = Client::default();
+        }
+        if self.setup.layout.kind == TierKind::Flash {
+            self.arena.fill(0xdb);
+        }
+        match crash {
+            Crash::ProcessKilled => self.coverage.see("process killed"),
+            Crash::PowerLost => {
+                self.coverage.see("power lost");
+                for late in std::mem::take(&mut ghosts) {
+                    self.late_write_ends(late);
+                }
+                let landing = self.landing();
+                self.backing.power_loss(landing, &mut self.random);
+                self.journal.power_loss(landing, &mut self.random);
+                self.journal_found = None;
+                self.tier.power_loss(landing, &mut self.random);
+                if self.setup.layout.kind == TierKind::Memory {
+                    crash = Crash::LogsLost;
+                }
+            }
+            Crash::LogsLost => {}
+        }
+        if crash == Crash::LogsLost {
+            self.coverage.see("all logs lost");
+            // Nothing replays a log here, so nothing waits for the last writes: they land, in part, or never.
+            for late in std::mem::take(&mut ghosts) {
+                self.late_write_ends(late);
+            }
+            if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
+                self.coverage.see("batch replayed after all logs were lost");
+                journal::apply(&found, &self.journal.current, self.size_promised, &mut self.backing.current);
+            }
+            self.journal = Media::new(self.journal.current.len());
+            self.journal_found = None;
+            // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
+            // dropped: the image that the new volume begins with is what lies on the medium.
+            self.backing.sync(self.backing.mark());
+            self.backing.durable.clone_from(&self.backing.current);
+            self.tier = Media::new(self.tier.current.len());
+            self.formatted = false;
+            self.term = Term(0);
+            if !self.damage_carried {
+                self.oracle.all_logs_lost(&self.backing.current, now);
+            }
+            self.audit = None;
+        } else {
+            if crash == Crash::PowerLost {
+                self.oracle.power_lost(now);
+            } else {
+                self.oracle.process_killed(now);
+            }
+            self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
+        }
+        let down = self.micros(1_000_000);
+        for late in ghosts {
+            // Some never land.
+            let keep = match self.landing() {
+                Landing::Nothing => false,
+                Landing::Everything => true,
+                Landing::Random => self.random.below(4) > 0,
+            };
+            if keep {
+                let wait = self.micros(4_000_000);
+                self.schedule(wait, Due::Ghost(late));
+            }
+        }
+        self.schedule(down, Due::Restart);
+    }
+
+    /// Makes of the writes in flight what the end of a process makes of them.
+    pub(super) fn abandon_operations(&mut self, crash: Crash) -> Vec<Late> {
+        let mut ghosts = Vec::new();
+        let landing = self.landing();
+        let power = crash == Crash::PowerLost;
+        for (_, op) in std::mem::take(&mut self.ops) {
+            match op.kind {
+                OpKind::TierWrite { offset, bytes, .. } => {
+                    if self.setup.layout.kind == TierKind::Flash
+                        && self.tier.write_torn(offset, &bytes, landing, &mut self.random)
+                    {
+                        self.coverage.see("torn tier write at a crash");
+                    }
+                }
+                OpKind::BackingWrite { offset, bytes, parts } => ghosts.push(Late::Write { offset, bytes, parts }),
+                OpKind::BackingZero { offset, length } => {
+                    ghosts.push(Late::Write { offset, bytes: vec![0; length], parts: Parts::new() });
+                }
+                OpKind::BackingRead { at, frames, early } => {
+                    let bytes = early.unwrap_or_else(|| self.backing_bytes(at, frames.len()));
+                    ghosts.push(Late::Read { frames, bytes });
+                }
+                OpKind::JournalWrite { offset, bytes, .. } => ghosts.push(Late::Journal { offset, bytes }),
+                OpKind::BackingSync { .. }
+                | OpKind::JournalSync { .. }
+                | OpKind::TierSync { .. }
+                | OpKind::TierRead { .. }
+                | OpKind::TierScan { .. }
+                | OpKind::Merge { .. } => {}
+            }
+        }
+        if power {
+            for late in std::mem::take(&mut ghosts) {
+                if self.late_write_ends(late) {
+                    self.coverage.see("torn backing write at a crash");
+                }
+            }
+        }
+        // Only memory outlives the process whose requests point into it.
+        let memory = self.setup.layout.kind == TierKind::Memory;
+        ghosts.retain(|late| memory || !matches!(late, Late::Read { .. }));
+        ghosts
+    }
+
+    /// A memory tier keeps what the process stored before it died, which may be any number of the effects that it
+    /// had decided on, the last of them half done.
+    fn finish_some_effects(&mut self) {
+        let mut left = self.random.below(4);
+        while let Some(effect) = self.volume.as_mut().and_then(|v| v.poll_effect()) {
+            if let Effect::TierWrite { at, head, .. } = &effect {
+                let at = at.0 as usize * BLOCK;
+                if land(&mut self.tier.current, at, head, Landing::Random, &mut self.random) {
+                    self.coverage.see("torn tier write at a crash");
+                }
+            }
+            let Effect::Describe { index, bytes } = effect else { break };
+            let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
+            let entry = &mut self.tier.current[at..at + DESCRIPTOR_BYTES];
+            if left == 0 {
+                // Stored in five steps: the mark in place of the position, the rest, the position.
+                let steps = self.random.below(5) as usize;
+                if steps > 0 {
+                    entry[..8].copy_from_slice(&DESCRIPTOR_UNFINISHED.to_le_bytes());
+                    entry[8..8 * steps].copy_from_slice(&bytes[8..8 * steps]);
+                }
+            } else {
+                entry.copy_from_slice(&bytes);
+            }
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+        }
+    }
+
+    /// A write that nobody waits for any more lands, in part, or never. True when it was torn. Reads are forgotten.
+    fn late_write_ends(&mut self, late: Late) -> bool {
+        let landing = self.landing();
+        match late {
+            Late::Write { offset, bytes, .. } => self.backing.write_torn(offset, &bytes, landing, &mut self.random),
+            Late::Journal { offset, bytes } => {
+                self.journal_found = None;
+                self.journal.write_torn(offset, &bytes, landing, &mut self.random)
+            }
+            Late::Read { .. } => false,
+        }
+    }
+
+    /// The backing's lock is free: nothing of an earlier life is under way any more.
+    pub(super) fn ghosts_end(&mut self) {
+        let early: Vec<_> =
+            self.agenda.iter().filter(|(_, due)| matches!(due, Due::Ghost(_))).map(|(&key, _)| key).collect();
+        for key in early {
+            if let Some(Due::Ghost(late)) = self.agenda.remove(&key) {
+                self.ghost_lands(late);
+            }
+        }
+    }
+
+    pub(super) fn ghost_lands(&mut self, late: Late) {
+        let landing = self.landing();
+        let (offset, mut bytes, parts) = match late {
+            Late::Write { offset, bytes, parts } => (offset, bytes, parts),
+            Late::Journal { .. } => {
+                trace!(self, "a late write to the journal lands");
+                if self.late_write_ends(late) {
+                    self.coverage.see("torn backing write at a crash");
+                }
+                return;
+            }
+            Late::Read { frames, bytes } => {
+                trace!(self, "a late read of {} bytes lands in {frames:?}", bytes.len());
+                for (i, &frame) in frames.iter().enumerate() {
+                    let at = self.frame_at(frame);
+                    land(&mut self.tier.current, at, &bytes[i * BLOCK..(i + 1) * BLOCK], landing, &mut self.random);
+                }
+                return self.coverage.see("late backing read landed in the arena");
+            }
+        };
+        if self.setup.layout.kind == TierKind::Memory && !parts.is_empty() {
+            // The device fetches them now.
+            bytes = self.bytes_of(&parts);
+        }
+        trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
+        if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
+            self.coverage.see("torn backing write at a crash");
+        }
+        self.coverage.see("late backing write landed in the next life");
+    }
+}

@@ -1,0 +1,176 @@
+//! The lives of a volume: a start finds a tier or makes one, serves, and ends by a stop; `crash.rs` has the other ends.
+//!
+//! Checked: a tier is refused only after damage, terms only grow, and what comes back has the size that was promised.
+
+use super::*;
+
+impl World {
+    fn superblock(&self) -> Superblock {
+        let mut name = [0; 64];
+        name[..3].copy_from_slice(b"sim");
+        Superblock {
+            volume: VOLUME_UUID,
+            name,
+            size_bytes: self.size_promised,
+            created_unix_s: 1_790_000_000,
+            layout: self.setup.layout,
+        }
+    }
+
+    pub(super) fn start_life(&mut self) {
+        let found = Superblock::decode(&self.tier.current[..BLOCK]);
+        let (superblock, fresh) = match found {
+            Ok(superblock) => (superblock, false),
+            Err(reason) => {
+                assert!(!self.formatted || self.damaged, "the tier of a served volume cannot be opened: {reason}");
+                if self.formatted {
+                    self.refuse();
+                    return;
+                }
+                (self.superblock(), true)
+            }
+        };
+        trace!(self, "life begins, {}", if fresh { "fresh tier" } else { "recovering" });
+        let config = VolumeConfig {
+            superblock,
+            fresh,
+            size_bytes: self.size_promised,
+            policy: self.setup.policy,
+            frames: self.setup.frames,
+            backing_align: self.setup.backing_align,
+            backing_depth_max: self.setup.backing_depth_max,
+            backing_write_bytes_max: self.setup.backing_write_bytes_max,
+            destage_round_bytes_max: self.setup.destage_round_bytes_max,
+            destage: self.setup.destage,
+            destage_delay: self.setup.destage_delay,
+            journal_blocks: self.setup.journal_blocks,
+            drain_max: self.setup.drain_max,
+        };
+        let volume = Volume::new(config, self.now);
+        #[cfg(feature = "mutants")]
+        let volume = {
+            let mut volume = volume;
+            volume.rules = self.rules;
+            volume
+        };
+        self.volume = Some(volume);
+        self.serving = false;
+        self.backing_ready = false;
+        self.tier_errors = 0;
+        self.stopping = false;
+        self.hold = None;
+        self.releasing = None;
+        self.through_since = None;
+        self.keeping = false;
+        self.destaged_seen = Lsn(0);
+        self.journal_through = Lsn(0);
+        self.records.clear();
+        self.counters_before = Counters::default();
+        self.backing_sync_failed.clear();
+        self.readers.fill(0);
+        self.writing.fill(false);
+        self.taken.fill(false);
+        let wait = self.micros(2_000_000);
+        self.schedule(wait, Due::BackingReady);
+        if self.setup.control > 0 {
+            let wait = self.micros(100_000);
+            self.schedule(wait, Due::Operator);
+        }
+        self.pump();
+    }
+
+    /// The tier was refused, which damage allows: the run ends here.
+    pub(super) fn refuse(&mut self) {
+        trace!(self, "refused after damage");
+        self.coverage.see("damage refused at start");
+        self.refused = true;
+        self.stage = Stage::Done;
+    }
+
+    pub(super) fn on_serving(&mut self) {
+        self.serving = true;
+        self.formatted = true;
+        self.progress = self.now;
+        let volume = self.volume.as_ref().expect("it serves");
+        let term = volume.term();
+        // Unless the device has lied about both copies of the checkpoint.
+        assert!(
+            term > self.term || self.damaged || self.damage_carried,
+            "term {term} follows {}: terms only grow",
+            self.term
+        );
+        self.term = term;
+        let size = volume.size_bytes();
+        assert!(
+            size >= self.size_promised && size <= self.oracle.bytes(),
+            "the volume came back with {size} bytes, {} were promised",
+            self.size_promised
+        );
+        self.size_promised = size;
+        trace!(self, "serving, term {term}");
+        if self.audit.is_some() {
+            self.schedule(Duration(0), Due::Audit);
+        } else {
+            self.wake_clients();
+        }
+    }
+
+    pub(super) fn on_stopped(&mut self) {
+        if self.controls.values().any(|(c, _)| matches!(c, Control::Stop { .. })) {
+            return;
+        }
+        assert!(
+            !self.ops.values().any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
+            "stopped while the log is being written"
+        );
+        trace!(self, "stopped");
+        let now = self.tick();
+        self.collect_counters();
+        self.volume = None;
+        self.serving = false;
+        let ghosts = self.abandon_operations(Crash::ProcessKilled);
+        self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
+        for late in ghosts {
+            let wait = self.micros(4_000_000);
+            self.schedule(wait, Due::Ghost(late));
+        }
+        self.open.clear();
+        self.coming.clear();
+        self.controls.clear();
+        for client in &mut self.clients {
+            *client = Client::default();
+        }
+        self.oracle.process_killed(now);
+        if self.stage == Stage::LastStop {
+            self.stage = Stage::Done;
+            return;
+        }
+        if self.damaged {
+            self.damage_carried = true;
+        }
+        self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: true });
+        let down = self.micros(1_000_000);
+        self.schedule(down, Due::Restart);
+    }
+
+    pub(super) fn wake_clients(&mut self) {
+        if self.stage != Stage::Work {
+            return;
+        }
+        for client in 0..self.clients.len() {
+            let wait = self.micros(self.setup.think_micros_max);
+            self.schedule(wait, Due::Wake(client));
+        }
+    }
+
+    pub(super) fn collect_counters(&mut self) {
+        let Some(volume) = &self.volume else { return };
+        let c = volume.status(self.now).counters;
+        self.coverage.add("client throttled", c.throttled_writes);
+        self.coverage.add("clean frame evicted", c.evictions);
+        self.coverage.add("flash segment compacted", c.compacted_blocks);
+        self.coverage.add("fill dropped", c.fills_dropped);
+        self.coverage.add("record superseded", c.superseded_blocks);
+        self.coverage.add("record left out of a batch for a newer one", c.journal_left_out);
+    }
+}

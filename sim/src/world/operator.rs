@@ -1,0 +1,139 @@
+//! The operator: commands at any moment, and what their answers promise of the backing.
+
+use super::*;
+
+impl World {
+    pub(super) fn operator_acts(&mut self) {
+        if self.stage != Stage::Work {
+            return;
+        }
+        let wait = self.micros(400_000);
+        self.schedule(wait, Due::Operator);
+        if !self.serving || self.stopping || self.audit.is_some() || !self.random.chance(self.setup.control) {
+            return;
+        }
+        let size = self.volume.as_ref().expect("it serves").size_bytes();
+        let command = match self.random.below(10) {
+            0 => Control::SetPolicy(Policy::Through),
+            1 => Control::DrainThrough,
+            2 | 3 => Control::SetPolicy(Policy::Back),
+            4 => Control::Drain,
+            5 => Control::Hold(Duration::from_millis(self.random.range(1, 60_000))),
+            6 | 7 => Control::Release,
+            8 => Control::Resize((size + 512 * self.random.range(1, 16)).min(self.setup.size_bytes_max)),
+            _ => Control::Stop { drain: self.random.below(2) == 0 },
+        };
+        self.command(command);
+        // By the time, so that runs without a journal draw what they always drew.
+        if self.setup.journal_blocks > 0 && self.now.0.is_multiple_of(2) {
+            let modes = [DestageMode::Ordered, DestageMode::Journaled, DestageMode::Auto];
+            self.command(Control::SetDestage(modes[(self.now.0 / 2 % 3) as usize]));
+        }
+    }
+
+    pub(super) fn command(&mut self, command: Control) {
+        let id = self.control_next;
+        self.control_next += 1;
+        match &command {
+            Control::Resize(size) => self.oracle.grow(*size),
+            Control::Stop { .. } => self.stopping = true,
+            Control::Release => self.releasing = Some(self.backing_changes),
+            Control::SetPolicy(_)
+            | Control::SetDestage(_)
+            | Control::SetDrainMax(_)
+            | Control::Drain
+            | Control::DrainThrough
+            | Control::Hold(_) => {}
+        }
+        if let Control::Stop { .. } = command {
+            self.stop_asked = self.now;
+        }
+        self.controls.insert(id, (command.clone(), self.moment));
+        self.hand(Event::Control { id: ControlId(id), command });
+    }
+
+    pub(super) fn answered(&mut self, id: u64, result: Result<(), ControlError>) {
+        let (command, asked) = self.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
+        trace!(self, "<- answer {id} {command:?} {result:?}");
+        match (&command, result) {
+            (Control::Drain, Ok(())) => {
+                self.coverage.see("drain answered");
+                self.backing_has_all_before(asked, "the backing after a drain");
+            }
+            (Control::DrainThrough, Ok(())) => {
+                self.coverage.see("drained through");
+                self.keeping = true;
+                self.backing_has_all_before(asked, "the backing after a drain through");
+                // From here on it stays complete: checked at every acknowledgement.
+                self.note_policy();
+                assert!(self.through_since.is_some(), "drained through, and the policy kept is not write-through");
+            }
+            (Control::Hold(_), Ok(())) => {
+                self.backing_has_all_before(asked, "the backing under a hold");
+                self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
+                self.hold = Some((self.backing.current.clone(), self.backing_changes));
+            }
+            (Control::Release, Ok(())) => {
+                if std::mem::take(&mut self.keeping) {
+                    self.hold = None;
+                    return self.coverage.see("drain through released");
+                }
+                let (image, changes) = self.hold.take().expect("a release succeeds only under a hold");
+                let now = self.releasing.expect("it was asked for");
+                assert_eq!(changes, now, "the backing was written under a hold");
+                assert!(
+                    changes != self.backing_changes || image == self.backing.current,
+                    "the backing changed under a hold"
+                );
+                self.coverage.see("hold released with its backup valid");
+            }
+            (Control::Release, Err(_)) => self.hold = None,
+            (Control::Resize(size), Ok(())) => {
+                self.size_promised = self.size_promised.max(*size);
+                self.coverage.see("volume grown");
+            }
+            (Control::Stop { drain }, Ok(())) => {
+                let volume = self.volume.as_ref().expect("it answers");
+                let status = volume.status(self.now);
+                assert!(self.open.values().all(|o| o.hung_up), "stopped with requests open: {}", self.unfinished());
+                if *drain {
+                    self.coverage.see("stopped with drain");
+                    assert_eq!(status.dirty_bytes, 0, "stopped with drain");
+                    self.assert_journal_is_empty();
+                    self.backing_has_all_before(self.moment, "the backing after a stop with drain");
+                } else {
+                    self.coverage.see("stopped without drain");
+                    let took = self.now - self.stop_asked;
+                    // Only the tier may keep it longer: nothing of the log is left behind.
+                    let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
+                    assert!(
+                        took <= most || self.setup.faults.tier_stall > 0,
+                        "a stop without drain took {took:?}: {}",
+                        self.unfinished()
+                    );
+                }
+                if self.setup.layout.kind == TierKind::Flash {
+                    self.oracle.make_durable(self.moment + 1);
+                }
+            }
+            // A release that came before its end; its own answer follows.
+            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.keeping = true,
+            (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
+            | (
+                Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
+                Err(_),
+            ) => {}
+        }
+    }
+
+    pub(super) fn note_policy(&mut self) {
+        let Some(volume) = &self.volume else { return };
+        let status = volume.status(self.now);
+        if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
+        {
+            self.through_since.get_or_insert(self.moment);
+        } else {
+            self.through_since = None;
+        }
+    }
+}

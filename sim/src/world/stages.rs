@@ -1,0 +1,108 @@
+//! The stages of a run: clients and faults, healing, a last audit, a last stop. In the end everything must come to rest.
+
+use super::*;
+
+/// Everything must be answered and destaged within this of virtual time once faults have stopped.
+const HEALING_MAX: Duration = Duration::from_secs(1_800);
+/// Faults end early when nothing was answered for so long.
+const STANDSTILL_MAX: Duration = Duration::from_secs(600);
+/// Faults end after so many crashes: more of them in one run find nothing that another seed does not.
+const CRASHES_MAX: u32 = 30;
+
+#[derive(PartialEq, Eq, Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// Clients work and faults happen.
+    Work,
+    /// No more faults: everything must end well.
+    Healing,
+    /// The whole volume is read once more.
+    LastAudit,
+    /// A last stop with drain.
+    LastStop,
+    Done,
+}
+
+impl World {
+    pub(super) fn begin_healing(&mut self) {
+        trace!(self, "faults stop");
+        self.stage = Stage::Healing;
+        self.healing_since = self.now;
+        self.requests_left = 0;
+        self.script.clear();
+        if self.serving && !self.stopping && (self.hold.is_some() || self.setup.control > 0) {
+            self.command(Control::Release);
+            self.volume.as_mut().expect("it serves").settle(self.now);
+            self.pump();
+        }
+    }
+
+    pub(super) fn advance_stage(&mut self) {
+        if matches!(self.stage, Stage::Healing | Stage::LastAudit | Stage::LastStop)
+            && self.now - self.healing_since > HEALING_MAX
+            && !self.damaged
+        {
+            panic!("after faults stopped, the volume does not come to rest ({:?}): {}", self.stage, self.unfinished());
+        }
+        match self.stage {
+            Stage::Work => {
+                if self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX {
+                    // Faults may stop everything; only without them must it move again.
+                    self.begin_healing();
+                } else if self.script_is_over() && self.volume.is_some() && self.serving && self.audit.is_none() {
+                    // Clients' last requests are still open: faults end while they are.
+                    let planned = self.setup.crash_plan.is_some() && !self.planned_crash_done;
+                    if !planned || self.at_rest() {
+                        self.begin_healing();
+                    }
+                }
+            }
+            Stage::Healing => {
+                if self.damaged && self.now - self.healing_since > Duration::from_secs(120) {
+                    // Damage that nothing can repair may keep records in the log for ever.
+                    self.stage = Stage::Done;
+                    return;
+                }
+                let failed = |v: &Volume| v.status(self.now).reason == Reason::TierError;
+                if self.serving && self.volume.as_ref().is_some_and(failed) && self.ops.is_empty() {
+                    // A failed tier stays failed until the operator starts the volume again.
+                    assert!(self.open.values().all(|o| o.hung_up), "a failed tier leaves requests without an answer");
+                    self.crash_now(Crash::ProcessKilled);
+                } else if self.audit.is_none() && self.at_rest() {
+                    self.at_rest_checks();
+                    self.stage = Stage::LastAudit;
+                    self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: false });
+                    self.schedule(Duration(0), Due::Audit);
+                }
+            }
+            Stage::LastAudit => {
+                if self.audit.is_none() && self.at_rest() {
+                    self.check_frames();
+                    self.stage = Stage::LastStop;
+                    self.command(Control::Stop { drain: true });
+                    self.volume.as_mut().expect("it serves").settle(self.now);
+                    self.pump();
+                }
+            }
+            Stage::LastStop => {
+                if self.damaged && self.now - self.healing_since > HEALING_MAX {
+                    self.stage = Stage::Done;
+                }
+            }
+            Stage::Done => {}
+        }
+    }
+
+    fn at_rest(&self) -> bool {
+        let Some(volume) = &self.volume else { return false };
+        self.serving
+            && self.backing_ready
+            && self.open.values().all(|o| o.hung_up)
+            && self.coming.is_empty()
+            && self.clients.iter().all(|c| c.waiting.is_none())
+            && self.controls.is_empty()
+            && self.ops.is_empty()
+            && !self.agenda.values().any(|d| matches!(d, Due::Sent(_)))
+            && volume.status(self.now).dirty_bytes == 0
+            && volume.status(self.now).groups_waiting == 0
+    }
+}

@@ -1,0 +1,307 @@
+//! The tier: table and batches in, records out, with errors, rot, and writes that are lost or land elsewhere.
+//!
+//! Checked: the log as seen from outside. What enters it is whole; what the watermark has passed is in the backing.
+
+use super::*;
+
+/// One record that the volume has put into its log, as seen from outside.
+pub(super) struct Record {
+    pub(super) block: BlockIndex,
+    pub(super) group: Group,
+    /// For each of its sectors the bytes' checksum.
+    pub(super) sectors: Vec<(u32, u32)>,
+}
+
+impl World {
+    pub(super) fn describe(&mut self, index: u32, bytes: &[u8]) {
+        assert!(self.setup.layout.kind == TierKind::Memory, "a flash tier has no descriptor table");
+        assert!(index < self.setup.layout.table_blocks * DESCRIPTORS_PER_BLOCK, "descriptor {index} of the table");
+        let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
+        self.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(bytes);
+        match Descriptor::decode(&VOLUME_UUID, u64::from(index), bytes) {
+            Ok(Some(record)) => {
+                self.recorded(&record, Some(FrameId(index)));
+                if record.has_payload() && self.fault(self.setup.faults.frame_rot) {
+                    trace!(self, "a bit of frame {index} rots");
+                    self.frame_mut(FrameId(index))[7] ^= 4;
+                    self.rotten = true;
+                    self.damage();
+                }
+            }
+            Ok(None) => {}
+            Err(reason) => panic!("descriptor {index} cannot be read back: {reason}"),
+        }
+    }
+
+    pub(super) fn begin_tier_write(&mut self, op: OpId, at: TierBlock, head: Vec<u8>, frames: Vec<FrameId>) {
+        let memory = self.setup.layout.kind == TierKind::Memory;
+        let mut bytes = head;
+        assert!(bytes.len().is_multiple_of(BLOCK), "a tier write's head is whole blocks");
+        for &frame in &frames {
+            self.pin_source(frame, "a tier write");
+            bytes.extend_from_slice(self.frame(frame));
+        }
+        let offset = at.0 as usize * BLOCK;
+        let end = offset + bytes.len();
+        let overlaps = self.ops.values().any(|op| match &op.kind {
+            OpKind::TierWrite { offset: o, bytes: b, .. } => *o < end && offset < o + b.len(),
+            OpKind::TierSync { .. }
+            | OpKind::TierRead { .. }
+            | OpKind::TierScan { .. }
+            | OpKind::BackingRead { .. }
+            | OpKind::BackingWrite { .. }
+            | OpKind::BackingZero { .. }
+            | OpKind::BackingSync { .. }
+            | OpKind::JournalWrite { .. }
+            | OpKind::JournalSync { .. }
+            | OpKind::Merge { .. } => false,
+        });
+        assert!(!overlaps, "a tier write at {at} overlaps one that is in flight: either may win");
+        assert!(offset + bytes.len() <= self.tier.current.len() && !bytes.is_empty(), "a tier write beyond the tier");
+        self.note_batch(at, &bytes, &frames);
+        let mut error = self.fault(self.setup.faults.tier_write_error).then_some(IoError::Failed);
+        if error.is_none() && self.fault(self.setup.faults.tier_full) {
+            error = Some(IoError::NoSpace);
+        }
+        if memory {
+            assert!(
+                offset + bytes.len() <= self.setup.layout.payload_first as usize * BLOCK,
+                "a tier write into the arena"
+            );
+            // Memory does not fail; stored at once.
+            error = None;
+            self.tier.current[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        self.begin(
+            op,
+            OpKind::TierWrite { offset, bytes, frames },
+            error,
+            self.setup.tier_micros_max,
+            self.setup.faults.tier_stall,
+        );
+    }
+
+    pub(super) fn begin_tier_sync(&mut self, op: OpId) {
+        let memory = self.setup.layout.kind == TierKind::Memory;
+        let error = (!memory && self.fault(self.setup.faults.tier_sync_error)).then_some(IoError::Failed);
+        let mark = self.tier.mark();
+        self.begin(op, OpKind::TierSync { mark }, error, self.setup.tier_micros_max, self.setup.faults.tier_stall);
+    }
+
+    pub(super) fn begin_tier_read(&mut self, op: OpId, at: TierBlock, frames: Checks) {
+        for &(frame, _) in &frames {
+            self.pin_target(frame, "a tier read");
+        }
+        self.coverage.see("read from flash");
+        if frames.len() > 1 {
+            self.coverage.see("payloads read from flash in a run");
+        }
+        let error = self.fault(self.setup.faults.tier_read_error).then_some(IoError::Failed);
+        self.begin(
+            op,
+            OpKind::TierRead { at, frames },
+            error,
+            self.setup.tier_micros_max,
+            self.setup.faults.tier_stall,
+        );
+    }
+
+    pub(super) fn begin_tier_scan(&mut self, op: OpId, at: TierBlock, blocks: u32) {
+        assert!(
+            u64::from(at.0) + u64::from(blocks) <= u64::from(self.setup.layout.tier_blocks),
+            "a scan beyond the tier"
+        );
+        self.begin(op, OpKind::TierScan { at, blocks }, None, self.setup.tier_micros_max, 0);
+    }
+
+    pub(super) fn discard(&mut self, at: TierBlock, blocks: u32) {
+        assert!(self.setup.layout.kind == TierKind::Flash, "discards are for flash");
+        // A discarded range may read as anything.
+        let range = at.0 as usize * BLOCK..(at.0 + blocks) as usize * BLOCK;
+        if self.random.below(2) == 0 {
+            let garbage = vec![0xee; range.len()];
+            self.tier.write(range.start, &garbage);
+        }
+    }
+
+    pub(super) fn end_tier_write(&mut self, offset: usize, bytes: &[u8], frames: Vec<FrameId>, error: Option<IoError>) {
+        for frame in frames {
+            self.unpin_source(frame);
+        }
+        if error.is_some() {
+            self.coverage.see("tier write failed");
+            self.tier.write_torn(offset, bytes, Landing::Random, &mut self.random);
+        } else if self.setup.layout.kind == TierKind::Flash {
+            self.flash_takes(offset, bytes);
+        }
+    }
+
+    pub(super) fn end_tier_sync(&mut self, mark: u64, error: Option<IoError>) {
+        if error.is_some() {
+            self.coverage.see("tier sync failed");
+            self.tier.sync_failed(mark, false, &mut self.random);
+        } else if self.lie != Some(Lie::TierSyncDropped) {
+            self.tier.sync(mark);
+        }
+    }
+
+    pub(super) fn end_tier_read(&mut self, at: TierBlock, frames: Checks, error: Option<IoError>) -> Outcome {
+        let mut outcome = error.map_or(Outcome::Ok, Outcome::Failed);
+        for (place, (frame, check)) in (at.0 as usize..).zip(frames) {
+            self.unpin_target(frame);
+            if error.is_some() {
+                self.coverage.see("tier read failed");
+                self.frame_mut(frame).fill(0xba);
+                continue;
+            }
+            let bytes = self.tier.current[place * BLOCK..(place + 1) * BLOCK].to_vec();
+            if !self.check_holds(&check, &bytes) {
+                // Recovery also reads what a crash may have torn.
+                assert!(
+                    self.damaged
+                        || !self.serving
+                        || self.lie == Some(Lie::TierWriteLost)
+                        // Of a tier that has failed, what was never written may be read, and refused.
+                        || self.tier_errors > 0,
+                    "an undamaged tier block {place} does not match {check:?}"
+                );
+                if self.serving {
+                    self.coverage.see("damage detected by checksum");
+                } else {
+                    self.coverage.see("torn tail found in recovery");
+                }
+                outcome = Outcome::Failed(IoError::Checksum);
+            }
+            self.frame_mut(frame).copy_from_slice(&bytes);
+        }
+        outcome
+    }
+
+    fn flash_takes(&mut self, offset: usize, bytes: &[u8]) {
+        if self.lie == Some(Lie::TierWriteLost) && self.random.below(8) == 0 {
+            return;
+        }
+        if self.fault(self.setup.faults.flash_lost) {
+            trace!(self, "the write at tier byte {offset} is lost");
+            self.damage();
+            return;
+        }
+        if self.fault(self.setup.faults.flash_misdirected) {
+            let blocks = (self.tier.current.len() - bytes.len()) / BLOCK;
+            let elsewhere = self.random.below(blocks as u64 + 1) as usize * BLOCK;
+            trace!(self, "the write at tier byte {offset} lands at {elsewhere}");
+            self.tier.write(elsewhere, bytes);
+            self.damage();
+            return;
+        }
+        self.tier.write(offset, bytes);
+        if self.fault(self.setup.faults.flash_rot) {
+            let at = offset + self.random.below(bytes.len() as u64) as usize;
+            let rotten = self.tier.current[at] ^ (1 << self.random.below(8));
+            trace!(self, "a bit of tier byte {at} rots");
+            self.tier.current[at] = rotten;
+            let sector = at / 512 * 512;
+            let bytes = self.tier.current[sector..sector + 512].to_vec();
+            self.tier.write(sector, &bytes);
+            self.damage();
+        }
+    }
+
+    fn damage(&mut self) {
+        self.coverage.see("tier damaged");
+        self.damaged = true;
+        self.errors_injected = true;
+    }
+
+    fn recorded(&mut self, record: &Descriptor, frame: Option<FrameId>) {
+        let mut sectors = Vec::new();
+        match record.kind {
+            Kind::Data { mask, checksum } => {
+                let frame = frame.expect("data has a payload");
+                let check = Check { block: record.block, mask, term: record.term, checksum };
+                let bytes = self.frame(frame).to_vec();
+                assert!(self.check_holds(&check, &bytes), "a record enters the log with a payload that is not its own");
+                for s in 0..SECTORS_PER_BLOCK {
+                    if mask.0 & 1 << s != 0 {
+                        let at = s as usize * 512;
+                        sectors.push((s, crc32c(&bytes[at..at + 512])));
+                    }
+                }
+            }
+            Kind::ZeroSectors { mask } => {
+                let zeros = crc32c(&[0; 512]);
+                sectors.extend((0..SECTORS_PER_BLOCK).filter(|s| mask.0 & 1 << s != 0).map(|s| (s, zeros)));
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                let zeros = crc32c(&[0; 512]);
+                sectors.extend((0..blocks * SECTORS_PER_BLOCK).map(|s| (s, zeros)));
+            }
+        }
+        assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        // Asked of the volume: it may move records before this world has noticed that it serves.
+        if self.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
+            // Moved by compaction; what superseded it in an earlier life is not known here.
+            return;
+        }
+        self.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
+    }
+
+    fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
+        let Ok(batch) = Batch::decode(&VOLUME_UUID, at, &bytes[..BLOCK]) else { return };
+        if frames.is_empty() && !self.serving {
+            // Recovery writes the header of a batch that it keeps once more, and the payload by itself.
+            return;
+        }
+        assert_eq!(batch.payload_blocks() as usize, frames.len(), "a batch has the payload of its records");
+        let mut frames = frames.iter();
+        for record in &batch.records {
+            let frame = if record.has_payload() { frames.next().copied() } else { None };
+            self.recorded(record, frame);
+        }
+    }
+
+    /// The watermark has passed records: the backing must hold them, or newer ones, durably.
+    pub(super) fn check_watermark(&mut self) {
+        let Some(volume) = &self.volume else { return };
+        let status = volume.status(self.now);
+        let destaged = status.destaged;
+        assert!(destaged >= self.destaged_seen, "the destage position goes back");
+        if destaged == self.destaged_seen || self.damage_carried {
+            return;
+        }
+        let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
+        for (&lsn, record) in self.records.range(self.destaged_seen.0 + 1..=destaged.0) {
+            for &(sector, _) in &record.sectors {
+                newest.insert(record.block.0 * 8 + u64::from(sector), lsn);
+            }
+        }
+        let bytes_of = |record: &Record, sector: u64| {
+            let within = sector.checked_sub(record.block.0 * 8)?;
+            record.sectors.iter().find(|(s, _)| u64::from(*s) == within).map(|&(_, sum)| sum)
+        };
+        let size = volume.size_bytes();
+        for (sector, lsn) in newest {
+            if sector * 512 >= size {
+                continue;
+            }
+            let found = crc32c(&self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]);
+            // Or the log holds a newer record of the same group: the older one is garbage.
+            let group = self.records[&lsn].group;
+            let legal = self.records.range(lsn..).any(|(_, r)| bytes_of(r, sector) == Some(found))
+                || self
+                    .records
+                    .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
+                    .any(|(_, r)| r.group == group && bytes_of(r, sector).is_some());
+            assert!(
+                legal,
+                "the destage position {destaged} has passed record {lsn}, but sector {sector} of the backing holds {}",
+                pattern::explain(
+                    sector * 512,
+                    &self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]
+                )
+            );
+        }
+        self.destaged_seen = destaged;
+        self.records = self.records.split_off(&(destaged.0 + 1));
+    }
+}

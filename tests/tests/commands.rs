@@ -1,0 +1,298 @@
+//! What a user types and a program asks: commands and their `--json`, HTTP with and without the token, what systemd is
+//! told, the line for QEMU, pages and completions.
+
+use forebay_tests::harness::{
+    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, workspace,
+};
+use forebay_tests::nbd::{Client, Target};
+use forebay_tests::pattern::check;
+use forebay_tests::pattern::journal::History;
+use forebay_tests::scene;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// `forebay ARGUMENTS --json` against the daemon, read as JSON.
+#[track_caller]
+fn json<S: AsRef<OsStr>>(daemon: &Daemon, arguments: impl IntoIterator<Item = S>) -> Value {
+    let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+    let output = daemon.command(arguments.chain(["--json".into()])).expect_success();
+    serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("not JSON ({e}): {}", output.stdout))
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < MINUTE, "waited a minute in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().map(|volume| volume["name"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn a_volume_is_created_grown_and_deleted_beside_another_one() {
+    let folder = TempDir::new("commands");
+    let daemon = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring).start();
+    let image = folder.join("second.img");
+    let image = image.to_str().unwrap();
+    let create = ["volume", "create", "second", "--backing", image, "--size", "32M", "--create"];
+    assert_eq!(json(&daemon, create)["name"], "second");
+    assert_eq!(names(&json(&daemon, ["volume", "list"])), ["second", VOLUME_NAME]);
+    daemon.command(create).expect_failure();
+    let access = json(&daemon, ["volume", "show", "second"])["backing"]["access"].clone();
+    assert!(access.as_str().is_some_and(|access| access.contains("O_DIRECT")), "which access was found: {access}");
+
+    let target = Target::parse(&format!("nbd+unix:///second?socket={}", folder.join("nbd.sock").display())).unwrap();
+    let mut old = Client::connect(&target).unwrap();
+    old.write(0, &[0x5a; 4096], 0).unwrap().unwrap();
+    daemon.volume_command(["resize", "second", "16M"]).expect_failure();
+    assert_eq!(json(&daemon, ["volume", "resize", "second", "48M"])["size_bytes"], 48 * MIB);
+    // Who is connected goes on with the old size, who comes sees the new one.
+    old.write(4096, &[0x5b; 4096], 0).unwrap().unwrap();
+    let mut new = Client::connect(&target).unwrap();
+    assert_eq!(new.size, 48 * MIB);
+    new.write(48 * MIB - 4096, &[0x5c; 4096], 0).unwrap().unwrap();
+    new.flush().unwrap().unwrap();
+
+    // Not taken away from somebody by a slip.
+    assert_eq!(json(&daemon, ["volume", "drain", "second"])["dirty"]["bytes"], 0);
+    json(&daemon, ["volume", "drain", "second", "--hold", "1m"]);
+    assert_eq!(json(&daemon, ["volume", "show", "second"])["backing"]["state"], "held");
+    json(&daemon, ["volume", "release", "second"]);
+    daemon.volume_command(["release", "second"]).expect_failure();
+    let refused = daemon.volume_command(["delete", "second"]).expect_failure().text();
+    assert!(refused.contains("2 clients; disconnect them first"), "{refused}");
+    drop((old, new));
+    wait_until("both clients to be gone", || json(&daemon, ["volume", "show", "second"])["connections"] == 0);
+    daemon.volume_command(["delete", "second"]).expect_success();
+    assert_eq!(names(&json(&daemon, ["volume", "list"])), [VOLUME_NAME]);
+    assert!(Client::connect(&target).is_err(), "a deleted volume is no export");
+    let left = std::fs::read(image).unwrap();
+    assert_eq!(left.len() as u64, 48 * MIB);
+    for (at, byte) in [(0, 0x5a), (4096, 0x5b), (48 * MIB as usize - 4096, 0x5c)] {
+        assert!(left[at..at + 4096].iter().all(|found| *found == byte), "the backing stays, and is complete");
+    }
+}
+
+#[test]
+fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
+    let folder = TempDir::new("policy");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    volume.backing = format!("slow:latency=1500ms:{}", volume.backing);
+    let daemon = volume.start();
+    let mut client = Client::connect(&volume.target()).unwrap();
+    client.write(0, &[1; 65536], 0).unwrap().unwrap();
+    assert_eq!(json(&daemon, ["volume", "set", VOLUME_NAME, "--policy", "through"])["name"], VOLUME_NAME);
+    let policy = daemon.show()["policy"].clone();
+    assert_eq!((&policy["requested"], &policy["effective"]), (&"through".into(), &"back".into()), "{policy}");
+    assert_eq!(policy["reason"], "draining", "{policy}");
+    wait_until("through to be in effect", || daemon.show()["policy"]["effective"] == "through");
+    let policy = daemon.show()["policy"].clone();
+    assert_eq!(policy["reason"], "as-requested", "{policy}");
+    // Acknowledged now means: the backing has it.
+    client.write(65536, &[2; 4096], 0).unwrap().unwrap();
+    assert!(std::fs::read(volume.image()).unwrap()[65536..65536 + 4096].iter().all(|byte| *byte == 2));
+}
+
+/// Status and body of an answer, by curl.
+fn http(arguments: &[&str]) -> (u32, String) {
+    let mut command = Command::new(require_tool("curl"));
+    command.args(["--silent", "--show-error", "--max-time", "20", "--write-out", "\n%{http_code}"]).args(arguments);
+    let output = run_command(MINUTE, command).expect_success().stdout;
+    let (body, status) = output.rsplit_once('\n').expect("a status behind the body");
+    (status.parse().unwrap_or_else(|e| panic!("{status}: {e}")), body.to_owned())
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
+}
+
+#[test]
+fn http_reads_without_the_token_and_changes_only_with_it() {
+    let folder = TempDir::new("http");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    let address = free_address();
+    volume.http = address.clone();
+    let daemon = volume.start();
+    let at = |path: &str| format!("http://{address}{path}");
+
+    let (status, list) = http(&[&at("/v1/volumes")]);
+    assert_eq!((status, names(&serde_json::from_str(&list).unwrap())), (200, vec![VOLUME_NAME]));
+    let (status, openapi) = http(&[&at("/v1/openapi.json")]);
+    let openapi: Value = serde_json::from_str(&openapi).unwrap();
+    assert!(status == 200 && openapi["paths"]["/v1/volumes"].is_object(), "{status} {openapi}");
+    let (status, metrics) = http(&[&at("/metrics")]);
+    let sample = format!("forebay_volume_dirty_bytes{{volume=\"{VOLUME_NAME}\"}} 0");
+    assert!(status == 200 && metrics.lines().any(|line| line == sample), "{status}: no {sample} in {metrics}");
+    assert_eq!(http(&[&at("/")]).0, 200);
+
+    let drain = at(&format!("/v1/volumes/{VOLUME_NAME}/drain"));
+    let token = std::fs::read_to_string(volume.state().join("token")).unwrap();
+    let bearer = |token: &str| format!("Authorization: Bearer {}", token.trim());
+    assert_eq!(http(&["--request", "POST", &drain]).0, 401);
+    assert_eq!(http(&["--request", "POST", "--header", &bearer("not-the-token"), &drain]).0, 401);
+    assert_eq!(http(&["--request", "POST", "--header", &bearer(&token), &drain]).0, 200);
+    // A page that got here by a name of its own, or from elsewhere.
+    assert_eq!(http(&["--header", "Host: rebound.example", &at("/v1/volumes")]).0, 421);
+    let stranger =
+        ["--header", "Origin: http://elsewhere.example", "--header", &bearer(&token), "--request", "POST", &drain];
+    assert_eq!(http(&stranger).0, 403);
+    wait_until("the line that says where to click", || daemon.output().contains(&format!("#token={}", token.trim())));
+}
+
+#[test]
+fn systemd_is_told_when_it_serves_and_when_it_stops() {
+    let folder = TempDir::new("notify");
+    let path = folder.join("notify.sock");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(MINUTE)).unwrap();
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Threads);
+    volume.environment.push(("NOTIFY_SOCKET".into(), path.into()));
+    let mut daemon = volume.start();
+    let heard = || {
+        let mut buffer = [0; 4096];
+        let length = socket.recv(&mut buffer).expect("a word to systemd");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert!(heard().contains("READY=1"));
+    daemon.assert_healthy();
+    daemon.stop(MINUTE);
+    assert!(heard().contains("STOPPING=1"));
+}
+
+/// `verify` only warns of a key that it does not know, so that it must have nothing to say.
+#[test]
+fn systemd_understands_the_packaged_units() {
+    let folder = TempDir::new("units");
+    let packaging = workspace().join("packaging");
+    for unit in ["forebay.service", "run-forebay-memory.mount"] {
+        let text = std::fs::read_to_string(packaging.join(unit)).unwrap();
+        // The program of this build stands in for the installed one.
+        let text = text.replace("/usr/bin/forebay", forebay().to_str().unwrap());
+        std::fs::write(folder.join(unit), text).unwrap();
+    }
+    let units = ["forebay.service", "run-forebay-memory.mount"].map(|unit| folder.join(unit));
+    let arguments = ["verify", "--man=no", units[0].to_str().unwrap(), units[1].to_str().unwrap()];
+    let said = run_tool(MINUTE, "systemd-analyze", arguments).expect_success().text();
+    assert!(said.is_empty(), "{said}");
+}
+
+#[test]
+fn the_printed_line_for_qemu_opens_the_volume() {
+    let folder = TempDir::new("qemu-line");
+    let volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    let daemon = volume.start();
+    wait_until("the line for QEMU", || daemon.output().contains("-drive "));
+    let output = daemon.output();
+    let line = output.lines().find_map(|line| line.split_once("-drive ")).expect("a line for QEMU").1;
+    // What belongs to the machine and not to the image is for the one that boots from it.
+    let image = line.replace(",if=virtio,cache=none", "");
+    run_tool(MINUTE, "qemu-io", ["--image-opts", &image, "-c", "write -P 7 0 64k", "-c", "flush"]).expect_success();
+    let mut bytes = [0; 4096];
+    Client::connect(&volume.target()).unwrap().read(0, &mut bytes).unwrap().unwrap();
+    assert_eq!(bytes, [7; 4096]);
+}
+
+#[test]
+fn the_cache_command_brings_the_backings_blocks_into_ram() {
+    let folder = TempDir::new("prefetch");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    let content: Vec<u8> = (0..32 * MIB).map(|at| (at / 4096) as u8 | 1).collect();
+    std::fs::write(volume.image(), content).unwrap();
+    volume.size = None;
+    let daemon = volume.start();
+    let reads = || daemon.show()["counters"]["backing_reads"].as_u64().expect("a counter");
+    let script = r#"
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.cache(1 << 20, 8 << 20)
+"#;
+    let before = reads();
+    run_tool(MINUTE, "/usr/bin/python3", ["-c", script, &volume.uri()]).expect_success();
+    // It is a hint: its reply may come before its reads have ended, or begun.
+    let mut fetched = before;
+    wait_until("the backing to be read, and to be left alone again", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let earlier = std::mem::replace(&mut fetched, reads());
+        earlier == fetched && fetched > before
+    });
+    let mut bytes = vec![0; 1 << 20];
+    Client::connect(&volume.target()).unwrap().read(8 << 20, &mut bytes).unwrap().unwrap();
+    assert!(
+        bytes.chunks(4096).zip(2048u64..).all(|(block, number)| block.iter().all(|byte| *byte == number as u8 | 1))
+    );
+    assert_eq!(reads(), fetched, "what was prefetched is not read from the backing again");
+}
+
+/// A tier that is looked at, or copied from, is not changed: not one byte, and not its times either.
+#[test]
+fn inspect_and_salvage_read_a_dirty_log_and_write_nothing_to_it() {
+    let folder = TempDir::new("inspect");
+    let (volume, options) = scene::killed_with_a_dirty_tier(&folder, Tier::Flash, IoMode::Uring);
+    let tier = scene::tier_path(&volume);
+    let state = |path: &Path| (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().modified().unwrap());
+    let before = state(&tier);
+    let run = |arguments: &[&OsStr]| {
+        let mut command = Command::new(forebay());
+        command.args(arguments).arg("--json");
+        let shown = run_command(MINUTE, command).expect_success().stdout;
+        serde_json::from_str::<Value>(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"))
+    };
+    let shown = run(&["inspect".as_ref(), tier.as_ref()]);
+    assert!(shown.to_string().contains(VOLUME_NAME), "{shown}");
+    let salvaged = folder.join("salvaged.img");
+    run(&["salvage".as_ref(), tier.as_ref(), "--to".as_ref(), salvaged.as_ref()]);
+    assert!(state(&tier) == before, "inspect or salvage changed the tier");
+    check::image_complete(&History::read(&options.journal).unwrap(), &salvaged).unwrap();
+    scene::all_there(&volume, &options);
+}
+
+#[test]
+fn pages_and_completions_name_every_command() {
+    let folder = TempDir::new("pages");
+    let run = |arguments: &[&str]| run_tool(MINUTE, forebay().to_str().unwrap(), arguments).expect_success().stdout;
+    let commands = ["serve", "volume", "status", "inspect", "salvage", "bench", "completions", "man"];
+    let (page, help) = (run(&["man"]), run(&["--help"]));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]);
+        for command in commands {
+            assert!(script.contains(command), "{shell}: no {command}");
+        }
+    }
+    for command in commands {
+        assert!(page.contains(command) && help.contains(command), "{command}");
+    }
+    run(&["man", "--dir", folder.path().to_str().unwrap()]);
+    for page in ["forebay.1", "forebay-serve.1", "forebay-volume-create.1"] {
+        assert!(folder.join(page).exists(), "{page}");
+    }
+}
+
+/// Reading only, so that nothing has to be given up; the rows of both sides are there, by fio.
+#[test]
+fn bench_puts_a_backing_and_a_volume_side_by_side() {
+    let folder = TempDir::new("bench");
+    let daemon = Volume::new(&folder, 64 * MIB, Tier::Flash, IoMode::Uring).start();
+    let other = folder.join("other.img");
+    std::fs::write(&other, vec![1; 64 << 20]).unwrap();
+    let arguments =
+        ["bench", "--backing", other.to_str().unwrap(), "--volume", VOLUME_NAME, "--size", "32M", "--time", "1s"];
+    let rows = json(&daemon, arguments);
+    let text = rows.to_string();
+    for row in ["seq 1M q8 read", "rand 4K q32 read", "rand 4K q1 read"] {
+        assert!(text.contains(row), "no {row} in {rows}");
+    }
+    assert!(!text.contains("write"), "writing has to be asked for: {rows}");
+}
