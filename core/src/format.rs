@@ -59,8 +59,7 @@ pub fn payload_checksum(volume: &[u8; 16], block: BlockIndex, mask: SectorMask, 
     let mut place = [0u8; 32];
     place[..16].copy_from_slice(volume);
     place[16..24].copy_from_slice(&block.0.to_le_bytes());
-    place[24..28].copy_from_slice(&term.0.to_le_bytes());
-    place[28] = mask.0;
+    place[24..].copy_from_slice(&(u64::from(term.0) | u64::from(mask.0) << 32).to_le_bytes());
     crc32c(frame) ^ crc32c(&place)
 }
 
@@ -446,17 +445,16 @@ impl Descriptor {
     pub fn encode(&self, volume: &[u8; 16], place: u64) -> [u8; DESCRIPTOR_BYTES] {
         let mut b = [0u8; DESCRIPTOR_BYTES];
         debug_assert!(self.block.0 < 1 << 40);
-        b[..8].copy_from_slice(&self.lsn.0.to_le_bytes());
-        b[8..16].copy_from_slice(&self.block.0.to_le_bytes());
         let (kind, mask, word) = match self.kind {
-            Kind::Data { mask, checksum } => (1, mask.0, checksum),
+            Kind::Data { mask, checksum } => (1u64, mask.0, checksum),
             Kind::ZeroSectors { mask } => (2, mask.0, 0),
             Kind::ZeroBlocks { blocks, hole } => (3, u8::from(hole), blocks),
         };
-        b[13] = kind;
-        b[14] = mask;
-        b[16..20].copy_from_slice(&self.group.0.to_le_bytes());
-        b[20..24].copy_from_slice(&self.term.0.to_le_bytes());
+        // By whole words, as the checksum reads them: bytes put into a word after it was stored would make that wait
+        // until all stores before them, often of cold memory, have been carried out.
+        b[..8].copy_from_slice(&self.lsn.0.to_le_bytes());
+        b[8..16].copy_from_slice(&(self.block.0 | kind << 40 | u64::from(mask) << 48).to_le_bytes());
+        b[16..24].copy_from_slice(&(u64::from(self.group.0) | u64::from(self.term.0) << 32).to_le_bytes());
         b[24..28].copy_from_slice(&word.to_le_bytes());
         let sum = structure_checksum(volume, place, &b[..28]);
         b[28..].copy_from_slice(&sum.to_le_bytes());

@@ -46,7 +46,8 @@ pub unsafe trait Backend {
     /// `forebay_core::format::payload_checksum`.
     fn checksum(&self, block: BlockIndex, mask: SectorMask, bytes: &[u8]) -> u32;
 
-    /// Hands a request in. Exactly one reply follows, unless [`Backend::hangup`] names it first.
+    /// Hands a request in. Exactly one reply follows, unless [`Backend::hangup`] names it first. The bytes of a write are
+    /// on their way to its frames: nobody looks at them before the connection's `receive` has returned.
     fn submit(&mut self, id: RequestId, request: Request);
 
     /// The bytes of a read's answer have left, or will never leave: its pieces are handed back.

@@ -7,5 +7,6 @@
 pub mod backend;
 pub mod memory;
 pub mod nbd;
+mod past_cache;
 
 pub use backend::Backend;

@@ -4,7 +4,7 @@
 //! what the front ends' tests run against. It behaves as a volume does at the seam: a payload stays in the frame in
 //! which it was received, what it replaces is freed once no answer uses it, unwritten blocks are holes.
 
-use crate::Backend;
+use crate::{Backend, past_cache};
 use core::ptr::NonNull;
 use forebay_core::api::{Piece, Pieces, Request, RequestError, Source};
 use forebay_core::format::payload_checksum;
@@ -187,6 +187,8 @@ impl MemoryVolume {
                 continue;
             }
             if from > 0 || to < BLOCK {
+                // Completed at once, where a real volume does it in its own time.
+                past_cache::settle();
                 let old = self.arena.frame(old as usize).as_ptr();
                 let new = self.arena.frame(payload.frame.0 as usize).as_ptr();
                 // SAFETY: two different frames, `from` and `to` lie within a block; the new one was handed in, so
@@ -201,6 +203,7 @@ impl MemoryVolume {
     }
 
     fn check_payload(&self, block: BlockIndex, from: usize, to: usize, payload: &Payload) {
+        past_cache::settle();
         let bytes = self.bytes(payload.frame.0);
         assert!(bytes[..from].iter().chain(&bytes[to..]).all(|&byte| byte == 0), "uncovered bytes are zero");
         if (from as u64).is_multiple_of(SECTOR_BYTES) && (to as u64).is_multiple_of(SECTOR_BYTES) {
@@ -226,6 +229,7 @@ impl MemoryVolume {
             }
             self.blocks[block] = HOLE;
             if part < BLOCK_BYTES {
+                past_cache::settle();
                 // Never in place: an answer may still be using the old frame.
                 let fresh = self.free.pop().expect("a range has two edges");
                 self.uses[fresh as usize] = 1;

@@ -25,6 +25,7 @@ pub const SOMETIMES: [&str; 60] = [
     "tier sync failed",
     "tier read failed",
     "tier damaged",
+    "metadata rotted at rest",
     "damage detected by checksum",
     "damage refused at start",
     "client throttled",

@@ -32,6 +32,8 @@ pub struct Faults {
     pub flash_misdirected: u32,
     /// For each record of a memory tier: a bit of its frame flips.
     pub frame_rot: u32,
+    /// For each crash: a bit flips in metadata that a start needs, or has twice.
+    pub metadata_rot: u32,
     /// For each effect and event.
     pub process_killed: u32,
     pub power_lost: u32,
@@ -209,6 +211,13 @@ impl Setup {
             random.pick(&[DestageMode::Auto, DestageMode::Auto, DestageMode::Journaled, DestageMode::Ordered]);
     }
 
+    /// Metadata that rots at rest, for one run of eight. From a stream of its own, as above.
+    pub fn draw_rot(&mut self, random: &mut Random) {
+        if random.below(8) == 0 {
+            self.faults.metadata_rot = random.pick(&[20_000, 200_000, 1_000_000]);
+        }
+    }
+
     /// What the seed says.
     pub fn draw(random: &mut Random) -> Setup {
         let kind = random.pick(&[TierKind::Memory, TierKind::Flash]);
@@ -277,6 +286,7 @@ impl Setup {
             flash_lost: 0,
             flash_misdirected: 0,
             frame_rot: 0,
+            metadata_rot: 0,
             process_killed: rate(random, 2, 20_000),
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),

@@ -7,7 +7,9 @@ use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
 use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
-use forebay_sim::situations::{backing_ahead_of_tier, forgetful_flash, rotting_memory, rotting_under_edges};
+use forebay_sim::situations::{
+    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_memory, rotting_under_edges,
+};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
 
@@ -335,6 +337,21 @@ fn damaged_flash_is_reported_and_never_returned_as_data() {
         s.backing_micros_max = 200_000;
     });
     met(&coverage, &["tier damaged", "damage detected by checksum", "damage refused at start"]);
+}
+
+/// Proves L-TM-6, L-TF-6, L-BM-6, L-BF-6: a start is refused, or nothing is lost.
+#[test]
+fn metadata_that_rots_at_rest_is_refused_or_not_missed() {
+    let mut coverage = Coverage::default();
+    for seed in 0..400 {
+        let mut setup = rotting_at_rest(seed);
+        setup.policy = if seed % 8 < 4 { Policy::Back } else { Policy::Through };
+        match run_setup("rotting at rest", setup, seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["metadata rotted at rest", "damage refused at start"]);
 }
 
 /// Proves L-BM-5.

@@ -123,6 +123,9 @@ impl Volume {
                 if id < self.config.superblock.layout.payload_blocks {
                     self.pool.release(FrameId(id));
                 }
+                if planted!(self, reuse_frames_at_once) {
+                    self.pool.thaw();
+                }
             }
             Some(flash) => flash.forget_one(flash.segment_of(id)),
         }
@@ -201,6 +204,7 @@ impl Volume {
         let at = flash.flying.iter().position(|batch| batch.sequence == sequence).expect("it was in flight");
         flash.note_under_way();
         flash.flying[at].done = true;
+        let own = flash.flying[at].lsn_max;
         if let Some(error) = failed {
             self.fail_tier(error);
         }
@@ -211,7 +215,7 @@ impl Volume {
             flash.segments[batch.segment as usize].busy -= 1;
             return self.let_frames_go(batch.frames);
         }
-        let mut held = Lsn(0);
+        let mut held = if planted!(self, acknowledge_by_completion) { own } else { Lsn(0) };
         // Acknowledgement is by prefix: a batch counts when all before it count.
         while let Some(flash) = &mut self.flash
             && flash.flying.front().is_some_and(|front| front.done)

@@ -12,6 +12,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 const VALUE_BITS: u32 = 30;
+/// Neighbouring blocks whose entries lie side by side: as many as a line of the cache takes, because fetching that line is
+/// what a look-up costs.
+const LINE: usize = 8;
 /// Largest value that fits.
 pub const VALUE_MAX: u32 = (1 << VALUE_BITS) - 2;
 
@@ -20,14 +23,15 @@ pub struct BlockMap {
     /// `block << 30 | value + 1`; zero is empty.
     slots: Vec<u64>,
     len: usize,
+    /// From a hash to the number of a line.
     shift: u32,
 }
 
 impl BlockMap {
     /// Room for this many entries.
     pub fn with_capacity(entries: usize) -> BlockMap {
-        let slots = (entries + entries / 4 + 8).next_power_of_two();
-        BlockMap { slots: vec![0; slots], len: 0, shift: 64 - slots.trailing_zeros() }
+        let slots = (entries + entries / 4 + 2 * LINE).next_power_of_two();
+        BlockMap { slots: vec![0; slots], len: 0, shift: 64 - (slots / LINE).trailing_zeros() }
     }
 
     /// Entries held.
@@ -36,8 +40,9 @@ impl BlockMap {
     }
 
     fn home(&self, block: BlockIndex) -> usize {
-        // Fibonacci hashing: neighbours land far apart, which keeps probe runs short under sequential load.
-        (block.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+        // Fibonacci hashing of lines: their neighbours land far apart, which keeps probe runs short under sequential load.
+        let line = (block.0 / LINE as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift;
+        line as usize * LINE + block.0 as usize % LINE
     }
 
     fn find(&self, block: BlockIndex) -> Result<usize, usize> {

@@ -206,7 +206,7 @@ impl Volume {
 
     pub(super) fn backing_state(&self) -> BackingState {
         match (self.destage.ready, self.destage.failing) {
-            (false, _) if self.journal.is_replaying => BackingState::ReplayingJournal,
+            (false, _) if self.journal.is_replaying() => BackingState::ReplayingJournal,
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,
@@ -324,7 +324,7 @@ impl Volume {
     /// May this record be chosen now?
     pub(super) fn is_eligible(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
-        if descriptor.lsn > self.held {
+        if descriptor.lsn > self.held && !planted!(self, destage_unheld) {
             return false;
         }
         if let Some(stop) = self.control.destage_stops_after()
@@ -812,6 +812,9 @@ impl Volume {
         self.destage.syncing = false;
         self.rest_backing();
         if let Some(error) = failed {
+            if planted!(self, sync_again_only) {
+                return;
+            }
             // What the device did with the unsynced writes is unknown: all of them again (fsyncgate).
             return self.backing_failed(error);
         }
@@ -831,6 +834,9 @@ impl Volume {
             self.end_batch();
         }
         self.durable = self.durable.max(through);
+        if planted!(self, retire_before_checkpoint) {
+            self.retire_through(self.durable);
+        }
         self.answer_vouched();
         self.checkpoint_wanted = true;
         if !planted!(self, checkpoint_ahead_of_log) {

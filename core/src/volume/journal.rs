@@ -117,6 +117,17 @@ impl BatchSize {
     }
 }
 
+/// What an earlier life left in it; until [`Event::BackingReady`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Earlier {
+    /// Nothing that anybody knows of.
+    Nothing,
+    /// Something that is looked at when the backing is ours.
+    ToReplay,
+    /// That is being done.
+    Replaying,
+}
+
 /// The newest batch that is complete in the journal.
 #[derive(Clone, Copy, Debug)]
 struct Complete {
@@ -163,8 +174,7 @@ pub(super) struct Journal {
     piece: Vec<(FrameId, Check)>,
     ranges: VecDeque<(u32, Lsn)>,
     failed: Option<IoError>,
-    /// The executor is at what an earlier life left in it.
-    pub(super) is_replaying: bool,
+    earlier: Earlier,
     /// What the executor has told of an earlier life's batch.
     replayed: Option<Lsn>,
 }
@@ -191,7 +201,7 @@ impl Journal {
             piece: Vec::new(),
             ranges: VecDeque::new(),
             failed: None,
-            is_replaying: false,
+            earlier: Earlier::Nothing,
             replayed: None,
         }
     }
@@ -216,6 +226,11 @@ impl Journal {
     /// Where the next batch goes.
     fn free_area(&self) -> Area {
         self.complete.map_or(Area::First, |complete| complete.area.other())
+    }
+
+    /// The executor is at what an earlier life left in it.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.earlier == Earlier::Replaying
     }
 
     /// A batch or an erasure is under way: nothing else may be chosen.
@@ -396,7 +411,8 @@ impl Volume {
                     let mask = covered.entry(block).or_default();
                     let new = record.mask.without(*mask);
                     *mask = mask.or(record.mask);
-                    !new.is_empty() && !zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0))
+                    let in_range = zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0));
+                    !new.is_empty() && (!in_range || planted!(self, keep_zeroed_data))
                 }
             };
             if contributes {
@@ -624,10 +640,21 @@ impl Volume {
 
     // --- what an earlier life left ---
 
-    /// Nothing of earlier lives is under way to the backing any more, and the executor begins with the journal. For the
-    /// status: it lasts until [`Event::BackingReady`].
+    /// There is a journal of an earlier life, which the executor replays and erases before [`Event::BackingReady`]. A
+    /// stop with drain waits for that, even where the log is empty: an image that is given away as complete must have no
+    /// batch beside it.
+    pub fn journal_replay_due(&mut self) {
+        self.journal.earlier = Earlier::ToReplay;
+    }
+
+    /// Nothing of earlier lives is under way to the backing any more, and the executor begins with the journal.
     pub fn journal_replay_begins(&mut self) {
-        self.journal.is_replaying = true;
+        self.journal.earlier = Earlier::Replaying;
+    }
+
+    /// What an earlier life left in the journal may still be there.
+    pub(super) fn replay_is_open(&self) -> bool {
+        self.journal.earlier != Earlier::Nothing && !self.destage.ready
     }
 
     /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are

@@ -174,6 +174,38 @@ pub struct Rules {
     pub merge_unchecked: bool,
     #[cfg(feature = "mutants")]
     pub stage_what_is_read: bool,
+    #[cfg(feature = "mutants")]
+    pub acknowledge_by_completion: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_unheld: bool,
+    #[cfg(feature = "mutants")]
+    pub retire_before_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub sync_again_only: bool,
+    #[cfg(feature = "mutants")]
+    pub serve_before_recovery_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub one_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub believe_older_checkpoint: bool,
+    #[cfg(feature = "mutants")]
+    pub stop_at_bad_header: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_marks: bool,
+    #[cfg(feature = "mutants")]
+    pub reuse_frames_at_once: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_zeroed_data: bool,
+    #[cfg(feature = "mutants")]
+    pub fua_is_no_barrier: bool,
+    #[cfg(feature = "mutants")]
+    pub go_on_in_recovered_group: bool,
+    #[cfg(feature = "mutants")]
+    pub skip_damaged_descriptors: bool,
+    #[cfg(feature = "mutants")]
+    pub bring_back_destaged: bool,
+    #[cfg(feature = "mutants")]
+    pub promise_through_early: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -521,11 +553,10 @@ impl Volume {
 
     /// Next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
-        if effect.is_none() && self.pool.thaw() && self.frames_are_free() {
+        if self.effects.is_empty() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);
         }
-        effect
+        self.effects.pop_front()
     }
 
     /// When `settle` must be called at the latest.

@@ -158,6 +158,7 @@ impl Volume {
             return; // refused already; stragglers
         }
         match (step, outcome) {
+            (Step::Write, Outcome::Ok) if planted!(self, serve_before_recovery_sync) => self.recovery_write(),
             (Step::Write, Outcome::Ok) => {
                 let op = self.begin_op(Op::Recover(Step::Sync));
                 self.effects.push_back(Effect::TierSync { op });
@@ -202,7 +203,12 @@ impl Volume {
             let at = (place as usize - 1) * TIER_BLOCK_BYTES;
             bytes.get(at..at + TIER_BLOCK_BYTES).and_then(|b| Checkpoint::decode(&self.id, TierBlock(place), b).ok())
         });
-        let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
+        let mut valid: Vec<Checkpoint> = copies.into_iter().flatten().collect();
+        valid.sort_unstable_by_key(|checkpoint| checkpoint.sequence);
+        if planted!(self, believe_older_checkpoint) {
+            valid.truncate(1);
+        }
+        let Some(newest) = valid.pop() else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
         let size = newest.size_bytes;
@@ -246,10 +252,11 @@ impl Volume {
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
                 Ok(None) => {}
-                Ok(Some(descriptor)) if descriptor.lsn <= destaged => {}
+                Ok(Some(descriptor)) if descriptor.lsn <= destaged && !planted!(self, bring_back_destaged) => {}
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
+                Err(_) if planted!(self, skip_damaged_descriptors) => {}
                 Err(_) => {
                     return self.refuse_tier("a descriptor in the tier is damaged: an acknowledged write may be in it");
                 }
@@ -388,8 +395,9 @@ impl Volume {
             if next > end {
                 return self.refuse_tier(MISPLACED);
             }
+            let marked = if planted!(self, forget_marks) { 0 } else { batch.synced_through };
             let recovery = self.recovery_mut();
-            recovery.synced = recovery.synced.max(batch.synced_through);
+            recovery.synced = recovery.synced.max(marked);
             let found = FoundBatch { segment, at, batch };
             // Two batches of one number: the later term's is the log's, the other was cut off by its recovery.
             match recovery.batches.get(&found.batch.sequence) {
@@ -406,7 +414,7 @@ impl Volume {
             if next + 2 <= end {
                 self.walk(segment, next);
             }
-        } else {
+        } else if !planted!(self, stop_at_bad_header) {
             self.search(segment, at + 1);
         }
         self.scan_segments();
@@ -430,7 +438,9 @@ impl Volume {
         let mut next = at;
         for block in bytes.chunks_exact(TIER_BLOCK_BYTES) {
             let place = self.segment_block(segment, next);
-            if let Ok(batch) = Batch::decode(&self.id, place, block) {
+            if let Ok(batch) = Batch::decode(&self.id, place, block)
+                && !planted!(self, forget_marks)
+            {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
@@ -619,7 +629,7 @@ impl Volume {
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
-        records.retain(|r| r.descriptor.lsn > destaged);
+        records.retain(|r| r.descriptor.lsn > destaged || planted!(self, bring_back_destaged));
         if !records.iter().all(|record| self.is_possible(record)) {
             return self.refuse_tier(MISPLACED);
         }
@@ -658,7 +668,9 @@ impl Volume {
         self.accepted = last;
         self.recovered = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        self.group = self.group.next();
+        if !planted!(self, go_on_in_recovered_group) {
+            self.group = self.group.next();
+        }
         if self.live.is_empty() {
             self.destaged = last;
             self.durable = last;

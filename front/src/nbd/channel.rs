@@ -1,8 +1,8 @@
 //! The bytes of one client: plain on its socket, or under TLS once the handshake has asked for it.
 //!
-//! A connection receives into vectors and sends vectors either way. Plain, that is one system call; under TLS the
-//! bytes are copied between the vectors and the session's own buffers, so what was sent is done with when `send` has
-//! taken it, although it may still wait encrypted ([`Channel::has_unsent`]).
+//! A connection receives into a buffer and sends vectors either way. Plain, that is one system call; under TLS the
+//! bytes are copied from and to the session's own buffers, so what was sent is done with when `send` has taken it,
+//! although it may still wait encrypted ([`Channel::has_unsent`]).
 
 use super::socket::{self, Moved};
 use super::tls::{Session, TlsServer};
@@ -52,16 +52,11 @@ impl Channel {
         self.session.as_ref().is_some_and(|session| session.has_unsent())
     }
 
-    /// Fills the vectors in order. Fewer bytes than they have room for: there are no more now.
-    ///
-    /// # Safety
-    /// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
-    pub(super) unsafe fn receive(&mut self, vectors: &mut [libc::iovec]) -> Moved {
+    /// Fills the buffer from its start. Fewer bytes than it has room for: there are no more now.
+    pub(super) fn receive(&mut self, into: &mut [u8]) -> Moved {
         match &mut self.session {
-            // SAFETY: the caller's promise, passed on.
-            None => unsafe { socket::receive(self.socket.as_fd(), vectors) },
-            // SAFETY: as above.
-            Some(session) => unsafe { session.receive(self.socket.as_fd(), vectors) },
+            None => socket::receive(self.socket.as_fd(), into),
+            Some(session) => session.receive(self.socket.as_fd(), into),
         }
     }
 

@@ -339,7 +339,7 @@ impl Client {
         let spare = into.spare_capacity_mut();
         let vectors = &mut [libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: room }];
         // SAFETY: the vector names spare capacity of `into`, at least `room` bytes of it.
-        match unsafe { socket::receive(self.socket.as_fd(), vectors) } {
+        match unsafe { socket::receive_vectors(self.socket.as_fd(), vectors) } {
             Moved::Bytes(0) => Err(broken("the server closed the connection")),
             Moved::Bytes(got) => {
                 // SAFETY: the kernel has written `got` bytes behind the current end.

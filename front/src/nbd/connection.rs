@@ -5,10 +5,10 @@
 //! [`Connection::flush_replies`]: all answers leave by as few system calls as there can be.
 //!
 //! Invariants:
-//! - A payload goes through the shard's hot buffer, which stays in the CPU's cache, and is copied once into the volume's
-//!   frames. Of large writes in a row only the heads go through it: their payloads are received straight into frames. (Receiving
-//!   foreseen 4 KiB writes by scatter straight into frames was built and measured: it costs 0.86 us an operation
-//!   where the copy costs 0.6, because the kernel's copy into cold memory is the slower one. `limit` has both.)
+//! - A payload goes through the shard's hot buffer, which stays in the CPU's cache. As soon as a block of it is whole it
+//!   gets its checksum there and is copied once, past the cache, into its frame. (Receiving straight into frames was
+//!   built and measured, by scatter for foreseen 4 KiB writes and for large ones: the kernel's copy into cold memory and
+//!   the checksum over it cost more than the copy. `limit` has both.)
 //! - A request is handed in when its last byte has arrived, never before. Frames of a request that never came whole
 //!   are returned.
 //! - Each request handed in is answered once or named in a hang-up. Pieces of an answer go back to the volume when
@@ -17,7 +17,7 @@
 //!   taken) are held in the volume's account, which refuses one client what others need.
 //! - A client costs at most [`REQUESTS_MAX`] requests, [`REQUEST_BYTES_IN_FLIGHT_MAX`] bytes of them,
 //!   [`REPLY_HEAD_BYTES_MAX`] of reply heads beyond those of requests in flight, and one hot buffer of bytes that wait
-//!   for room. When a bound is reached nothing more is read from its socket.
+//!   for room, or for the rest of their block. When a bound is reached nothing more is read from its socket.
 //! - Whatever a client sends harms its own connection only: it is answered with an error, or closed.
 
 use super::channel::Channel;
@@ -25,8 +25,8 @@ use super::handshake::Negotiated;
 use super::proto::*;
 pub use super::replies::EXTENTS_MAX;
 use super::replies::{Label, Replies};
-use super::socket::{Moved, VECTORS_MAX, vector};
-use crate::Backend;
+use super::socket::{Moved, VECTORS_MAX};
+use crate::{Backend, past_cache};
 use core::num::NonZeroU32;
 use forebay_core::api::{Pieces, Request, RequestError};
 use forebay_core::types::*;
@@ -50,8 +50,6 @@ pub const PROGRESS_BYTES_MIN: u64 = 128 << 10;
 const RECEIVE_ROUNDS_MAX: usize = 4;
 /// Bytes of the hot buffer: large enough for a whole batch, small enough to stay in the second-level cache.
 const HOT_BYTES: usize = 256 << 10;
-/// A write of so many bytes is received straight into its frames, and the next one is expected to be as long.
-const LARGE_WRITE_BYTES: u32 = 64 << 10;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -135,19 +133,54 @@ struct Payload {
     length: u32,
     fua: bool,
     frames: Frames,
-    received: u32,
+    /// The blocks that have arrived, in order.
+    blocks: Payloads,
 }
 
 impl Payload {
-    /// Frame and position in it of the next byte, and how many bytes of the payload belong there.
-    fn next(&self) -> (FrameId, usize, usize) {
-        let at = (self.label.offset % BLOCK_BYTES) as usize + self.received as usize;
-        let room = BLOCK - at % BLOCK;
-        (self.frames[at / BLOCK], at % BLOCK, room.min((self.length - self.received) as usize))
-    }
     fn is_whole(&self) -> bool {
-        self.received == self.length
+        self.blocks.len() == self.frames.len()
     }
+
+    /// Takes the blocks of which `bytes` holds everything that the write covers; returns how many bytes that are.
+    fn take<B: Backend + ?Sized>(&mut self, backend: &B, bytes: &[u8]) -> usize {
+        let (offset, end) = (self.label.offset, self.label.offset + u64::from(self.length));
+        let mut at = 0;
+        while let Some(&frame) = self.frames.get(self.blocks.len()) {
+            let block = BlockIndex(offset / BLOCK_BYTES + self.blocks.len() as u64);
+            let from = offset.saturating_sub(block.byte());
+            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let Some(part) = bytes.get(at..at + (to - from) as usize) else { break };
+            let checksum = place(backend, frame, block, from, part);
+            self.blocks.push(forebay_core::types::Payload { frame, checksum });
+            at += part.len();
+        }
+        at
+    }
+}
+
+/// Puts what a write covers of a block, which begins at `from`, into a frame that the connection has taken and not handed
+/// in, with zeros around it; returns the checksum.
+fn place<B: Backend + ?Sized>(backend: &B, frame: FrameId, block: BlockIndex, from: u64, bytes: &[u8]) -> u32 {
+    let start = backend.frame(frame);
+    if bytes.len() == BLOCK {
+        // SAFETY: the connection has taken the frame and not handed it in: it is as long as a block and nothing else
+        // refers to it. `receive` settles before it ends.
+        unsafe { past_cache::copy(bytes, start) };
+        return backend.checksum(block, SectorMask::FULL, bytes);
+    }
+    let (first, to) = (from as usize, from as usize + bytes.len());
+    // SAFETY: as above, nothing else refers to the frame; `first` and `to` lie within it in this order, and every byte of
+    // it is set here.
+    let whole = unsafe {
+        start.write_bytes(0, first);
+        start.add(first).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        start.add(to).write_bytes(0, BLOCK - to);
+        core::slice::from_raw_parts(start.as_ptr(), BLOCK)
+    };
+    let whole_sectors = from.is_multiple_of(SECTOR_BYTES) && (to as u64).is_multiple_of(SECTOR_BYTES);
+    // Where a sector is covered in part, the volume completes the block and computes the checksum then.
+    if whole_sectors { backend.checksum(block, SectorMask::of_bytes(from, to as u64), whole) } else { 0 }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,8 +237,6 @@ pub struct Connection {
     phase: Phase,
 
     incoming: Incoming,
-    /// The latest request was a large write, so that what follows is not worth a place in the hot buffer.
-    expects_large_write: bool,
     /// Bytes received that wait for their rest, or for room.
     pending: Vec<u8>,
     pending_at: usize,
@@ -246,7 +277,6 @@ impl Connection {
             contexts: negotiated.contexts,
             phase: Phase::Open,
             incoming: Incoming::Head,
-            expects_large_write: false,
             waits_for,
             pending: negotiated.leftover,
             pending_at: 0,
@@ -328,32 +358,38 @@ impl Connection {
 
     /// Receives and hands in what has arrived, for at most a few system calls.
     pub fn receive<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
-        if self.phase != Phase::Open {
-            return;
+        if self.phase == Phase::Open {
+            self.receive_rounds(backend, scratch, now);
+            past_cache::settle();
         }
+    }
+
+    fn receive_rounds<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
         self.waits_for = WaitsFor::Readable;
         self.now = now;
         let Some(mut prefix) = self.take_up_pending(backend, &mut scratch.hot) else { return };
         for _ in 0..RECEIVE_ROUNDS_MAX {
-            let Received { asked, got, unparsed } = match self.receive_once(backend, scratch, prefix) {
-                Ok(received) => received,
-                Err(None) => return self.keep(&scratch.hot[..prefix]),
-                Err(Some(why)) => return self.end(backend, why),
+            let got = match self.channel.receive(&mut scratch.hot[prefix..]) {
+                Moved::Bytes(0) => return self.end(backend, Closed::HungUp),
+                Moved::Bytes(got) => got,
+                Moved::WouldBlock => return self.keep(&scratch.hot[..prefix]),
+                Moved::Failed(error) => return self.end(backend, Closed::Socket(error.kind())),
             };
             self.received_since += got as u64;
             if self.received_since >= PROGRESS_BYTES_MIN {
                 self.restart_receiving();
             }
-            let used = self.parse(backend, &scratch.hot[..unparsed]);
+            let filled = prefix + got;
+            let used = self.parse(backend, &scratch.hot[..filled]);
             if self.phase != Phase::Open {
                 return self.finish_if_done(backend);
             }
             if self.waits_for != WaitsFor::Readable {
-                return self.keep(&scratch.hot[used..unparsed]);
+                return self.keep(&scratch.hot[used..filled]);
             }
-            scratch.hot.copy_within(used..unparsed, 0);
-            prefix = unparsed - used;
-            if got < asked {
+            scratch.hot.copy_within(used..filled, 0);
+            prefix = filled - used;
+            if filled < scratch.hot.len() {
                 // The socket had no more: the next call would only say so.
                 return self.keep(&scratch.hot[..prefix]);
             }
@@ -368,7 +404,8 @@ impl Connection {
         self.received_since = 0;
     }
 
-    /// Parses what an earlier call had to leave. `Some(n)`: `n` bytes of an incomplete head lie at the start of `hot`.
+    /// Parses what an earlier call had to leave. `Some(n)`: `n` bytes of an incomplete head or block lie at the start of
+    /// `hot`.
     /// `None`: there is still no room, or the connection has ended.
     fn take_up_pending<B: Backend + ?Sized>(&mut self, backend: &mut B, hot: &mut [u8]) -> Option<usize> {
         if self.pending.is_empty() {
@@ -388,8 +425,8 @@ impl Connection {
         let prefix = pending.len() - at;
         hot[..prefix].copy_from_slice(&pending[at..]);
         self.pending_at = 0;
-        if pending.capacity() <= 2 * EXTENDED_REQUEST_BYTES {
-            // An incomplete head is common and its buffer worth keeping; a whole hot buffer is not.
+        if pending.capacity() <= 2 * BLOCK {
+            // An incomplete head or block is common and its buffer worth keeping; a whole hot buffer is not.
             self.pending = pending;
             self.pending.clear();
         }
@@ -402,52 +439,8 @@ impl Connection {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Receives the rest of a payload into its frames, and what follows it into the hot buffer behind `prefix`.
-    fn receive_once<B: Backend + ?Sized>(
-        &mut self,
-        backend: &mut B,
-        scratch: &mut Scratch,
-        prefix: usize,
-    ) -> Result<Received, Option<Closed>> {
-        let vectors = &mut scratch.vectors;
-        vectors.clear();
-        let mut direct = 0;
-        if let Incoming::Payload(payload) = &self.incoming {
-            debug_assert_eq!(prefix, 0, "bytes before a payload belong to it");
-            let first = (payload.label.offset % BLOCK_BYTES) as usize;
-            let (mut at, end) = (first + payload.received as usize, first + payload.length as usize);
-            while at < end && vectors.len() < VECTORS_MAX - 1 {
-                let length = (BLOCK - at % BLOCK).min(end - at);
-                let start = backend.frame(payload.frames[at / BLOCK]);
-                // SAFETY: `at % BLOCK + length` is at most a frame's size.
-                let start = unsafe { start.add(at % BLOCK) };
-                vectors.push(vector(start.as_ptr(), length));
-                direct += length;
-                at += length;
-            }
-        }
-        let hot_end = if self.expects_large_write {
-            // The next head, and at least one byte, so that a receipt of nothing is the end of the stream.
-            self.replies.framing().request_bytes().max(prefix + 1)
-        } else {
-            scratch.hot.len()
-        };
-        let hot = &mut scratch.hot[prefix..hot_end];
-        vectors.push(libc::iovec { iov_base: hot.as_mut_ptr().cast(), iov_len: hot.len() });
-        let asked = direct + hot.len();
-        // SAFETY: the vectors name frames that this connection has taken and not handed in (Backend's contract: valid
-        // and untouched by others), and the hot buffer, which is borrowed mutably.
-        let got = received(unsafe { self.channel.receive(vectors) })?;
-        let into_frames = got.min(direct);
-        if let Incoming::Payload(payload) = &mut self.incoming {
-            payload.received += into_frames as u32;
-            self.hand_in_if_whole(backend);
-        }
-        Ok(Received { asked, got, unparsed: prefix + got - into_frames })
-    }
-
-    /// Takes whole messages and payload bytes; returns how many bytes are done with. The rest is an incomplete head,
-    /// or there was no room (`waits_for` says so).
+    /// Takes whole messages and blocks of payloads; returns how many bytes are done with. The rest is an incomplete head
+    /// or block, or there was no room (`waits_for` says so).
     fn parse<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -471,17 +464,7 @@ impl Connection {
                     }
                 }
                 Incoming::Payload(payload) => {
-                    while at < bytes.len() && !payload.is_whole() {
-                        let (frame, from, room) = payload.next();
-                        let part = &bytes[at..bytes.len().min(at + room)];
-                        // SAFETY: this connection has taken the frame and not handed it in, and `next` stays within
-                        // it; nothing in the hot buffer is a frame.
-                        unsafe {
-                            backend.frame(frame).add(from).as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len())
-                        };
-                        payload.received += part.len() as u32;
-                        at += part.len();
-                    }
+                    at += payload.take(backend, &bytes[at..]);
                     if !self.hand_in_if_whole(backend) {
                         return at;
                     }
@@ -539,7 +522,6 @@ impl Connection {
             self.refuse_with_payload(backend, &head, label, error);
             return Ok(());
         }
-        self.expects_large_write = head.command == Command::Write && head.length >= LARGE_WRITE_BYTES.into();
         let fua = head.flags & command_flags::FUA != 0;
         let RequestHead { offset, length, .. } = head;
         let (request, asked) = match head.command {
@@ -552,13 +534,14 @@ impl Connection {
                     return Ok(());
                 }
                 let count = blocks_of(offset, length);
-                let mut frames = Frames::new();
+                let mut frames = Frames::with_capacity(count as usize);
                 if !backend.take_frames(self.held, count, &mut frames) {
                     return Err(WaitsFor::Frames);
                 }
                 self.held += count;
                 debug_assert_eq!(frames.len(), count as usize);
-                self.incoming = Incoming::Payload(Payload { label, length, fua, frames, received: 0 });
+                let blocks = Payloads::with_capacity(count as usize);
+                self.incoming = Incoming::Payload(Payload { label, length, fua, frames, blocks });
                 return Ok(());
             }
             Command::Read => {
@@ -655,7 +638,7 @@ impl Connection {
     fn hand_in_if_whole<B: Backend + ?Sized>(&mut self, backend: &mut B) -> bool {
         match core::mem::replace(&mut self.incoming, Incoming::Head) {
             Incoming::Payload(payload) if payload.is_whole() => {
-                self.hand_in(backend, &payload);
+                self.hand_in(backend, payload);
                 true
             }
             other => {
@@ -666,33 +649,12 @@ impl Connection {
     }
 
     /// All bytes of a write have arrived.
-    fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: &Payload) {
-        let Payload { label, length, fua, .. } = *write;
-        let offset = label.offset;
-        self.let_go(backend, write.frames.len() as u32);
-        let end = offset + u64::from(length);
-        let mut payload = Payloads::with_capacity(write.frames.len());
-        for (index, &frame) in write.frames.iter().enumerate() {
-            let block = BlockIndex(offset / BLOCK_BYTES + index as u64);
-            let from = offset.saturating_sub(block.byte());
-            let to = (end - block.byte()).min(BLOCK_BYTES);
-            let start = backend.frame(frame);
-            // SAFETY: this connection has taken the frame and not handed it in, nothing else refers to it, and
-            // `from` and `to` lie within it in this order; every byte outside them is set here.
-            let bytes = unsafe {
-                start.write_bytes(0, from as usize);
-                start.add(to as usize).write_bytes(0, (BLOCK_BYTES - to) as usize);
-                core::slice::from_raw_parts(start.as_ptr(), BLOCK)
-            };
-            let whole_sectors = from.is_multiple_of(SECTOR_BYTES) && to.is_multiple_of(SECTOR_BYTES);
-            // Where a sector is covered in part, the volume completes the block and computes the checksum then.
-            let checksum =
-                if whole_sectors { backend.checksum(block, SectorMask::of_bytes(from, to), bytes) } else { 0 };
-            payload.push(forebay_core::types::Payload { frame, checksum });
-        }
-        let request = Request::Write { offset, length, payload, fua };
+    fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: Payload) {
+        let Payload { label, length, fua, frames, blocks } = write;
+        self.let_go(backend, frames.len() as u32);
+        let request = Request::Write { offset: label.offset, length, payload: blocks, fua };
         if !self.submit(backend, label, Asked::Write { length }, request) {
-            backend.return_frames(&write.frames);
+            backend.return_frames(&frames);
         }
     }
 
@@ -748,17 +710,19 @@ impl Connection {
         let Slot::Open { label, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
         *slot = Slot::Answered;
         let pieces = match result {
-            Ok(pieces) => {
-                match asked {
-                    Asked::Read { length, one_chunk } => {
-                        let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-                        assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
-                        self.replies.put_read(label, length, one_chunk, &pieces);
-                    }
-                    Asked::Write { .. } | Asked::Other => self.replies.put_done(label),
+            Ok(pieces) => match asked {
+                Asked::Read { length, one_chunk } => {
+                    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+                    assert_eq!(sum, u64::from(length), "the pieces of a read are all of it");
+                    self.replies.put_read(label, length, one_chunk, &pieces);
+                    pieces
                 }
-                pieces
-            }
+                Asked::Write { .. } | Asked::Other => {
+                    assert!(pieces.is_empty(), "only a read is answered with bytes");
+                    self.replies.put_done(label);
+                    Pieces::new()
+                }
+            },
             Err(error) => {
                 self.replies.put_error(label, code_of(error));
                 Pieces::new()
@@ -926,23 +890,6 @@ pub fn drop_reply<B: Backend + ?Sized>(backend: &mut B, result: Result<Pieces, R
     match result {
         Ok(pieces) if !pieces.is_empty() => backend.sent(pieces),
         Ok(_) | Err(_) => {}
-    }
-}
-
-struct Received {
-    asked: usize,
-    got: usize,
-    /// Bytes in the hot buffer for the parser.
-    unparsed: usize,
-}
-
-/// `Err(None)`: nothing now.
-fn received(moved: Moved) -> Result<usize, Option<Closed>> {
-    match moved {
-        Moved::Bytes(0) => Err(Some(Closed::HungUp)),
-        Moved::Bytes(got) => Ok(got),
-        Moved::WouldBlock => Err(None),
-        Moved::Failed(error) => Err(Some(Closed::Socket(error.kind()))),
     }
 }
 

@@ -117,9 +117,7 @@ impl Greeter {
                 }
                 None => {}
             }
-            let vectors = &mut [libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
-            // SAFETY: the vector names `buffer`, which is borrowed mutably during the call.
-            let got = match unsafe { self.channel.receive(vectors) } {
+            let got = match self.channel.receive(&mut buffer) {
                 Moved::Bytes(0) => return Greeting::Closed("the client hung up during the handshake"),
                 Moved::Bytes(got) => got,
                 Moved::WouldBlock if self.channel.has_unsent() => return Greeting::WaitsWritable(self),

@@ -110,7 +110,7 @@ impl Limit {
             }
             // SAFETY: the vectors name heads and spare capacity, borrowed here, and frames of our arena that no answer
             // uses: answers have left before the next receipt.
-            let got = match unsafe { socket::receive(self.socket.as_fd(), &mut vectors) } {
+            let got = match unsafe { socket::receive_vectors(self.socket.as_fd(), &mut vectors) } {
                 Moved::Bytes(0) => break,
                 Moved::Bytes(got) => got,
                 Moved::WouldBlock => {
@@ -253,7 +253,7 @@ impl Limit {
             let rest = unsafe { frames.add(filled) };
             let vectors = &mut [vector(rest.as_ptr(), length - filled)];
             // SAFETY: the vector lies within our arena, in frames that no answer uses.
-            match unsafe { socket::receive(self.socket.as_fd(), vectors) } {
+            match unsafe { socket::receive_vectors(self.socket.as_fd(), vectors) } {
                 Moved::Bytes(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Moved::Bytes(got) => filled += got,
                 Moved::WouldBlock => socket::wait(self.socket.as_fd(), false)?,

@@ -232,6 +232,7 @@ pub enum Command {
 
 impl Command {
     /// From its number.
+    #[inline]
     pub fn of(number: u16) -> Command {
         match number {
             0 => Command::Read,
@@ -395,6 +396,7 @@ impl RequestHead {
     }
 
     /// Both headers are the same up to the length.
+    #[inline]
     fn with_length(b: &[u8], length: u64) -> RequestHead {
         RequestHead {
             flags: get_u16(b, 4),
@@ -614,12 +616,15 @@ fn split_string(b: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((core::str::from_utf8(string).map_err(|_| Malformed::Invalid)?, rest))
 }
 
+#[inline]
 fn get_u16(b: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(b[at..at + 2].try_into().expect("two bytes"))
 }
+#[inline]
 fn get_u32(b: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(b[at..at + 4].try_into().expect("four bytes"))
 }
+#[inline]
 fn get_u64(b: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(b[at..at + 8].try_into().expect("eight bytes"))
 }

@@ -270,7 +270,13 @@ impl Replies {
                 Segment::Frame { frame, from, length } => {
                     // SAFETY: `put_piece` has checked that the piece lies within the frame.
                     let start = unsafe { backend.frame(frame).add(usize::from(from)) };
-                    vectors.push(vector(start.as_ptr(), usize::from(length)));
+                    match vectors.last_mut() {
+                        // Neighbours in memory leave as one vector: the kernel copies long stretches faster.
+                        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == start.as_ptr().cast() => {
+                            last.iov_len += usize::from(length);
+                        }
+                        Some(_) | None => vectors.push(vector(start.as_ptr(), usize::from(length))),
+                    }
                 }
                 Segment::Zeros { mut length } => {
                     while length > 0 && vectors.len() < VECTORS_MAX {

@@ -22,11 +22,23 @@ pub(crate) enum Moved {
     Failed(io::Error),
 }
 
+/// Receives into a buffer, from its start.
+pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
+    loop {
+        // SAFETY: the buffer is borrowed mutably through the call, and its length is its own.
+        let n = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+        match outcome(n) {
+            Some(moved) => return moved,
+            None => continue,
+        }
+    }
+}
+
 /// Receives into the vectors in order.
 ///
 /// # Safety
 /// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
-pub(crate) unsafe fn receive(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
+pub(crate) unsafe fn receive_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
     // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = vectors.as_mut_ptr();

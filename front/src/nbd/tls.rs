@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::fmt;
-use std::io::{self, BufRead, IoSlice, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,18 +112,15 @@ impl Session {
     }
 
     /// As [`super::channel::Channel::receive`].
-    ///
-    /// # Safety
-    /// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
-    pub(super) unsafe fn receive(&mut self, socket: BorrowedFd<'_>, vectors: &[libc::iovec]) -> Moved {
-        let mut into = Filling { vectors, within: 0, filled: 0 };
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
+        let mut filled = 0;
         loop {
-            // SAFETY: the caller's promise, passed on.
-            if let Err(error) = unsafe { self.take_plaintext(&mut into) } {
-                return Moved::Failed(error);
+            match self.take_plaintext(&mut into[filled..]) {
+                Ok(taken) => filled += taken,
+                Err(error) => return Moved::Failed(error),
             }
-            if into.is_full() || self.ended {
-                return Moved::Bytes(into.filled);
+            if filled == into.len() || self.ended {
+                return Moved::Bytes(filled);
             }
             if self.received_at < self.received.len() {
                 if let Err(error) = self.decrypt() {
@@ -138,35 +135,31 @@ impl Session {
                 return Moved::Failed(error);
             }
             match self.receive_encrypted(socket) {
-                Moved::Bytes(0) if into.filled == 0 => return Moved::Failed(io::ErrorKind::UnexpectedEof.into()),
-                Moved::WouldBlock if into.filled == 0 => return Moved::WouldBlock,
+                Moved::Bytes(0) if filled == 0 => return Moved::Failed(io::ErrorKind::UnexpectedEof.into()),
+                Moved::WouldBlock if filled == 0 => return Moved::WouldBlock,
                 // The next call says the same about the socket.
-                Moved::Bytes(0) | Moved::WouldBlock => return Moved::Bytes(into.filled),
+                Moved::Bytes(0) | Moved::WouldBlock => return Moved::Bytes(filled),
                 Moved::Bytes(_) => {}
                 Moved::Failed(error) => return Moved::Failed(error),
             }
         }
     }
 
-    /// # Safety
-    /// As [`Session::receive`].
-    unsafe fn take_plaintext(&mut self, into: &mut Filling<'_>) -> io::Result<()> {
-        while !into.is_full() {
-            let mut reader = self.tls.reader();
-            let bytes = match reader.fill_buf() {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+    /// Copies as many decrypted bytes as there are, and as there is room for; returns how many.
+    fn take_plaintext(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.tls.reader().read(&mut into[filled..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(taken) => filled += taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
-            };
-            if bytes.is_empty() {
-                self.ended = true;
-                return Ok(());
             }
-            // SAFETY: the caller's promise, passed on.
-            let taken = unsafe { into.put(bytes) };
-            reader.consume(taken);
         }
-        Ok(())
+        Ok(filled)
     }
 
     fn decrypt(&mut self) -> Result<(), rustls::Error> {
@@ -186,10 +179,7 @@ impl Session {
     fn receive_encrypted(&mut self, socket: BorrowedFd<'_>) -> Moved {
         self.received.resize(RECEIVE_BYTES, 0);
         self.received_at = 0;
-        let whole = &mut self.received[..];
-        let vectors = &mut [libc::iovec { iov_base: whole.as_mut_ptr().cast(), iov_len: whole.len() }];
-        // SAFETY: the vector names the session's own buffer, which is borrowed mutably.
-        let moved = unsafe { socket::receive(socket, vectors) };
+        let moved = socket::receive(socket, &mut self.received);
         let got = match moved {
             Moved::Bytes(got) => got,
             Moved::WouldBlock | Moved::Failed(_) => 0,
@@ -256,45 +246,6 @@ impl Session {
         self.tls.send_close_notify();
         // A client that has gone, or takes nothing, needs none.
         let _ = self.flush(socket);
-    }
-}
-
-/// The vectors of one receipt, filled from the front.
-struct Filling<'a> {
-    vectors: &'a [libc::iovec],
-    /// Bytes of the first vector that are filled.
-    within: usize,
-    filled: usize,
-}
-
-impl Filling<'_> {
-    fn is_full(&self) -> bool {
-        self.vectors.is_empty()
-    }
-
-    /// Copies as much as there is room for; returns how much.
-    ///
-    /// # Safety
-    /// The vectors must name memory that is valid for writes and that nothing else refers to.
-    unsafe fn put(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while let Some(vector) = self.vectors.first()
-            && taken < bytes.len()
-        {
-            let part = (vector.iov_len - self.within).min(bytes.len() - taken);
-            let to = vector.iov_base.cast::<u8>();
-            // SAFETY: `within + part` is at most the vector's length; `bytes` are the session's own, so they do not
-            // overlap with the caller's memory.
-            unsafe { to.add(self.within).copy_from_nonoverlapping(bytes[taken..].as_ptr(), part) };
-            taken += part;
-            self.within += part;
-            if self.within == vector.iov_len {
-                self.vectors = &self.vectors[1..];
-                self.within = 0;
-            }
-        }
-        self.filled += taken;
-        taken
     }
 }
 

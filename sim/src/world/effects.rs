@@ -63,7 +63,8 @@ impl World {
                     self.crash = Some(Crash::ProcessKilled);
                     return;
                 }
-                assert!(self.damaged, "an undamaged tier was refused: {reason}");
+                let may_be = self.damaged || self.rot == Some(Rot::Needed);
+                assert!(may_be, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
             }

@@ -11,7 +11,7 @@
 //! depth, nothing written to the backing before its lock), `Volume::validate`, and what [`Oracle`] knows.
 //!
 //! This file has the state, the clock and the turns. What each other file owns: [`life`] starts and stops, [`crash`] the
-//! other ends and what is late; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
+//! other ends and what is late, [`rot`] what damages a tier between two lives; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
 //! [`frames`] between them; [`clients`] and [`operator`] those who ask; [`checks`] what must hold at any moment; [`stages`]
 //! the way from faults to rest; [`brief`] traces.
 
@@ -34,6 +34,7 @@ mod frames;
 mod journal;
 mod life;
 mod operator;
+mod rot;
 mod stages;
 mod tier;
 
@@ -55,6 +56,7 @@ use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
+use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tier::Record;
@@ -153,6 +155,8 @@ pub struct World {
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
     rotten: bool,
+    /// What has rotted between two lives.
+    rot: Option<Rot>,
     refused: bool,
     liar_backlog: usize,
     old_backing: Vec<u8>,
@@ -235,6 +239,7 @@ impl World {
             damaged: false,
             damage_carried: false,
             rotten: false,
+            rot: None,
             refused: false,
             liar_backlog: 0,
             old_backing: vec![0; backing_bytes],
