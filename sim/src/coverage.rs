@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 60] = [
+pub const SOMETIMES: [&str; 61] = [
     "process killed",
     "power lost",
     "all logs lost",
