@@ -392,6 +392,9 @@ impl Volume {
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
         };
+        if let Some(flash) = &mut self.flash {
+            flash.checkpoint_begins(next.batches_synced);
+        }
         self.write_checkpoint_copy(next);
     }
 

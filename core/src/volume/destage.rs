@@ -14,6 +14,7 @@
 //! a group that is still open drain what was not rewritten for the longest time: what is rewritten supersedes its
 //! older self in the log and never reaches the backing twice.
 
+use super::ahead::Ahead;
 use super::control::Goal;
 use super::frames::Owner;
 use super::live::State;
@@ -59,6 +60,8 @@ pub(super) struct Destage {
     queue: VecDeque<(u32, Lsn)>,
     /// Chosen, but an older write of the same block is still in flight.
     deferred: Vec<(u32, Lsn)>,
+    /// Payloads of the queue that are read from flash.
+    pub(super) ahead: Ahead,
     /// A synced journal batch waits here until its ranges are applied.
     held_back: VecDeque<(u32, Lsn)>,
     pub(super) group: Group,
@@ -72,7 +75,7 @@ pub(super) struct Destage {
     writing: Slab<Writing>,
     pub(super) in_flight: u32,
     /// Frames taken for what had to be loaded.
-    loads: u32,
+    pub(super) loads: u32,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
     /// The backing has refused a zero or hole request: ranges are written as data.
@@ -100,6 +103,7 @@ impl Destage {
             ready: false,
             queue: VecDeque::new(),
             deferred: Vec::new(),
+            ahead: Ahead::default(),
             held_back: VecDeque::new(),
             group: Group(0),
             group_after: Lsn(0),
@@ -282,6 +286,7 @@ impl Volume {
             if !self.destage.queue.is_empty() || !self.destage.deferred.is_empty() {
                 break;
             }
+            self.end_ahead();
             if !self.collect() {
                 break;
             }
@@ -295,6 +300,11 @@ impl Volume {
         d.queue.clear();
         d.deferred.clear();
         d.held_back.clear();
+        self.end_ahead();
+        if let Some(flash) = &mut self.flash {
+            flash.nothing_is_on_its_way();
+        }
+        let d = &mut self.destage;
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
         d.busy = Duration(0);
@@ -404,6 +414,7 @@ impl Volume {
             self.live.advance_cursor();
             self.destage.collected = d.lsn;
         }
+        self.read_ahead(&chunk);
         // By address, and by age within a block: rule 3 defers, it does not reorder.
         chunk.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
         self.destage.queue.extend(chunk.into_iter().map(|(_, id, lsn)| (id, lsn)));
@@ -427,10 +438,21 @@ impl Volume {
         for &entry in deferred.iter().rev() {
             self.destage.queue.push_front(entry);
         }
-        while self.destage.in_flight < self.config.backing_depth_max {
+        let depth = self.config.backing_depth_max;
+        // By halves: what goes out together costs the device one notification, and ends together as well. Not while a
+        // client waits for the backing.
+        let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
+        if self.destage.in_flight > depth / 2 && !awaited {
+            return;
+        }
+        while self.destage.in_flight < depth {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
             if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
+            }
+            if self.destage.ahead.is_reading(lsn) {
+                self.destage.queue.push_front((id, lsn));
+                break;
             }
             if self.destage.range_in_flight || (self.live.overtakes(id) && !planted!(self, overtake_same_block)) {
                 self.destage.deferred.push((id, lsn));
@@ -511,6 +533,7 @@ impl Volume {
                 && record.mask.is_full()
                 && record.descriptor.has_payload()
                 && record.descriptor.block.0 == block.0 + 1
+                && !self.destage.ahead.is_reading(lsn)
                 && !self.live.overtakes(id);
             if !joins {
                 return;
@@ -526,8 +549,8 @@ impl Volume {
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
         let mut missing = 0;
         let loads_max = self.loads_max() - self.destage.loads;
-        for &(id, _) in &writing.records {
-            let frame = self.frame_of_record(id);
+        for &(id, lsn) in &writing.records {
+            let frame = self.frame_of_record(id).or_else(|| self.destage.ahead.frame_of(lsn));
             match frame {
                 Some(frame) => self.pool.pin(frame),
                 None => missing += 1,
@@ -552,6 +575,9 @@ impl Volume {
         writing.records.truncate(pinned.len());
         let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
         for (i, frame) in pinned.into_iter().enumerate() {
+            if let Some(frame) = frame {
+                self.destage.ahead.give(writing.records[i].1, frame);
+            }
             let frame = frame.unwrap_or_else(|| {
                 let frame = self.pool.allocate().expect("available() was asked");
                 self.pool.pin(frame);
@@ -575,7 +601,7 @@ impl Volume {
             flash.segments[segment as usize].busy += 1;
             let at = flash.place(id);
             let op = self.begin_op(Op::LoadForWrite { write, segment });
-            self.effects.push_back(Effect::TierRead { op, at, frame, check });
+            self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
         }
         if loads.is_empty() {
             self.write_out(write);

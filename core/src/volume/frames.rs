@@ -270,6 +270,12 @@ impl FramePool {
         self.frames.get(id.0).owner
     }
 
+    /// It has an owner, or somebody reads its bytes.
+    pub fn is_kept(&self, id: FrameId) -> bool {
+        let frame = self.frames.get(id.0);
+        frame.owner != Owner::Nobody || frame.pins > 0
+    }
+
     /// Keeps the bytes as they are until `unpin`.
     pub fn pin(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id.0);

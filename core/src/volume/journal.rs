@@ -483,7 +483,7 @@ impl Volume {
         flash.segments[segment as usize].busy += 1;
         let at = flash.place(id);
         let op = self.begin_op(Op::LoadForJournal { segment });
-        self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
         Some((frame, true))
     }
 

@@ -15,13 +15,14 @@
 //! What each file owns:
 //! [`live`] records in log order and by block; [`frames`] memory and read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing, [`journal`] many groups at once; [`recover`] from
-//! a tier to this state, [`rewrite`] making durable what that keeps;
+//! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
+//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
 mod acks;
+mod ahead;
 mod append;
 mod block_map;
 mod chunked;
@@ -174,6 +175,8 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub merge_unchecked: bool,
     #[cfg(feature = "mutants")]
+    pub stage_what_is_read: bool,
+    #[cfg(feature = "mutants")]
     pub acknowledge_by_completion: bool,
     #[cfg(feature = "mutants")]
     pub destage_unheld: bool,
@@ -232,6 +235,7 @@ enum Op {
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
     LoadForWrite { write: usize, segment: u32 },
+    LoadAhead { run: usize, segment: u32 },
     LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
     LoadForJournal { segment: u32 },
     JournalWrite,
@@ -527,6 +531,7 @@ impl Volume {
                 self.on_tier_read(read, frame, segment, block, lsn, failed)
             }
             Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
+            Op::LoadAhead { run, segment } => self.on_loaded_ahead(run, segment, failed.is_none()),
             Op::LoadForCompaction { id, lsn, frame, segment } => {
                 self.on_loaded_for_compaction(id, lsn, frame, segment, failed)
             }
@@ -669,6 +674,9 @@ impl Volume {
         assert!(self.synced <= self.held);
         self.live.validate();
         self.pool.validate();
+        for (&id, &frame) in &self.staged {
+            assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
+        }
         if let Some(oldest) = self.live.oldest() {
             assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }

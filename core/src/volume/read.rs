@@ -379,7 +379,7 @@ impl Volume {
         flash.segments[segment as usize].busy += 1;
         let at = flash.place(id);
         let op = self.begin_op(Op::ReadTier { read, frame, segment, block: check.block, lsn });
-        self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
         frame
     }
 

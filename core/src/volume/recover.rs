@@ -46,7 +46,7 @@ pub(super) enum Step {
     LeftSummary { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
-    Verify { entry: usize },
+    Verify { chunk: usize },
     Rewritten { chunk: usize },
     Rewrite,
 }
@@ -179,7 +179,7 @@ impl Volume {
             (Step::LeftSummary { segment }, Outcome::Bytes(bytes)) => self.on_left_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
-            (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
+            (Step::Verify { chunk }, outcome) => self.on_verified(chunk, outcome),
             (Step::Rewritten { chunk }, Outcome::Ok) => self.on_chunk_rewritten(chunk),
             (Step::Rewrite, Outcome::Ok) => self.on_rewritten(),
             (_, Outcome::Failed(_)) => self.refuse_tier("the tier cannot be read or written"),
@@ -196,6 +196,7 @@ impl Volume {
             None => {
                 self.recovery = None;
                 if let Some(flash) = &mut self.flash {
+                    flash.checkpoint_begins(self.checkpoint.batches_synced);
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
                 self.journal.resume(self.term);
@@ -523,7 +524,7 @@ impl Volume {
                 if let Kind::Data { mask, checksum } = record.kind {
                     let id = found.segment * layout.segment_blocks + at;
                     let check = Check { block: record.block, mask, term: record.term, checksum };
-                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0), chunk: 0 });
+                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0) });
                     at += 1;
                 }
             }
