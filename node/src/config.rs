@@ -285,7 +285,7 @@ pub struct VolumeSpec {
     /// Take the backing as raw whatever its first bytes say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FormatName>,
-    /// Accept an image that changed while the daemon was down.
+    /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
 }

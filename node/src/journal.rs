@@ -14,12 +14,12 @@
 use crate::config::DestageName;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::open::identity_of;
-use crate::volume_store::{ImageIdentity, Record, VolumeId, difference};
+use crate::volume_store::{ImageIdentity, Marker, Record, VolumeId, difference};
 use anyhow::{Context, Result, bail};
 use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
-use forebay_io::journal::{self, Replay, ReplayRequest, TierWord};
+use forebay_io::journal::{self, Replay, ReplayRequest, TierWord, Verdict};
 use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,6 +117,29 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
     Ok(report.in_backing_through().map(|through| {
         format!("the journal {} was replayed: the image has everything up to log position {through}", path.display())
     }))
+}
+
+/// A tier is given up, or lost, and the image is not the one that the marker speaks of, or there is no marker. Whether a
+/// batch in the journal belongs to this image nobody knows but the operator: applied to another one it destroys that, and kept
+/// from its own it leaves a torn one. Refuses where there is one.
+pub fn refuse_for_unknown_image(backing: &Backing, marker: Option<&Marker>, image: &ImageIdentity) -> Result<()> {
+    let Ok(path) = place(backing) else { return Ok(()) };
+    let unknown = match marker {
+        Some(marker) => difference(&marker.image, image),
+        None => Some("there is no marker beside it".to_owned()),
+    };
+    let Some(what) = unknown.filter(|_| path.exists()) else { return Ok(()) };
+    match journal::inspect(&path)?.verdict {
+        Verdict::NothingToApply => Ok(()),
+        Verdict::Apply(_) | Verdict::AlreadyInBacking(_) => bail!(
+            "the journal {0} holds writes, and {1} is not known to be the image that they belong to: {what}. Put the right \
+             image back. If the image was copied with its journal, make a whole one by `forebay salvage {0} --to NEW` and \
+             serve that; if the journal belongs to another image, move it away; then accept the image as it is with \
+             --adopt-changed-backing",
+            path.display(),
+            backing.name()
+        ),
+    }
 }
 
 /// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed.

@@ -24,7 +24,7 @@ use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
-use forebay_io::file::{FileKind, Identity, kind_of};
+use forebay_io::file::{FileKind, Identity, kind_of, sync_folder_of};
 use forebay_io::journal::TierWord;
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
@@ -283,12 +283,28 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, tier_word, mut tier) = look_for_tier(&mut record)?;
-    match judge(marker.as_ref(), record.volume, found, &identity, &image_name) {
+    let (mut found, mut tier_word, mut tier) = look_for_tier(&mut record)?;
+    let late_writes = may_have_late_writes(found, marker.as_ref());
+    // What a memory tier lost with its host was given up when the volume was marked volatile.
+    let volatile_lost = found == TierFound::Missing
+        && record.volatile
+        && marker.as_ref().is_none_or(|marker| marker.volume == record.volume);
+    let verdict = judge(marker.as_ref(), record.volume, found, &identity, &image_name);
+    if verdict.is_err() && (adopt || volatile_lost) {
+        journal::refuse_for_unknown_image(&backing, marker.as_ref(), &identity)?;
+    }
+    match verdict {
         Ok(remark) => remarks.extend(remark),
-        Err(error) if adopt => remarks.push(format!("accepted by --adopt-changed-backing: {error:#}")),
-        // What a memory tier lost with its host was given up when the volume was marked volatile.
-        Err(error) if found == TierFound::Missing && record.volatile => {
+        Err(error) if adopt => {
+            remarks.push(format!("accepted by --adopt-changed-backing: {error:#}"));
+            // The image is taken as it is: nothing that was meant for another one may reach it.
+            if let Some((given_up, _)) = tier.take() {
+                drop(given_up);
+                remarks.push(put_aside(&record.tier.path)?);
+                (found, tier_word) = (TierFound::Missing, None);
+            }
+        }
+        Err(error) if volatile_lost => {
             remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
         }
         Err(error) => return Err(error),
@@ -300,7 +316,7 @@ pub fn open(
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
     if let Image::Nbd { quiet, .. } = &mut image
-        && may_have_late_writes(found, marker.as_ref())
+        && late_writes
         && let Some(Duration(nanos)) = backing.await_late_writes()
     {
         let time = std::time::Duration::from_nanos(nanos);
@@ -520,6 +536,31 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Op
     let found = TierFound::Present { clean: newest.clean, term: newest.term.0 };
     let word = TierWord { term: newest.term, destaged: newest.destaged };
     Ok((found, Some(word), Some((tier, superblock))))
+}
+
+/// Keeps a tier whose writes were given up under another name: nothing is destroyed, and `salvage` can still read it.
+fn put_aside(path: &Path) -> Result<String> {
+    if kind_of(path)? != FileKind::Regular {
+        bail!(
+            "the tier {0} holds writes that would be given up, and a device cannot be put aside: copy them out by \
+             `forebay salvage {0} --to NEW`, wipe the device's first MiB, and start again",
+            path.display()
+        );
+    }
+    let named = |count: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if count == 1 { ".given-up".to_owned() } else { format!(".given-up-{count}") });
+        PathBuf::from(name)
+    };
+    let aside = (1..).map(named).find(|aside| !aside.exists()).expect("some number is free");
+    std::fs::rename(path, &aside)
+        .and_then(|()| sync_folder_of(&aside))
+        .with_context(|| format!("cannot put the tier {} aside as {}", path.display(), aside.display()))?;
+    Ok(format!(
+        "the writes in the tier are given up; it is kept as {0}: `forebay salvage {0} --to NEW` still copies them out, \
+         remove it when nobody needs them",
+        aside.display()
+    ))
 }
 
 fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {

@@ -175,6 +175,28 @@ fn an_older_tier_beside_a_newer_journal_is_refused_untouched() {
     all_there(&volume, &options);
 }
 
+/// Proves O-13: a batch is applied to the image that its marker speaks of and to no other one, also where that is accepted.
+#[test]
+fn a_batch_is_not_replayed_into_another_image() {
+    let folder = TempDir::new("journal-other-image");
+    let mut volume = journaled(&folder, IoMode::Uring);
+    let options = load_options(&volume, &folder);
+    killed_with_a_batch(&volume, &options);
+    wait_for_late_writes(&volume.image());
+    let (image, kept, journal) = (volume.image(), folder.join("kept"), folder.join("kept-journal"));
+    std::fs::rename(&image, &kept).unwrap();
+    std::fs::rename(folder.sparse("old", SIZE), &image).unwrap();
+    volume.arguments.push("--adopt-changed-backing".into());
+    let before = std::fs::read(volume.journal()).unwrap();
+    volume.expect_refusal().says(&["holds writes", "inode", "salvage", "move it away"]);
+    assert!(std::fs::read(&image).unwrap().iter().all(|&byte| byte == 0), "it was written to");
+    assert!(std::fs::read(volume.journal()).unwrap() == before && tier_path(&volume).exists(), "something was changed");
+
+    std::fs::rename(volume.journal(), &journal).unwrap();
+    volume.start().stop(MINUTE);
+    assert!(std::fs::read(&image).unwrap().iter().all(|&byte| byte == 0), "it was written to");
+}
+
 #[test]
 fn the_way_of_destage_changes_live_and_says_why() {
     let folder = TempDir::new("journal-live");

@@ -253,6 +253,32 @@ in_both_io_modes! {
         }
     }
 
+    /// Proves O-13: nothing of the tier reaches an image that was accepted as it is, and nothing of the tier is destroyed.
+    fn an_image_that_is_accepted_stays_as_it_is(io: IoMode) {
+        for tier in TIERS {
+            let folder = TempDir::new("adopted");
+            let (mut volume, options) = killed_with_a_dirty_tier(&folder, tier, io);
+            let (kept, tier_was) = (folder.join("kept"), tier_path(&volume));
+            std::fs::rename(volume.image(), &kept).unwrap();
+            std::fs::rename(folder.sparse("old", SIZE), volume.image()).unwrap();
+            volume.expect_refusal().says(&["inode", "--adopt-changed-backing"]);
+            volume.arguments.push("--adopt-changed-backing".into());
+            let daemon = volume.start();
+            let aside = format!("{}.given-up", tier_was.display());
+            assert!(daemon.output().contains(&format!("forebay salvage {aside} --to")), "{}", daemon.output());
+            daemon.stop(MINUTE);
+            assert!(std::fs::read(volume.image()).unwrap().iter().all(|&byte| byte == 0), "it was written to");
+
+            let new = folder.join("new.img");
+            let kept = kept.to_str().unwrap();
+            let mut salvage = Command::new(forebay());
+            salvage.args(["salvage", &aside, "--base", kept, "--to"]).arg(&new);
+            run_command(MINUTE, salvage).expect_success();
+            check::image_complete(&History::read(&options.journal).unwrap(), &new).unwrap();
+            std::fs::remove_file(aside).unwrap();
+        }
+    }
+
     /// Proves O-3, O-2: a copy of the tier made earlier, put back in its place; and the tiers of two volumes swapped.
     fn an_older_copy_of_the_tier_is_refused(io: IoMode) {
         for tier in TIERS {

@@ -137,7 +137,7 @@ struct ServeArgs {
     /// Take the backing as raw although it begins like another format
     #[arg(long, requires = "backing")]
     format: Option<FormatName>,
-    /// Accept a backing that is another or an older one than the tier's writes were made for
+    /// Take the backing as it is, although the tier has writes for another one or a newer state of it: they are given up
     #[arg(long, requires = "backing")]
     adopt_changed_backing: bool,
     /// State folder [default: /var/lib/forebay, or below $XDG_STATE_HOME]

@@ -58,7 +58,7 @@ pub enum Command {
         /// Take the backing as raw although it begins like another format
         #[arg(long)]
         format: Option<FormatName>,
-        /// Accept an image that another tier holds newer writes for
+        /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
     },
