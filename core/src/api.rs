@@ -229,7 +229,7 @@ pub enum Effect {
         /// For a read: the pieces, to be handed back by [`Event::Sent`]; empty for all others.
         result: Result<Pieces, RequestError>,
     },
-    /// Frames have become free: front ends that were refused by `take_frames` or `may_hold` may try again.
+    /// Frames have become free: every client that was refused by `take_frames` or `may_hold` asks again, or is withdrawn.
     FramesFree,
     /// Answer a command.
     Answer {
@@ -264,16 +264,14 @@ pub enum Effect {
         /// Completion.
         op: OpId,
     },
-    /// Read one payload block and verify it.
+    /// Read neighbouring payload blocks and verify each; one that does not match fails all with [`IoError::Checksum`].
     TierRead {
         /// Completion.
         op: OpId,
-        /// Tier block.
+        /// First tier block.
         at: TierBlock,
-        /// Where to put it.
-        frame: FrameId,
-        /// What it must be.
-        check: Check,
+        /// Where to put each block, and what it must be.
+        frames: Checks,
     },
     /// Read metadata blocks: answered by [`Outcome::Bytes`].
     TierScan {

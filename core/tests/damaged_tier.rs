@@ -133,11 +133,13 @@ impl Life {
                 Some((op, self.tier_answer.clone()))
             }
             Effect::TierSync { op } => Some((op, self.tier_answer.clone())),
-            Effect::TierRead { op, at: place, frame, check } => {
-                let bytes = self.tier[at(place.0)..][..BLOCK].to_vec();
-                let sum = payload_checksum(&ID, check.block, check.mask, check.term, &bytes);
-                self.frame(frame).copy_from_slice(&bytes);
-                let good = sum == check.checksum;
+            Effect::TierRead { op, at: place, frames } => {
+                let mut good = true;
+                for (place, (frame, check)) in (place.0..).zip(frames) {
+                    let bytes = self.tier[at(place)..][..BLOCK].to_vec();
+                    good &= payload_checksum(&ID, check.block, check.mask, check.term, &bytes) == check.checksum;
+                    self.frame(frame).copy_from_slice(&bytes);
+                }
                 Some((op, if good { Outcome::Ok } else { Outcome::Failed(IoError::Checksum) }))
             }
             Effect::TierScan { op, at: place, blocks } => {
@@ -181,7 +183,7 @@ impl Life {
 
     fn write_request(&mut self, first: u64, count: u32, value: u8) -> Request {
         let mut frames = Frames::new();
-        assert!(self.volume.take_frames(count, &mut frames));
+        assert!(self.volume.take_frames(ClientId(0), count, &mut frames));
         let term = self.volume.term();
         let mut payload = Payloads::new();
         for (block, &frame) in (first..).zip(&frames) {

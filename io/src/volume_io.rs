@@ -19,7 +19,7 @@ use crate::operation::{Operation, OperationKind};
 use crate::reactor::Reactor;
 use crate::stats::{DeviceStats, OperationStats};
 use crate::tier::Tier;
-use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part, Source};
+use forebay_core::api::{Check, Checks, Effect, Event, IoError, Outcome, Part, Source};
 use forebay_core::format::{Superblock, TIER_BLOCK_BYTES, payload_checksum};
 use forebay_core::types::*;
 use slab::Slab;
@@ -57,7 +57,7 @@ pub enum Executed {
 enum Kind {
     TierWrite,
     TierSync,
-    TierRead { frame: FrameId, check: Check },
+    TierRead { frames: Checks },
     TierScan,
     BackingRead { first: Option<FrameId> },
     BackingWrite,
@@ -222,22 +222,7 @@ impl VolumeIo {
                     Executed::Nothing
                 }
             },
-            Effect::TierRead { op, at, frame, check } => match &self.tier {
-                Tier::Memory(tier) => {
-                    tier.read(at, self.arena.frame(frame));
-                    let outcome = self.verified(frame, &check);
-                    self.tier_stats.reads.record(BLOCK_BYTES, 1, 0, outcome != Outcome::Ok);
-                    done(op, outcome)
-                }
-                Tier::Flash(tier) => {
-                    let (file, offset) = (tier.file().clone(), tier.offset(at, 1));
-                    let mut buffers = Buffers::none();
-                    buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
-                    let token = self.pend(op, Kind::TierRead { frame, check }, BLOCK_BYTES, 1);
-                    reactor.submit(token, Operation::new(file, OperationKind::Read { offset }, buffers));
-                    Executed::Nothing
-                }
-            },
+            Effect::TierRead { op, at, frames } => self.tier_read(reactor, op, at, frames),
             Effect::TierScan { op, at, blocks } => self.tier_scan(reactor, op, at, blocks),
             // A hint that is best not taken: memory was reserved so that no store meets a full file system, a flash
             // file was prewritten so that no sync has to write metadata, and a discard that overtook the next write
@@ -365,6 +350,30 @@ impl VolumeIo {
                 }
                 let token = self.pend(op, Kind::TierWrite, bytes, pieces);
                 reactor.submit(token, Operation::new(file, OperationKind::Write { offset }, buffers));
+                Executed::Nothing
+            }
+        }
+    }
+
+    fn tier_read(&mut self, reactor: &mut Reactor, op: OpId, at: TierBlock, frames: Checks) -> Executed {
+        let (blocks, bytes) = (frames.len() as u64, frames.len() as u64 * BLOCK_BYTES);
+        match &self.tier {
+            Tier::Memory(tier) => {
+                for (place, &(frame, _)) in (at.0..).zip(&frames) {
+                    tier.read(TierBlock(place), self.arena.frame(frame));
+                }
+                let outcome = self.all_verified(&frames);
+                self.tier_stats.reads.record(bytes, blocks, 0, outcome != Outcome::Ok);
+                done(op, outcome)
+            }
+            Tier::Flash(tier) => {
+                let (file, offset) = (tier.file().clone(), tier.offset(at, blocks));
+                let mut buffers = Buffers::none();
+                for &(frame, _) in &frames {
+                    buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
+                }
+                let token = self.pend(op, Kind::TierRead { frames }, bytes, blocks);
+                reactor.submit(token, Operation::new(file, OperationKind::Read { offset }, buffers));
                 Executed::Nothing
             }
         }
@@ -543,7 +552,7 @@ impl VolumeIo {
             | Kind::BackingSync
             | Kind::JournalWrite
             | Kind::JournalSync => Outcome::Ok,
-            Kind::TierRead { frame, check } => self.verified(*frame, check),
+            Kind::TierRead { frames } => self.all_verified(frames),
             Kind::TierScan => Outcome::Bytes(buffer.expect("a scan owns its buffer").to_vec()),
             Kind::BackingRead { first } => {
                 if let (true, Some(first)) = (pending.corrupt, *first) {
@@ -605,6 +614,11 @@ impl VolumeIo {
             self.damaged.set(Some(check.block));
             Outcome::Failed(IoError::Checksum)
         }
+    }
+
+    fn all_verified(&self, frames: &[(FrameId, Check)]) -> Outcome {
+        let mismatch = frames.iter().map(|(frame, check)| self.verified(*frame, check)).find(|o| *o != Outcome::Ok);
+        mismatch.unwrap_or(Outcome::Ok)
     }
 
     /// Every frame that has a check is what it must be. A frame with several runs is read once.

@@ -135,6 +135,10 @@ fn part(frame: FrameId, from: u16, length: u16, check: Option<Check>) -> Part {
     Part { frame, from, length, check }
 }
 
+fn one(frame: FrameId, check: Check) -> Checks {
+    Checks::from_slice(&[(frame, check)])
+}
+
 fn what_the_tier_was_given_comes_back_verified(mode: ModeChoice, kind: TierKind) {
     let mut rig = Rig::new(mode, kind, "");
     let at = TierBlock(64);
@@ -150,20 +154,33 @@ fn what_the_tier_was_given_comes_back_verified(mode: ModeChoice, kind: TierKind)
         assert!(bytes[8192 + i * 4096..][..4096].iter().all(|&b| b == 0x10 + i as u8), "payload {i}");
     }
     let (frame, at) = (rig.fill(20, 0), TierBlock(64 + 2 + 3));
-    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frame, check }), Outcome::Ok);
+    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frames: one(frame, check) }), Outcome::Ok);
     assert!(rig.io.arena().bytes(frame).iter().all(|&b| b == 0x13));
     // The block beside it is another one: never returned as data.
-    let wrong = rig.run(|op| Effect::TierRead { op, at: TierBlock(at.0 - 1), frame, check });
+    let wrong = rig.run(|op| Effect::TierRead { op, at: TierBlock(at.0 - 1), frames: one(frame, check) });
     assert_eq!(wrong, Outcome::Failed(IoError::Checksum));
     let other_place = Check { block: BlockIndex(78), ..check };
-    let wrong = rig.run(|op| Effect::TierRead { op, at, frame, check: other_place });
+    let wrong = rig.run(|op| Effect::TierRead { op, at, frames: one(frame, other_place) });
     assert_eq!(wrong, Outcome::Failed(IoError::Checksum));
+    // Neighbours are read together, and each is verified.
+    let run: Checks = [2, 3].map(|i| (rig.fill(21 + i, 0), rig.check(frames[i as usize], 77))).into_iter().collect();
+    let (run_at, both) = (TierBlock(at.0 - 1), run.clone());
+    assert_eq!(rig.run(|op| Effect::TierRead { op, at: run_at, frames: both }), Outcome::Ok);
+    for (i, &(frame, _)) in run.iter().enumerate() {
+        assert!(rig.io.arena().bytes(frame).iter().all(|&b| b == 0x12 + i as u8), "block {i} of two");
+    }
+    for damaged in 0..2 {
+        let mut run = run.clone();
+        run[damaged].1.checksum ^= 1;
+        let wrong = rig.run(|op| Effect::TierRead { op, at: run_at, frames: run });
+        assert_eq!(wrong, Outcome::Failed(IoError::Checksum), "block {damaged} of two");
+    }
     // A discard is a hint, and forgets nothing that is still read.
     assert_eq!(rig.execute(Effect::TierDiscard { at, blocks: 1 }), None);
-    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frame, check }), Outcome::Ok);
+    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frames: one(frame, check) }), Outcome::Ok);
     let stats = rig.io.tier_stats();
     assert_eq!((stats.writes.operations, stats.writes.bytes, stats.writes.merged), (1, 7 * 4096, 5));
-    assert_eq!((stats.reads.errors, stats.syncs.operations), (2, 1));
+    assert_eq!((stats.reads.errors, stats.syncs.operations), (4, 1));
 }
 
 fn parts_reach_the_backing_in_order_and_zeros_too(mode: ModeChoice, kind: TierKind) {
@@ -367,7 +384,7 @@ fn frame_i_is_payload_block_i_of_a_memory_tier() {
     let layout = TierLayout::memory(TIER_BLOCKS).unwrap();
     let frame = rig.fill(17, 0x42);
     let (at, check) = (TierBlock(layout.payload_first + 17), rig.check(frame, 1));
-    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frame, check }), Outcome::Ok);
+    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frames: one(frame, check) }), Outcome::Ok);
     let Outcome::Bytes(block) = rig.run(|op| Effect::TierScan { op, at, blocks: 1 }) else { panic!() };
     assert!(block.iter().all(|&b| b == 0x42));
 }

@@ -39,8 +39,10 @@ const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
 /// How long a stop without drain waits for requests that were taken.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// How long a change of destage waits for what is done about the journal at the start.
+/// How long a change of destage, or a stop that is otherwise done, waits for what is done about the journal at the start.
 const PREPARED_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Between two looks whether that has ended.
+const PREPARED_LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Why a command failed, as far as callers tell kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,20 @@ struct Running {
     closed: Arc<AtomicBool>,
     /// That has ended.
     prepared: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// Waits until what is done about its backing and journal besides serving has ended; false when that takes too long.
+    async fn until_prepared(&self) -> bool {
+        let until = std::time::Instant::now() + PREPARED_WAIT;
+        while !self.prepared.load(Ordering::Acquire) {
+            if std::time::Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(PREPARED_LOOK).await;
+        }
+        true
+    }
 }
 
 /// Why a volume does not run.
@@ -584,13 +600,9 @@ impl Node {
 
     /// What is done about its journal at the start has ended.
     async fn when_prepared(&self, name: &str, running: &Running) -> Answer<Snapshot> {
-        let until = std::time::Instant::now() + PREPARED_WAIT;
-        while !running.prepared.load(Ordering::Acquire) {
-            if std::time::Instant::now() >= until {
-                let message = "its journal is still being replayed or made; try again later";
-                return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        if !running.until_prepared().await {
+            let message = "its journal is still being replayed or made; try again later";
+            return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
         }
         match self.snapshot(running).await {
             Some(snapshot) => Ok(snapshot),
@@ -829,10 +841,13 @@ impl Node {
         self.detach(&running).await;
         if matches!(left, Left::Nothing)
             && drain
-            && let Ok(path) = running.journal_place
-            && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await
+            && let Ok(path) = running.journal_place.clone()
         {
-            eprintln!("forebay: volume {name}: {message}");
+            // What is done about the journal ends with the volume, and must not make a new one behind our back.
+            running.until_prepared().await;
+            if let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await {
+                eprintln!("forebay: volume {name}: {message}");
+            }
         }
         left
     }

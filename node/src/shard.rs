@@ -375,8 +375,10 @@ impl Shard {
         if let Some(journal) = open.journal {
             io.set_journal(journal);
         }
-        #[allow(unused_mut)] // changed by a planted fault only
         let mut volume = Volume::new(open.config, now);
+        if open.replay_due {
+            volume.journal_replay_due();
+        }
         let mut slot = Slot {
             #[cfg(feature = "planted")]
             plant: planted::Plant::new(&mut volume),

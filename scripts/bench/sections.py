@@ -324,12 +324,15 @@ def flushes(stand, options):
     the plain storage, sustained; for fio also the 99th percentile of a flush under 1 ms until the dirty limit (the figure here is of the
     whole run, beyond that limit too). `ordered` makes every group wait for a sync of the backing, so it cannot sustain this once the tier is
     full; `journaled` needs a place beside the image, so there nbdkit is reached as a file, by nbdfuse. SQLite's volumes have the
-    default, `auto`."""
+    default, `auto`. A flush of a flash tier is one sync of its device, so that device is the floor: fio alone, fdatasync=1, on a file of
+    the same file system, before and after."""
     seconds = options.long or (10 if options.quick else 60)
     return {"rows": [fio_flushes(stand, seconds), *sqlite_flushes(stand, seconds)]}
 
 
 def fio_flushes(stand, seconds):
+    direct = stand.image("direct.img", GIB)
+    floors = [fio(direct, "randwrite", 10, 1, extra=["--fdatasync=1"])]
     plain_server = stand.slow_nbdkit(stand.image("plain.img", GIB))
     runs = {"nbdkit delay+rate, plain": fio(plain_server, "randwrite", min(seconds, 60), 1, extra=["--fsync=1"])}
     stand.release(plain_server)
@@ -344,6 +347,9 @@ def fio_flushes(stand, seconds):
             times, p99 = run["iops"] / plain, run["sync_p99_us"]
             met = met and times >= 5 and p99 < 1000
             goals.append(f"{tier} {destage} before {behind} **{times:.1f}** times plain, p99 of flush {p99 / 1000:.2f} ms")
+    floors.append(fio(direct, "randwrite", 10, 1, extra=["--fdatasync=1"]))
+    runs["fio, same file system, fdatasync=1"] = floor = medians(floors)
+    goals.append(f"the disk's own fdatasync p99 {floor['sync_p99_us'] / 1000:.2f} ms")
     return row(f"4 KiB random write and flush, depth 1, {seconds} s", runs, "; ".join(goals), met)
 
 

@@ -2,7 +2,7 @@
 //! a corner is noticed and not believed.
 
 /// States of interest.
-pub const SOMETIMES: [&str; 59] = [
+pub const SOMETIMES: [&str; 61] = [
     "process killed",
     "power lost",
     "all logs lost",
@@ -25,6 +25,7 @@ pub const SOMETIMES: [&str; 59] = [
     "tier sync failed",
     "tier read failed",
     "tier damaged",
+    "metadata rotted at rest",
     "damage detected by checksum",
     "damage refused at start",
     "client throttled",
@@ -57,6 +58,7 @@ pub const SOMETIMES: [&str; 59] = [
     "journal write failed",
     "journal sync failed",
     "batch tried again after a failure",
+    "payloads read from flash in a run",
     "journal erased for an ordered group",
     "batch replayed at restart",
     "batch already in the backing at restart",

@@ -88,6 +88,12 @@ impl Media {
         torn
     }
 
+    /// Bits of a byte flip, on the medium too.
+    pub fn rot(&mut self, at: usize, bits: u8) {
+        self.current[at] ^= bits;
+        self.durable[at] ^= bits;
+    }
+
     /// The last write that a sync issued now covers.
     pub fn mark(&self) -> u64 {
         self.sequence

@@ -57,6 +57,7 @@ pub fn seeded(seed: u64) -> (Setup, Random) {
     let mut random = Random::new(seed);
     let mut setup = Setup::draw(&mut random);
     setup.draw_journal(&mut Random::new(!seed));
+    setup.draw_rot(&mut Random::new(seed.rotate_left(32)));
     (setup, random)
 }
 

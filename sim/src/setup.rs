@@ -32,6 +32,8 @@ pub struct Faults {
     pub flash_misdirected: u32,
     /// For each record of a memory tier: a bit of its frame flips.
     pub frame_rot: u32,
+    /// For each crash: a bit flips in metadata that a start needs, or has twice.
+    pub metadata_rot: u32,
     /// For each effect and event.
     pub process_killed: u32,
     pub power_lost: u32,
@@ -110,6 +112,8 @@ pub struct Setup {
     pub drain_max: Duration,
 
     pub clients: usize,
+    /// So many of them do nothing but read.
+    pub readers: usize,
     /// Requests that one client has open at a time.
     pub depth_max: usize,
     /// Requests of all clients together.
@@ -173,6 +177,7 @@ impl Setup {
             destage: DestageMode::Auto,
             drain_max: Duration(0),
             clients: 1,
+            readers: 0,
             depth_max: 1,
             requests: 0,
             script: None,
@@ -207,6 +212,13 @@ impl Setup {
         self.weights[3] += random.pick(&[1, 3, 8]);
         self.destage =
             random.pick(&[DestageMode::Auto, DestageMode::Auto, DestageMode::Journaled, DestageMode::Ordered]);
+    }
+
+    /// Metadata that rots at rest, for one run of eight. From a stream of its own, as above.
+    pub fn draw_rot(&mut self, random: &mut Random) {
+        if random.below(8) == 0 {
+            self.faults.metadata_rot = random.pick(&[20_000, 200_000, 1_000_000]);
+        }
     }
 
     /// What the seed says.
@@ -277,6 +289,7 @@ impl Setup {
             flash_lost: 0,
             flash_misdirected: 0,
             frame_rot: 0,
+            metadata_rot: 0,
             process_killed: rate(random, 2, 20_000),
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),

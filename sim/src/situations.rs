@@ -111,3 +111,18 @@ fn journaled_variant(kind: TierKind, variant: u64) -> Setup {
     }
     setup
 }
+
+/// Much of the log in use, and a bit that flips in the tier's metadata when the process or the power dies.
+pub fn rotting_at_rest(seed: u64) -> Setup {
+    let mut setup = Setup::quiet(if seed.is_multiple_of(2) { TierKind::Memory } else { TierKind::Flash }, 24);
+    (setup.requests, setup.clients, setup.depth_max) = (400, 2, 4);
+    setup.weights = [2, 10, 1, 3, 0];
+    setup.unaligned = 50_000;
+    setup.batch_max = 4;
+    setup.check = 10_000;
+    setup.backing_micros_max = [2_000, 100_000][seed as usize / 2 % 2];
+    setup.faults.process_killed = 3_000;
+    setup.faults.power_lost = if seed.is_multiple_of(2) { 0 } else { 1_000 };
+    setup.faults.metadata_rot = 400_000;
+    setup
+}

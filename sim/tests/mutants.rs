@@ -8,7 +8,9 @@ use forebay_sim::mutants::is_caught;
 use forebay_sim::random::Random;
 use forebay_sim::run::seeded;
 use forebay_sim::setup::Setup;
-use forebay_sim::situations::{backing_ahead_of_tier, forgetful_flash, journaled, rotting_memory, rotting_under_edges};
+use forebay_sim::situations::{
+    backing_ahead_of_tier, forgetful_flash, journaled, rotting_at_rest, rotting_memory, rotting_under_edges,
+};
 
 /// One test for each planted bug: named as it is, caught within so many seeds of such a world.
 macro_rules! mutants {
@@ -42,6 +44,17 @@ mutants! { 3_000 of seeded;
     keep_cached_below
     mark_unsynced_as_synced
     grow_before_checkpoint
+    stage_what_is_read
+    acknowledge_by_completion
+    destage_unheld
+    retire_before_checkpoint
+    sync_again_only
+    serve_before_recovery_sync
+    reuse_frames_at_once
+    fua_is_no_barrier
+    go_on_in_recovered_group
+    bring_back_destaged
+    promise_through_early
 }
 
 mutants! { 2_000 of |seed| (journaled(seed), Random::new(seed));
@@ -53,6 +66,7 @@ mutants! { 2_000 of |seed| (journaled(seed), Random::new(seed));
     erase_newest_first
     journal_unsynced_records
     forget_replay
+    keep_zeroed_data
 }
 
 mutants! { 3_000 of |seed| {
@@ -61,6 +75,14 @@ mutants! { 3_000 of |seed| {
     };
     repeat_unsynced_group
     checkpoint_far_behind
+    believe_older_checkpoint
+}
+
+mutants! { 1_000 of |seed| (rotting_at_rest(seed), Random::new(seed));
+    one_checkpoint
+    stop_at_bad_header
+    forget_marks
+    skip_damaged_descriptors
 }
 
 mutants! { 400 of |seed| (held_often(), Random::new(seed)); destage_under_hold }

@@ -7,7 +7,9 @@ use forebay_sim::coverage::Coverage;
 use forebay_sim::media::Landing;
 use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
-use forebay_sim::situations::{backing_ahead_of_tier, forgetful_flash, rotting_memory, rotting_under_edges};
+use forebay_sim::situations::{
+    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_memory, rotting_under_edges,
+};
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
 
@@ -278,6 +280,35 @@ fn a_limit_on_the_time_to_drain_throttles_without_a_pause() {
     }
 }
 
+/// The reads of three clients hold all the memory that a read may take, for as long as they go on.
+#[test]
+fn no_request_waits_long_while_others_are_answered() {
+    for kind in BOTH {
+        let mut met_scarcity = Coverage::default();
+        for seed in 0..6 {
+            let mut setup = Setup::quiet(kind, 700);
+            if kind == TierKind::Flash {
+                setup.frames = 64;
+            }
+            setup.requests = 2_000;
+            (setup.clients, setup.readers, setup.depth_max) = (4, 3, 16);
+            (setup.weights, setup.think_micros_max) = ([0, 1, 0, 0, 0], 1);
+            setup.request_bytes_max = 256 << 10;
+            setup.unaligned = if seed % 2 == 0 { 0 } else { 200_000 };
+            (setup.cold, setup.hot_blocks) = (900_000, 4);
+            (setup.backing_micros_max, setup.backing_depth_max) = (5_000, 16);
+            setup.check = 0;
+            let report = run_setup("fairness", setup, seed, false);
+            let report = report.unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+            let (waited, all) = (report.wait_max.as_secs_f64(), report.elapsed.as_secs_f64());
+            println!("{kind:?}, seed {seed}: at most {waited:.3} s of {all:.3} s");
+            assert!(waited < 0.06, "{kind:?}, seed {seed}: {waited} s of {all} s");
+            met_scarcity.merge(&report.coverage);
+        }
+        met(&met_scarcity, &["client had to wait for frames"]);
+    }
+}
+
 #[test]
 fn a_client_that_hangs_up_leaves_nothing_half_done() {
     let coverage = holds_on(&BOTH, "hang-up", 60, |s| {
@@ -335,6 +366,21 @@ fn damaged_flash_is_reported_and_never_returned_as_data() {
         s.backing_micros_max = 200_000;
     });
     met(&coverage, &["tier damaged", "damage detected by checksum", "damage refused at start"]);
+}
+
+/// Proves L-TM-6, L-TF-6, L-BM-6, L-BF-6: a start is refused, or nothing is lost.
+#[test]
+fn metadata_that_rots_at_rest_is_refused_or_not_missed() {
+    let mut coverage = Coverage::default();
+    for seed in 0..400 {
+        let mut setup = rotting_at_rest(seed);
+        setup.policy = if seed % 8 < 4 { Policy::Back } else { Policy::Through };
+        match run_setup("rotting at rest", setup, seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["metadata rotted at rest", "damage refused at start"]);
 }
 
 /// Proves L-BM-5.

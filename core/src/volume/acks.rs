@@ -70,6 +70,11 @@ impl Acks {
         self.synced.iter().any(waits) || self.vouched.iter().any(waits)
     }
 
+    /// A flush or FUA waits for the tier to have, and to have synced, what comes before it.
+    pub(super) fn awaits_tier_sync(&self) -> bool {
+        !self.synced.is_empty() || !self.vouched.is_empty()
+    }
+
     /// A flush or FUA waits for the backing's sync.
     pub(super) fn wants_backing_sync(&self) -> bool {
         !self.vouched.is_empty()

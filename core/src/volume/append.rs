@@ -14,10 +14,13 @@ pub(super) const SEGMENTS_KEPT_FREE: u32 = 2;
 /// Loads that compaction has in flight at one time.
 const COMPACTION_LOADS_MAX: usize = 64;
 /// Segments that compaction looks at before it waits for the next event.
-const COMPACTION_CANDIDATES_MAX: usize = 8;
+const COMPACTION_CANDIDATES_MAX: usize = 32;
 /// Completed blocks after which a sync is begun without being asked, and after which, while that sync runs, no more is
 /// written: together they bound what a restart must verify and write again. 64 MiB.
 pub(super) const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
+/// Segments opened after which a checkpoint is written without being asked: a start believes the summaries of what the
+/// checkpoint knows to be durable, and walks everything newer batch by batch.
+const SEGMENTS_UNTOLD_MAX: u32 = 8;
 
 impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
@@ -97,7 +100,8 @@ impl Volume {
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
-    /// is written, its bytes are nowhere but in that frame.
+    /// is written, its bytes are nowhere but in that frame. Unless compaction is moving the record: then the batch has
+    /// a frame of its own, and the cached one was read meanwhile and is free as soon as it has left the cache.
     fn stage_unwritten(&mut self, block: BlockIndex) {
         if let Some(flash) = &self.flash
             && let Some((frame, lsn)) = self.pool.cached_frame(block)
@@ -105,7 +109,10 @@ impl Volume {
             && self.live.is_live(newest, lsn)
             && flash.is_unwritten(newest)
         {
-            self.staged.insert(newest, frame);
+            if planted!(self, stage_what_is_read) {
+                self.staged.insert(newest, frame);
+            }
+            self.staged.entry(newest).or_insert(frame);
         }
     }
 
@@ -115,6 +122,9 @@ impl Volume {
             None => {
                 if id < self.config.superblock.layout.payload_blocks {
                     self.pool.release(FrameId(id));
+                }
+                if planted!(self, reuse_frames_at_once) {
+                    self.pool.thaw();
                 }
             }
             Some(flash) => flash.forget_one(flash.segment_of(id)),
@@ -142,11 +152,15 @@ impl Volume {
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
             if flash.owed.is_empty() {
+                if !flash.is_worth_writing() && !self.acks.awaits_tier_sync() {
+                    break;
+                }
                 flash.close_batch();
             }
             let Some(owed) = flash.owed.pop_front() else { break };
             match owed {
                 Owed::Batch(batch) => {
+                    let records = batch.records.len();
                     let head = Batch {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
@@ -160,6 +174,7 @@ impl Volume {
                         segment: batch.segment,
                         at: batch.at,
                         lsn_max: batch.lsn_max,
+                        records,
                         frames: batch.frames.clone(),
                         done: false,
                     });
@@ -187,7 +202,9 @@ impl Volume {
     pub(super) fn on_batch_done(&mut self, sequence: u64, failed: Option<IoError>) {
         let flash = self.flash.as_mut().expect("batches are written to flash");
         let at = flash.flying.iter().position(|batch| batch.sequence == sequence).expect("it was in flight");
+        flash.note_under_way();
         flash.flying[at].done = true;
+        let own = flash.flying[at].lsn_max;
         if let Some(error) = failed {
             self.fail_tier(error);
         }
@@ -198,7 +215,7 @@ impl Volume {
             flash.segments[batch.segment as usize].busy -= 1;
             return self.let_frames_go(batch.frames);
         }
-        let mut held = Lsn(0);
+        let mut held = if planted!(self, acknowledge_by_completion) { own } else { Lsn(0) };
         // Acknowledgement is by prefix: a batch counts when all before it count.
         while let Some(flash) = &mut self.flash
             && flash.flying.front().is_some_and(|front| front.done)
@@ -262,19 +279,27 @@ impl Volume {
     /// Flash: begins a sync when somebody waits for one, when segments wait to become free, or when much is unsynced.
     pub(super) fn sync_log_if_wanted(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if self.tier_syncing || self.tier_failed {
+        if self.tier_failed {
             return;
         }
-        let unsynced = flash.batch_held > flash.batch_synced;
-        let blocked = flash.free_segments() < self.segments_low() && flash.drained_segments() > 0;
-        if blocked && !unsynced && flash.batch_synced > flash.batch_checkpointed {
+        let low = flash.free_segments() < self.segments_low();
+        // Not only when the log rests: under writes that never pause there is always something unsynced.
+        if (low && flash.drained_awaits_checkpoint())
+            || (flash.opened_since_checkpoint() >= SEGMENTS_UNTOLD_MAX && flash.batch_synced > flash.batch_checkpointed)
+        {
             self.checkpoint_wanted = true;
-            return self.write_checkpoint();
+            self.write_checkpoint();
         }
+        if self.tier_syncing {
+            return;
+        }
+        let flash = self.flash.as_ref().expect("looked at above");
+        let unsynced = flash.batch_held > flash.batch_synced;
+        let blocked = low && flash.drained_awaits_sync();
         let asked = self.acks.tier_sync_would_help(self.held, self.synced)
             || (self.journal.awaits_tier_sync && unsynced)
             || (unsynced && self.phase == Phase::Stopping)
-            || (flash.free_segments() < self.segments_low() && flash.erased_segments() > 0);
+            || (low && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;
             let (held, batch) = (self.held, flash.batch_held);
@@ -332,17 +357,28 @@ impl Volume {
         }
     }
 
-    /// Below so many free segments the log cleans up: always an eighth, and as many as the first write that waits needs,
-    /// which else would wait for a clean-up that nothing begins.
+    /// Below so many free segments the log cleans up: always an eighth; a third of what nothing live needs, because a
+    /// segment comes back three syncs after it was emptied, and a fast writer meanwhile fills many; and as many as the
+    /// first write that waits needs, which else would wait for a clean-up that nothing begins.
     fn segments_low(&self) -> u32 {
         let Some(flash) = &self.flash else { return 0 };
-        let usual = (self.config.superblock.layout.segments() / 8).max(2);
+        let segments = self.config.superblock.layout.segments();
+        let live = self.live.payload_blocks().div_ceil(flash.segment_data_blocks());
+        let usual = (segments / 8).max(2).max(segments.saturating_sub(live) / 3);
         let wanted = self.writes.first_waiting().map_or(0, |request| {
             let (blocks, others) = needs(request);
             let (claimed_blocks, claimed_others) = self.claimed();
             flash.segments_for(blocks + claimed_blocks + u64::from(others + claimed_others))
         });
         SEGMENTS_KEPT_FREE + usual.max(wanted)
+    }
+
+    /// Segments that are emptied already count as free: to empty more while those wait for syncs would only move fuller
+    /// ones. Unless free ones get scarce meanwhile, because the device is slow to sync.
+    fn wants_compaction(&self, flash: &FlashLog) -> bool {
+        let low = self.segments_low();
+        let soon = flash.free_segments_soon();
+        soon < low || (flash.free_segments() < low / 2 && soon < 2 * low)
     }
 
     /// Flash: the largest request that finds room in a log that is empty but for its open segment and the one before.
@@ -355,13 +391,21 @@ impl Volume {
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
     pub(super) fn compact(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if flash.free_segments() >= self.segments_low() || self.tier_failed || !self.room_to_compact() {
+        if !self.wants_compaction(flash) || self.tier_failed || !self.room_to_compact() {
             return;
         }
-        // What destage has chosen stays where it is: where that is all of a segment, the next one is looked at.
-        let candidates = flash.emptiest().into_iter().take(COMPACTION_CANDIDATES_MAX);
-        let mut movable = candidates.map(|segment| (segment, self.movable_records(segment)));
-        let Some((segment, movable)) = movable.find(|(_, ids)| !ids.is_empty()) else { return };
+        // What destage has chosen stays where it is, and it chooses the oldest, which lie in the emptiest segments: where
+        // that is all of a segment, the next one is looked at.
+        let mut candidates = flash.emptiest().into_iter().take(COMPACTION_CANDIDATES_MAX);
+        let Some((segment, movable)) = candidates.find_map(|segment| {
+            let movable = self.movable_records(segment);
+            if movable.is_empty() {
+                self.flash.as_mut().expect("looked at above").segments[segment as usize].on_its_way = true;
+            }
+            (!movable.is_empty()).then_some((segment, movable))
+        }) else {
+            return;
+        };
         for id in movable {
             let descriptor = self.live.get(id).descriptor;
             if !descriptor.has_payload() {
@@ -383,7 +427,7 @@ impl Volume {
                     flash.segments[segment as usize].busy += 1;
                     let at = flash.place(id);
                     let op = self.begin_op(Op::LoadForCompaction { id, lsn: descriptor.lsn, frame, segment });
-                    self.effects.push_back(Effect::TierRead { op, at, frame, check });
+                    self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
                 }
             }
         }
@@ -394,9 +438,10 @@ impl Volume {
         let Some(flash) = &self.flash else { return Vec::new() };
         let layout = self.config.superblock.layout;
         let payload = segment * layout.segment_blocks..(segment + 1) * layout.segment_blocks;
-        let others = (0..layout.ranges_max)
-            .filter(|&i| flash.other_segment[i as usize] == segment)
-            .map(|i| layout.payload_blocks + i);
+        // Most logs have none of these; the list is long.
+        let others_max = if self.live.others_left() == layout.ranges_max { 0 } else { layout.ranges_max };
+        let others =
+            (0..others_max).filter(|&i| flash.other_segment[i as usize] == segment).map(|i| layout.payload_blocks + i);
         payload
             .chain(others)
             .filter(|&id| {

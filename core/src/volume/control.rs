@@ -287,7 +287,7 @@ impl Volume {
     /// is left of the time before.
     pub(super) fn policy_kept(&self) -> Policy {
         let left = !self.live.is_empty() && self.destaged < self.control.back_until;
-        if left { Policy::Back } else { self.control.effective }
+        if left && !planted!(self, promise_through_early) { Policy::Back } else { self.control.effective }
     }
 
     pub(super) fn settle_control(&mut self) {
@@ -325,6 +325,7 @@ impl Volume {
             Then::KeepThrough => self.policy_kept() == Policy::Through,
             Then::Hold(_) => self.backing_quiet(),
             // Who uses the image without us must not find a journal that would be replayed over his writes.
+            Then::Stop if self.replay_is_open() => false,
             Then::Stop => self.quiet() && self.live.is_empty() && self.backing_quiet() && self.journal_is_erased(),
         }
     }
@@ -391,6 +392,9 @@ impl Volume {
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
         };
+        if let Some(flash) = &mut self.flash {
+            flash.checkpoint_begins(next.batches_synced);
+        }
         self.write_checkpoint_copy(next);
     }
 
@@ -438,9 +442,14 @@ impl Volume {
             self.checkpoint_busy = false;
             return self.write_checkpoint();
         }
-        self.checkpoint_copying = true;
-        let copy = Checkpoint { sequence: written.sequence + 1, ..written };
-        self.write_checkpoint_copy(copy);
+        let once = planted!(self, one_checkpoint);
+        if once {
+            self.checkpoint_busy = false;
+        } else {
+            self.checkpoint_copying = true;
+            let copy = Checkpoint { sequence: written.sequence + 1, ..written };
+            self.write_checkpoint_copy(copy);
+        }
         if let Some((id, bytes)) = self.control.resize
             && written.size_bytes == bytes
         {
@@ -451,6 +460,9 @@ impl Volume {
         self.retire_through(written.destaged);
         if let Some(flash) = &mut self.flash {
             flash.checkpointed(written.batches_synced);
+        }
+        if once {
+            self.write_checkpoint();
         }
     }
 }

@@ -14,6 +14,7 @@
 //! a group that is still open drain what was not rewritten for the longest time: what is rewritten supersedes its
 //! older self in the log and never reaches the backing twice.
 
+use super::ahead::Ahead;
 use super::control::Goal;
 use super::frames::Owner;
 use super::live::State;
@@ -41,6 +42,8 @@ struct Writing {
     records: SmallVec<[(u32, Lsn); 4]>,
     /// Pinned; of a payload that had to be loaded, also taken.
     frames: SmallVec<[FrameId; 4]>,
+    /// Frames that were taken to load payloads.
+    loads: u32,
     loads_left: u32,
     writes_left: u32,
     /// Old block under a partial record on a backing of 4 KiB sectors.
@@ -57,6 +60,8 @@ pub(super) struct Destage {
     queue: VecDeque<(u32, Lsn)>,
     /// Chosen, but an older write of the same block is still in flight.
     deferred: Vec<(u32, Lsn)>,
+    /// Payloads of the queue that are read from flash.
+    pub(super) ahead: Ahead,
     /// A synced journal batch waits here until its ranges are applied.
     held_back: VecDeque<(u32, Lsn)>,
     pub(super) group: Group,
@@ -69,6 +74,8 @@ pub(super) struct Destage {
     pub(super) collected: Lsn,
     writing: Slab<Writing>,
     pub(super) in_flight: u32,
+    /// Frames taken for what had to be loaded.
+    pub(super) loads: u32,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
     /// The backing has refused a zero or hole request: ranges are written as data.
@@ -96,6 +103,7 @@ impl Destage {
             ready: false,
             queue: VecDeque::new(),
             deferred: Vec::new(),
+            ahead: Ahead::default(),
             held_back: VecDeque::new(),
             group: Group(0),
             group_after: Lsn(0),
@@ -103,6 +111,7 @@ impl Destage {
             collected: Lsn(0),
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
+            loads: 0,
             range_in_flight: false,
             zero_unsupported: false,
             unsynced_bytes: 0,
@@ -202,7 +211,7 @@ impl Volume {
 
     pub(super) fn backing_state(&self) -> BackingState {
         match (self.destage.ready, self.destage.failing) {
-            (false, _) if self.journal.is_replaying => BackingState::ReplayingJournal,
+            (false, _) if self.journal.is_replaying() => BackingState::ReplayingJournal,
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,
@@ -277,6 +286,7 @@ impl Volume {
             if !self.destage.queue.is_empty() || !self.destage.deferred.is_empty() {
                 break;
             }
+            self.end_ahead();
             if !self.collect() {
                 break;
             }
@@ -290,6 +300,11 @@ impl Volume {
         d.queue.clear();
         d.deferred.clear();
         d.held_back.clear();
+        self.end_ahead();
+        if let Some(flash) = &mut self.flash {
+            flash.nothing_is_on_its_way();
+        }
+        let d = &mut self.destage;
         d.unsynced_bytes = 0;
         d.unsynced_since = None;
         d.busy = Duration(0);
@@ -314,7 +329,7 @@ impl Volume {
     /// May this record be chosen now?
     pub(super) fn is_eligible(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
-        if descriptor.lsn > self.held {
+        if descriptor.lsn > self.held && !planted!(self, destage_unheld) {
             return false;
         }
         if let Some(stop) = self.control.destage_stops_after()
@@ -399,6 +414,7 @@ impl Volume {
             self.live.advance_cursor();
             self.destage.collected = d.lsn;
         }
+        self.read_ahead(&chunk);
         // By address, and by age within a block: rule 3 defers, it does not reorder.
         chunk.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
         self.destage.queue.extend(chunk.into_iter().map(|(_, id, lsn)| (id, lsn)));
@@ -422,10 +438,21 @@ impl Volume {
         for &entry in deferred.iter().rev() {
             self.destage.queue.push_front(entry);
         }
-        while self.destage.in_flight < self.config.backing_depth_max {
+        let depth = self.config.backing_depth_max;
+        // By halves: what goes out together costs the device one notification, and ends together as well. Not while a
+        // client waits for the backing.
+        let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
+        if self.destage.in_flight > depth / 2 && !awaited {
+            return;
+        }
+        while self.destage.in_flight < depth {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
             if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
+            }
+            if self.destage.ahead.is_reading(lsn) {
+                self.destage.queue.push_front((id, lsn));
+                break;
             }
             if self.destage.range_in_flight || (self.live.overtakes(id) && !planted!(self, overtake_same_block)) {
                 self.destage.deferred.push((id, lsn));
@@ -451,6 +478,7 @@ impl Volume {
         let mut writing = Writing {
             records: SmallVec::from_slice(&[(id, lsn)]),
             frames: SmallVec::new(),
+            loads: 0,
             loads_left: 0,
             writes_left: 0,
             old_block: None,
@@ -505,6 +533,7 @@ impl Volume {
                 && record.mask.is_full()
                 && record.descriptor.has_payload()
                 && record.descriptor.block.0 == block.0 + 1
+                && !self.destage.ahead.is_reading(lsn)
                 && !self.live.overtakes(id);
             if !joins {
                 return;
@@ -519,13 +548,14 @@ impl Volume {
         // Pin first: allocating for the missing ones evicts.
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
         let mut missing = 0;
-        for &(id, _) in &writing.records {
-            let frame = self.frame_of_record(id);
+        let loads_max = self.loads_max() - self.destage.loads;
+        for &(id, lsn) in &writing.records {
+            let frame = self.frame_of_record(id).or_else(|| self.destage.ahead.frame_of(lsn));
             match frame {
                 Some(frame) => self.pool.pin(frame),
                 None => missing += 1,
             }
-            if self.pool.available() < missing {
+            if missing > self.pool.available().min(loads_max) {
                 if let Some(frame) = frame {
                     self.pool.unpin(frame);
                 }
@@ -545,6 +575,9 @@ impl Volume {
         writing.records.truncate(pinned.len());
         let mut loads: SmallVec<[(u32, FrameId); 4]> = SmallVec::new();
         for (i, frame) in pinned.into_iter().enumerate() {
+            if let Some(frame) = frame {
+                self.destage.ahead.give(writing.records[i].1, frame);
+            }
             let frame = frame.unwrap_or_else(|| {
                 let frame = self.pool.allocate().expect("available() was asked");
                 self.pool.pin(frame);
@@ -556,7 +589,9 @@ impl Volume {
         for &(id, _) in &writing.records {
             self.live.set_state(id, State::InFlight);
         }
-        writing.loads_left = loads.len() as u32;
+        writing.loads = loads.len() as u32;
+        writing.loads_left = writing.loads;
+        self.destage.loads += writing.loads;
         let write = self.destage.writing.insert(writing);
         self.begin_backing_write();
         for &(id, frame) in &loads {
@@ -566,7 +601,7 @@ impl Volume {
             flash.segments[segment as usize].busy += 1;
             let at = flash.place(id);
             let op = self.begin_op(Op::LoadForWrite { write, segment });
-            self.effects.push_back(Effect::TierRead { op, at, frame, check });
+            self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
         }
         if loads.is_empty() {
             self.write_out(write);
@@ -697,8 +732,9 @@ impl Volume {
     }
 
     fn end_write(&mut self, write: usize) {
-        let Writing { records, frames, old_block, failed, .. } = self.destage.writing.remove(write);
+        let Writing { records, frames, loads, old_block, failed, .. } = self.destage.writing.remove(write);
         self.destage.in_flight -= 1;
+        self.destage.loads -= loads;
         if self.destage.in_flight == 0 {
             self.rest_backing();
         }
@@ -786,6 +822,9 @@ impl Volume {
         self.destage.syncing = false;
         self.rest_backing();
         if let Some(error) = failed {
+            if planted!(self, sync_again_only) {
+                return;
+            }
             // What the device did with the unsynced writes is unknown: all of them again (fsyncgate).
             return self.backing_failed(error);
         }
@@ -805,6 +844,9 @@ impl Volume {
             self.end_batch();
         }
         self.durable = self.durable.max(through);
+        if planted!(self, retire_before_checkpoint) {
+            self.retire_through(self.durable);
+        }
         self.answer_vouched();
         self.checkpoint_wanted = true;
         if !planted!(self, checkpoint_ahead_of_log) {

@@ -15,6 +15,9 @@ use alloc::vec::Vec;
 /// batches smaller.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 2;
 
+/// So many records under way at a time are few, see [`FlashLog::is_worth_writing`].
+const FEW_RECORDS: usize = 8;
+
 /// What is known of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
@@ -51,7 +54,20 @@ pub struct Segment {
     pub last_batch: u64,
     /// Compaction could not read a record in it, and is not to try again and again.
     pub unreadable: bool,
+    /// Compaction found every live record in it on its way to the backing: not worth a look until one of them has ended.
+    pub on_its_way: bool,
 }
+
+const UNUSED: Segment = Segment {
+    number: 0,
+    life: Life::Free,
+    live: 0,
+    used: 0,
+    busy: 0,
+    last_batch: 0,
+    unreadable: false,
+    on_its_way: false,
+};
 
 /// Number of a segment's life: who opened it, and a count over all lives. The count shows which segment follows which; the
 /// term makes the number new, though a life may have opened segments of which no later one finds a trace.
@@ -108,6 +124,8 @@ pub struct Flying {
     pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
+    /// How many it has.
+    pub records: usize,
     /// Pinned frames.
     pub frames: Vec<FrameId>,
     /// Completed; waits for those before it.
@@ -130,6 +148,8 @@ pub struct FlashLog {
     pub owed: VecDeque<Owed>,
     /// Batches in flight in order of their number.
     pub flying: VecDeque<Flying>,
+    /// Records that were on their way when a batch was last completed.
+    under_way: usize,
     /// Highest batch with all before it completed.
     pub batch_held: u64,
     /// Highest batch with all before it durable.
@@ -142,16 +162,23 @@ pub struct FlashLog {
     /// Segment of each record without payload, by id minus the payload blocks.
     pub other_segment: Vec<u32>,
     free: u32,
+    /// Segments in [`Life::Drained`].
+    drained: Vec<u32>,
+    /// Segments in [`Life::Erasing`] and [`Life::Erased`].
+    erasing: u32,
+    erased: u32,
+    /// What the newest checkpoint that was begun says to be durable, and how many segments were opened since.
+    batch_told: u64,
+    opened_since_told: u32,
 }
 
 impl FlashLog {
     /// All segments free.
     pub fn new(layout: TierLayout) -> FlashLog {
         let count = layout.segments();
-        let free = Segment { number: 0, life: Life::Free, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
         FlashLog {
             layout,
-            segments: (0..count).map(|_| free).collect(),
+            segments: (0..count).map(|_| UNUSED).collect(),
             open: None,
             entries: Vec::with_capacity(layout.segment_blocks as usize),
             first_batch: 0,
@@ -160,6 +187,7 @@ impl FlashLog {
             building: None,
             owed: VecDeque::new(),
             flying: VecDeque::new(),
+            under_way: 0,
             batch_held: 0,
             batch_synced: 0,
             batch_checkpointed: 0,
@@ -167,6 +195,11 @@ impl FlashLog {
             unsynced_blocks: 0,
             other_segment: (0..layout.ranges_max).map(|_| u32::MAX).collect(),
             free: count,
+            drained: Vec::with_capacity(count as usize),
+            erasing: 0,
+            erased: 0,
+            batch_told: 0,
+            opened_since_told: 0,
         }
     }
 
@@ -227,7 +260,7 @@ impl FlashLog {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.life, Life::Free);
         // Busy until all records are loaded: one that is superseded while loading must not drain it.
-        *entry = Segment { number, life: Life::Sealed, live: 0, used, busy: 1, last_batch, unreadable: false };
+        *entry = Segment { number, life: Life::Sealed, used, busy: 1, last_batch, ..UNUSED };
         self.free -= 1;
     }
 
@@ -300,9 +333,9 @@ impl FlashLog {
             self.seal_segment(volume);
             let number = self.next_number;
             self.next_number = following_number(number);
-            self.segments[free] =
-                Segment { number, life: Life::Open, live: 0, used: 0, busy: 0, last_batch: 0, unreadable: false };
+            self.segments[free] = Segment { number, life: Life::Open, ..UNUSED };
             self.free -= 1;
+            self.opened_since_told += 1;
             self.open = Some(free as u32);
             self.first_batch = self.next_batch;
         }
@@ -321,6 +354,26 @@ impl FlashLog {
         });
         self.next_batch += 1;
         true
+    }
+
+    /// The batch that collects is worth a write of its own beside those in flight. Each write costs the CPU what ten
+    /// records cost, so beside another it takes most of what is under way at a time; of few, half, because there the
+    /// device's latency counts. One writer alone never waits.
+    pub fn is_worth_writing(&self) -> bool {
+        let collected = self.building.as_ref().map_or(0, |batch| batch.records.len());
+        let wanted = if self.under_way <= FEW_RECORDS { self.under_way / 2 } else { self.under_way / 4 * 3 };
+        self.flying.is_empty() || collected >= wanted
+    }
+
+    /// A batch has been completed.
+    pub fn note_under_way(&mut self) {
+        let flying: usize = self.flying.iter().map(|batch| batch.records).sum();
+        let owed = self.owed.iter().map(|owed| match owed {
+            Owed::Batch(batch) => batch.records.len(),
+            Owed::Summary { .. } => 0,
+        });
+        let collected = self.building.as_ref().map_or(0, |batch| batch.records.len());
+        self.under_way = flying + owed.sum::<usize>() + collected;
     }
 
     /// What has collected is to be written.
@@ -388,6 +441,7 @@ impl FlashLog {
         let state = &mut self.segments[segment as usize];
         assert!(state.live > 0);
         state.live -= 1;
+        state.on_its_way = false;
         self.drain_if_empty(segment);
     }
 
@@ -397,6 +451,7 @@ impl FlashLog {
         let state = &mut self.segments[segment as usize];
         if state.life == Life::Sealed && state.live == 0 && state.busy == 0 {
             state.life = Life::Drained(last_begun.max(state.last_batch + 1));
+            self.drained.push(segment);
         }
     }
 
@@ -405,17 +460,42 @@ impl FlashLog {
         self.batch_checkpointed = self.batch_checkpointed.max(batch);
     }
 
+    /// A checkpoint begins that says so much to be durable.
+    pub fn checkpoint_begins(&mut self, batch: u64) {
+        self.batch_told = batch;
+        self.opened_since_told = 0;
+    }
+
+    /// Segments opened since the newest checkpoint began: a start walks their batches one by one.
+    pub fn opened_since_checkpoint(&self) -> u32 {
+        self.opened_since_told
+    }
+
     /// A drained segment whose head may be erased now; it counts as being erased from here on.
     pub fn begin_erase(&mut self) -> Option<u32> {
         let vouched = self.batch_checkpointed;
-        let segment = self.segments.iter().position(|s| matches!(s.life, Life::Drained(last) if last <= vouched))?;
-        self.segments[segment].life = Life::Erasing;
-        Some(segment as u32)
+        let at = self.drained.iter().position(|&segment| self.drained_at(segment) <= vouched)?;
+        let segment = self.drained.swap_remove(at);
+        self.segments[segment as usize].life = Life::Erasing;
+        self.erasing += 1;
+        Some(segment)
+    }
+
+    /// The batch that must be durable before a drained segment is erased.
+    fn drained_at(&self, segment: u32) -> u64 {
+        match self.segments[segment as usize].life {
+            Life::Drained(last) => last,
+            Life::Free | Life::Open | Life::Sealed | Life::Erasing | Life::Erased(_) => {
+                unreachable!("only drained segments are listed as such")
+            }
+        }
     }
 
     /// The head is erased; a sync that begins from now on makes the segment free.
     pub fn erased(&mut self, segment: u32) {
         self.segments[segment as usize].life = Life::Erased(self.syncs_begun);
+        self.erasing -= 1;
+        self.erased += 1;
     }
 
     /// A sync begins; its number.
@@ -426,39 +506,61 @@ impl FlashLog {
 
     /// A sync has ended well: what was erased before it began is free.
     pub fn sync_ended(&mut self, sync: u64) {
+        if self.erased == 0 {
+            return;
+        }
         for segment in &mut self.segments {
             if let Life::Erased(before) = segment.life
                 && before < sync
             {
                 segment.life = Life::Free;
                 self.free += 1;
+                self.erased -= 1;
             }
         }
     }
 
     /// Heads are being erased right now.
     pub fn is_erasing(&self) -> bool {
-        self.segments.iter().any(|s| s.life == Life::Erasing)
+        self.erasing > 0
     }
 
     /// Segments that a sync would make free.
     pub fn erased_segments(&self) -> u32 {
-        self.segments.iter().filter(|s| matches!(s.life, Life::Erased(_))).count() as u32
+        self.erased
     }
 
-    /// Segments that only wait for a sync.
-    pub fn drained_segments(&self) -> u32 {
-        self.segments.iter().filter(|s| matches!(s.life, Life::Drained(_))).count() as u32
+    /// Free segments, and those that hold nothing live and only wait for syncs and a checkpoint to become free.
+    pub fn free_segments_soon(&self) -> u32 {
+        self.free + self.drained.len() as u32 + self.erasing + self.erased
+    }
+
+    /// A drained segment waits for a batch to become durable.
+    pub fn drained_awaits_sync(&self) -> bool {
+        self.drained.iter().any(|&segment| self.drained_at(segment) > self.batch_synced)
+    }
+
+    /// A drained segment waits for a checkpoint that says what is durable already, and that was not yet begun.
+    pub fn drained_awaits_checkpoint(&self) -> bool {
+        let untold = self.batch_told + 1..=self.batch_synced;
+        self.drained.iter().any(|&segment| untold.contains(&self.drained_at(segment)))
     }
 
     /// Sealed, quiet segments that compacting gains something from, those with the fewest live records first.
     pub fn emptiest(&self) -> Vec<u32> {
         let gains = |s: &Segment| s.live * 8 < self.segment_data_blocks() * 7;
-        let quiet = |s: &Segment| s.life == Life::Sealed && s.busy == 0 && !s.unreadable;
+        let quiet = |s: &Segment| s.life == Life::Sealed && s.busy == 0 && !s.unreadable && !s.on_its_way;
         let all = self.segments.iter().enumerate();
         let mut found: Vec<u32> = all.filter(|(_, s)| quiet(s) && gains(s)).map(|(i, _)| i as u32).collect();
         found.sort_unstable_by_key(|&segment| self.segments[segment as usize].live);
         found
+    }
+
+    /// Destage starts again: what was on its way may be moved.
+    pub fn nothing_is_on_its_way(&mut self) {
+        for segment in &mut self.segments {
+            segment.on_its_way = false;
+        }
     }
 
     /// Written blocks that hold nothing live, headers and summaries apart.

@@ -117,6 +117,17 @@ impl BatchSize {
     }
 }
 
+/// What an earlier life left in it; until [`Event::BackingReady`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Earlier {
+    /// Nothing that anybody knows of.
+    Nothing,
+    /// Something that is looked at when the backing is ours.
+    ToReplay,
+    /// That is being done.
+    Replaying,
+}
+
 /// The newest batch that is complete in the journal.
 #[derive(Clone, Copy, Debug)]
 struct Complete {
@@ -163,8 +174,7 @@ pub(super) struct Journal {
     piece: Vec<(FrameId, Check)>,
     ranges: VecDeque<(u32, Lsn)>,
     failed: Option<IoError>,
-    /// The executor is at what an earlier life left in it.
-    pub(super) is_replaying: bool,
+    earlier: Earlier,
     /// What the executor has told of an earlier life's batch.
     replayed: Option<Lsn>,
 }
@@ -191,7 +201,7 @@ impl Journal {
             piece: Vec::new(),
             ranges: VecDeque::new(),
             failed: None,
-            is_replaying: false,
+            earlier: Earlier::Nothing,
             replayed: None,
         }
     }
@@ -216,6 +226,11 @@ impl Journal {
     /// Where the next batch goes.
     fn free_area(&self) -> Area {
         self.complete.map_or(Area::First, |complete| complete.area.other())
+    }
+
+    /// The executor is at what an earlier life left in it.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.earlier == Earlier::Replaying
     }
 
     /// A batch or an erasure is under way: nothing else may be chosen.
@@ -396,7 +411,8 @@ impl Volume {
                     let mask = covered.entry(block).or_default();
                     let new = record.mask.without(*mask);
                     *mask = mask.or(record.mask);
-                    !new.is_empty() && !zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0))
+                    let in_range = zeroed.iter().any(|&(first, end)| (first..end).contains(&block.0));
+                    !new.is_empty() && (!in_range || planted!(self, keep_zeroed_data))
                 }
             };
             if contributes {
@@ -436,7 +452,7 @@ impl Volume {
             && self.journal.piece.len() < WRITE_BLOCKS
         {
             if self.live.get(id).descriptor.has_payload() {
-                let Some((frame, loads)) = self.frame_for_journal(id) else { break };
+                let Some((frame, loads)) = self.frame_for_journal(id, left) else { break };
                 self.journal.piece.push((frame, self.check_of(id)));
                 left += u32::from(loads);
             }
@@ -449,11 +465,15 @@ impl Volume {
         }
     }
 
-    /// A pinned frame with the payload of a record, and whether it must be read first. None: no frame is free.
-    fn frame_for_journal(&mut self, id: u32) -> Option<(FrameId, bool)> {
+    /// A pinned frame with the payload of a record, and whether it must be read first, as `loads` others are. None: no
+    /// frame is to be had for it.
+    fn frame_for_journal(&mut self, id: u32, loads: u32) -> Option<(FrameId, bool)> {
         if let Some(frame) = self.frame_of_record(id) {
             self.pool.pin(frame);
             return Some((frame, false));
+        }
+        if loads >= self.loads_max() {
+            return None;
         }
         let frame = self.pool.allocate()?;
         self.pool.pin(frame);
@@ -463,7 +483,7 @@ impl Volume {
         flash.segments[segment as usize].busy += 1;
         let at = flash.place(id);
         let op = self.begin_op(Op::LoadForJournal { segment });
-        self.effects.push_back(Effect::TierRead { op, at, frame, check });
+        self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
         Some((frame, true))
     }
 
@@ -624,10 +644,21 @@ impl Volume {
 
     // --- what an earlier life left ---
 
-    /// Nothing of earlier lives is under way to the backing any more, and the executor begins with the journal. For the
-    /// status: it lasts until [`Event::BackingReady`].
+    /// There is a journal of an earlier life, which the executor replays and erases before [`Event::BackingReady`]. A
+    /// stop with drain waits for that, even where the log is empty: an image that is given away as complete must have no
+    /// batch beside it.
+    pub fn journal_replay_due(&mut self) {
+        self.journal.earlier = Earlier::ToReplay;
+    }
+
+    /// Nothing of earlier lives is under way to the backing any more, and the executor begins with the journal.
     pub fn journal_replay_begins(&mut self) {
-        self.journal.is_replaying = true;
+        self.journal.earlier = Earlier::Replaying;
+    }
+
+    /// What an earlier life left in the journal may still be there.
+    pub(super) fn replay_is_open(&self) -> bool {
+        self.journal.earlier != Earlier::Nothing && !self.destage.ready
     }
 
     /// The executor has applied a batch of an earlier life: the backing has every record up to here, durably. They are

@@ -18,6 +18,7 @@
 
 use super::flash::{following_number, segment_number};
 use super::live::NONE;
+use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
@@ -45,7 +46,7 @@ pub(super) enum Step {
     LeftSummary { segment: u32 },
     Walk { segment: u32, at: u32 },
     Search { segment: u32, at: u32 },
-    Verify { entry: usize },
+    Verify { chunk: usize },
     Rewritten { chunk: usize },
     Rewrite,
 }
@@ -102,20 +103,27 @@ pub(super) struct Recovery {
 /// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
 /// without payload would be more than there are places for.
 fn drop_covered(records: &mut Vec<FoundRecord>) {
-    let mut covered: BTreeMap<(Group, BlockIndex), SectorMask> = BTreeMap::new();
-    let mut ranges: Vec<(Group, core::ops::Range<u64>)> = Vec::new();
+    let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+    let mut zeroed = ZeroMap::default();
+    let mut newer_group = None;
     records.reverse();
-    records.retain(|FoundRecord { descriptor: Descriptor { group, block, kind, .. }, .. }| match *kind {
-        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
-            let newer = covered.entry((*group, *block)).or_default();
-            let in_range = ranges.iter().any(|(of, range)| of == group && range.contains(&block.0));
-            let needed = !in_range && !mask.without(*newer).is_empty();
-            *newer = newer.or(mask);
-            needed
+    records.retain(|FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }| {
+        // The records of a group are neighbours in the log.
+        if newer_group.replace(*group) != Some(*group) {
+            covered.clear();
+            zeroed = ZeroMap::default();
         }
-        Kind::ZeroBlocks { blocks, .. } => {
-            ranges.push((*group, block.0..block.0 + u64::from(blocks)));
-            true
+        match *kind {
+            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+                let newer = covered.entry(*block).or_default();
+                let needed = zeroed.zeroed(*block) == Lsn(0) && !mask.without(*newer).is_empty();
+                *newer = newer.or(mask);
+                needed
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                zeroed.zero(*block, u64::from(blocks), *lsn);
+                true
+            }
         }
     });
     records.reverse();
@@ -158,6 +166,7 @@ impl Volume {
             return; // refused already; stragglers
         }
         match (step, outcome) {
+            (Step::Write, Outcome::Ok) if planted!(self, serve_before_recovery_sync) => self.recovery_write(),
             (Step::Write, Outcome::Ok) => {
                 let op = self.begin_op(Op::Recover(Step::Sync));
                 self.effects.push_back(Effect::TierSync { op });
@@ -170,7 +179,7 @@ impl Volume {
             (Step::LeftSummary { segment }, Outcome::Bytes(bytes)) => self.on_left_summary(segment, &bytes),
             (Step::Walk { segment, at }, Outcome::Bytes(bytes)) => self.on_walk(segment, at, &bytes),
             (Step::Search { segment, at }, Outcome::Bytes(bytes)) => self.on_searched(segment, at, &bytes),
-            (Step::Verify { entry }, outcome) => self.on_verified(entry, outcome),
+            (Step::Verify { chunk }, outcome) => self.on_verified(chunk, outcome),
             (Step::Rewritten { chunk }, Outcome::Ok) => self.on_chunk_rewritten(chunk),
             (Step::Rewrite, Outcome::Ok) => self.on_rewritten(),
             (_, Outcome::Failed(_)) => self.refuse_tier("the tier cannot be read or written"),
@@ -187,6 +196,7 @@ impl Volume {
             None => {
                 self.recovery = None;
                 if let Some(flash) = &mut self.flash {
+                    flash.checkpoint_begins(self.checkpoint.batches_synced);
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
                 self.journal.resume(self.term);
@@ -201,7 +211,12 @@ impl Volume {
             let at = (place as usize - 1) * TIER_BLOCK_BYTES;
             bytes.get(at..at + TIER_BLOCK_BYTES).and_then(|b| Checkpoint::decode(&self.id, TierBlock(place), b).ok())
         });
-        let Some(newest) = copies.into_iter().flatten().max_by_key(|checkpoint| checkpoint.sequence) else {
+        let mut valid: Vec<Checkpoint> = copies.into_iter().flatten().collect();
+        valid.sort_unstable_by_key(|checkpoint| checkpoint.sequence);
+        if planted!(self, believe_older_checkpoint) {
+            valid.truncate(1);
+        }
+        let Some(newest) = valid.pop() else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
         let size = newest.size_bytes;
@@ -245,10 +260,11 @@ impl Volume {
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
                 Ok(None) => {}
-                Ok(Some(descriptor)) if descriptor.lsn <= destaged => {}
+                Ok(Some(descriptor)) if descriptor.lsn <= destaged && !planted!(self, bring_back_destaged) => {}
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
+                Err(_) if planted!(self, skip_damaged_descriptors) => {}
                 Err(_) => {
                     return self.refuse_tier("a descriptor in the tier is damaged: an acknowledged write may be in it");
                 }
@@ -387,8 +403,9 @@ impl Volume {
             if next > end {
                 return self.refuse_tier(MISPLACED);
             }
+            let marked = if planted!(self, forget_marks) { 0 } else { batch.synced_through };
             let recovery = self.recovery_mut();
-            recovery.synced = recovery.synced.max(batch.synced_through);
+            recovery.synced = recovery.synced.max(marked);
             let found = FoundBatch { segment, at, batch };
             // Two batches of one number: the later term's is the log's, the other was cut off by its recovery.
             match recovery.batches.get(&found.batch.sequence) {
@@ -405,7 +422,7 @@ impl Volume {
             if next + 2 <= end {
                 self.walk(segment, next);
             }
-        } else {
+        } else if !planted!(self, stop_at_bad_header) {
             self.search(segment, at + 1);
         }
         self.scan_segments();
@@ -429,7 +446,9 @@ impl Volume {
         let mut next = at;
         for block in bytes.chunks_exact(TIER_BLOCK_BYTES) {
             let place = self.segment_block(segment, next);
-            if let Ok(batch) = Batch::decode(&self.id, place, block) {
+            if let Ok(batch) = Batch::decode(&self.id, place, block)
+                && !planted!(self, forget_marks)
+            {
                 let recovery = self.recovery_mut();
                 // True whatever became of the batch that says it: what was durable then still has to be there.
                 recovery.synced = recovery.synced.max(batch.synced_through);
@@ -505,7 +524,7 @@ impl Volume {
                 if let Kind::Data { mask, checksum } = record.kind {
                     let id = found.segment * layout.segment_blocks + at;
                     let check = Check { block: record.block, mask, term: record.term, checksum };
-                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0), chunk: 0 });
+                    recovery.verify.push(Doubt { id, check, batch: sequence, frame: FrameId(0) });
                     at += 1;
                 }
             }
@@ -618,7 +637,7 @@ impl Volume {
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
-        records.retain(|r| r.descriptor.lsn > destaged);
+        records.retain(|r| r.descriptor.lsn > destaged || planted!(self, bring_back_destaged));
         if !records.iter().all(|record| self.is_possible(record)) {
             return self.refuse_tier(MISPLACED);
         }
@@ -657,7 +676,9 @@ impl Volume {
         self.accepted = last;
         self.recovered = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        self.group = self.group.next();
+        if !planted!(self, go_on_in_recovered_group) {
+            self.group = self.group.next();
+        }
         if self.live.is_empty() {
             self.destaged = last;
             self.durable = last;

@@ -21,9 +21,9 @@ use crate::format::{Batch, TIER_BLOCK_BYTES};
 use alloc::collections::BTreeMap;
 
 /// Payload blocks that are read at one time for verification.
-const VERIFY_PARALLEL: u32 = 128;
-/// Payload blocks that are written again together: half of those, so that reading goes on meanwhile.
-const CHUNK_BLOCKS_MAX: usize = VERIFY_PARALLEL as usize / 2;
+const VERIFY_PARALLEL: u32 = 512;
+/// Payload blocks that are read, and written again, together: an eighth of those, so that reading goes on meanwhile.
+const CHUNK_BLOCKS_MAX: usize = VERIFY_PARALLEL as usize / 8;
 /// Blocks of metadata that are written again at one time.
 const REWRITES_PARALLEL: u32 = 32;
 
@@ -46,24 +46,24 @@ pub(super) struct Doubt {
     pub(super) check: Check,
     pub(super) batch: u64,
     pub(super) frame: FrameId,
-    pub(super) chunk: usize,
 }
 
-/// Neighbouring payloads of one batch, verified and then written again together.
-#[derive(Debug)]
+/// Neighbouring payloads of one batch, read, verified and then written again together.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     first: usize,
     count: usize,
-    left: usize,
-    good: bool,
 }
 
 impl Volume {
     /// Reads payloads in doubt, as many as there are frames for.
     pub(super) fn verify_some(&mut self) {
         let layout = self.config.superblock.layout;
-        let recovery = self.recovery.as_mut().expect("recovery is under way");
-        while recovery.pending < VERIFY_PARALLEL && recovery.verify_next < recovery.verify.len() {
+        loop {
+            let recovery = self.recovery.as_mut().expect("recovery is under way");
+            if recovery.pending >= VERIFY_PARALLEL || recovery.verify_next >= recovery.verify.len() {
+                break;
+            }
             let first = recovery.verify_next;
             let chunk = recovery.chunks.len();
             let mut count = 0;
@@ -73,54 +73,43 @@ impl Volume {
                 && let Some(frame) = self.pool.allocate()
             {
                 recovery.verify[first + count].frame = frame;
-                recovery.verify[first + count].chunk = chunk;
                 count += 1;
             }
             if count == 0 {
                 break;
             }
-            recovery.chunks.push(Chunk { first, count, left: count, good: true });
+            recovery.chunks.push(Chunk { first, count });
             recovery.verify_next += count;
             recovery.pending += count as u32;
-            for (i, &Doubt { id, check, frame, .. }) in recovery.verify[first..first + count].iter().enumerate() {
-                let place = self.ops.vacant_entry();
-                let op = OpId(self.op_next << OP_INDEX_BITS | place.key() as u64);
-                self.op_next += 1;
-                place.insert((op, Op::Recover(Step::Verify { entry: first + i })));
-                self.effects.push_back(Effect::TierRead { op, at: TierBlock(layout.payload_first + id), frame, check });
-            }
+            let doubts = &recovery.verify[first..first + count];
+            let at = TierBlock(layout.payload_first + doubts[0].id);
+            let frames = doubts.iter().map(|doubt| (doubt.frame, doubt.check)).collect();
+            let op = self.begin_op(Op::Recover(Step::Verify { chunk }));
+            self.effects.push_back(Effect::TierRead { op, at, frames });
         }
         if self.recovery_mut().pending == 0 {
             self.finish_flash();
         }
     }
 
-    pub(super) fn on_verified(&mut self, entry: usize, outcome: Outcome) {
+    pub(super) fn on_verified(&mut self, chunk: usize, outcome: Outcome) {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
-        let Doubt { batch, chunk, .. } = recovery.verify[entry];
-        let Chunk { left, good, .. } = &mut recovery.chunks[chunk];
-        *left -= 1;
-        match outcome {
-            Outcome::Ok => {}
-            Outcome::Failed(IoError::Checksum) => {
-                *good = false;
-                if !planted!(self, accept_torn_tail) {
-                    recovery.bad_from = Some(recovery.bad_from.map_or(batch, |bad| bad.min(batch)));
-                }
-            }
+        let Chunk { first, count } = recovery.chunks[chunk];
+        let batch = recovery.verify[first].batch;
+        let good = match outcome {
+            Outcome::Ok => true,
+            Outcome::Failed(IoError::Checksum) => false,
             Outcome::Failed(_) | Outcome::Bytes(_) | Outcome::Merged(_) => {
                 return self.refuse_tier("the tier cannot be read");
             }
-        }
-        let (left, good) = (*left, *good);
-        if left > 0 {
-            return;
+        };
+        if !good && !planted!(self, accept_torn_tail) {
+            recovery.bad_from = Some(recovery.bad_from.map_or(batch, |bad| bad.min(batch)));
         }
         // A batch that does not match ends the log: it is erased, whatever of its payload is there.
         if !good || planted!(self, trust_unsynced) {
             return self.on_chunk_rewritten(chunk);
         }
-        let Chunk { first, count, .. } = recovery.chunks[chunk];
         let at = TierBlock(self.config.superblock.layout.payload_first + recovery.verify[first].id);
         let frames = recovery.verify[first..first + count].iter().map(|doubt| doubt.frame).collect();
         let op = self.begin_op(Op::Recover(Step::Rewritten { chunk }));
@@ -131,7 +120,7 @@ impl Volume {
 
     pub(super) fn on_chunk_rewritten(&mut self, chunk: usize) {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
-        let Chunk { first, count, .. } = recovery.chunks[chunk];
+        let Chunk { first, count } = recovery.chunks[chunk];
         recovery.pending -= count as u32;
         for doubt in &recovery.verify[first..first + count] {
             self.pool.release(doubt.frame);

@@ -470,7 +470,7 @@ impl Volume {
         };
         let lsn = self.accepted;
         let ground = self.write_ground(fua, (lsn.0 - before.0) as u32);
-        if fua {
+        if fua && !planted!(self, fua_is_no_barrier) {
             self.close_group();
         }
         if self.flash.is_none() {

@@ -124,14 +124,17 @@ impl World {
         let volume = self.volume.as_mut().expect("it serves");
         let mut had = Frames::new();
         let mut one = Frames::new();
-        while volume.take_frames(1, &mut one) {
+        let nobody = ClientId(u32::MAX);
+        while volume.take_frames(nobody, 1, &mut one) {
             had.append(&mut one);
         }
+        volume.withdraw(nobody);
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();
-        // What reads, edges and destage need to go on, and the frame of zeros.
-        let kept_back_max = (self.setup.frames as usize / 15 * 4).max(16) + 1;
+        // For edges and destage a fifteenth, for reads four of them, and the frame of zeros.
+        let fifteenth = self.setup.frames as usize / 15;
+        let kept_back_max = fifteenth.max(4) + (fifteenth * 4).max(16) + 1;
         volume.return_frames(&had);
         trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.setup.frames);
         assert!(

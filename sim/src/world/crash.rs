@@ -28,6 +28,7 @@ impl World {
             self.finish_some_effects();
         }
         self.collect_counters();
+        let checkpoint_at_rest = self.checkpoint_is_at_rest();
         if !self.serving {
             self.coverage.see("crash while recovering");
         }
@@ -118,6 +119,7 @@ impl World {
                 self.oracle.process_killed(now);
             }
             self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
+            self.metadata_may_rot(checkpoint_at_rest);
         }
         let down = self.micros(1_000_000);
         for late in ghosts {

@@ -6,7 +6,7 @@ use super::*;
 pub(super) enum OpKind {
     TierWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     TierSync { mark: u64 },
-    TierRead { at: TierBlock, frame: FrameId, check: Check },
+    TierRead { at: TierBlock, frames: Checks },
     TierScan { at: TierBlock, blocks: u32 },
     BackingRead { at: BlockIndex, frames: Frames, early: Option<Vec<u8>> },
     BackingWrite { offset: usize, bytes: Vec<u8>, parts: Parts },
@@ -63,7 +63,8 @@ impl World {
                     self.crash = Some(Crash::ProcessKilled);
                     return;
                 }
-                assert!(self.damaged, "an undamaged tier was refused: {reason}");
+                let may_be = self.damaged || self.rot == Some(Rot::Needed);
+                assert!(may_be, "an undamaged tier was refused: {reason}");
                 self.volume = None;
                 self.refuse();
             }
@@ -82,7 +83,7 @@ impl World {
             Effect::Describe { index, bytes } => self.describe(index, &bytes),
             Effect::TierWrite { op, at, head, frames } => self.begin_tier_write(op, at, head, frames),
             Effect::TierSync { op } => self.begin_tier_sync(op),
-            Effect::TierRead { op, at, frame, check } => self.begin_tier_read(op, at, frame, check),
+            Effect::TierRead { op, at, frames } => self.begin_tier_read(op, at, frames),
             Effect::TierScan { op, at, blocks } => self.begin_tier_scan(op, at, blocks),
             Effect::TierDiscard { at, blocks } => self.discard(at, blocks),
             Effect::BackingRead { op, at, frames } => self.begin_backing_read(op, at, frames),
@@ -138,7 +139,7 @@ impl World {
         match kind {
             OpKind::TierWrite { offset, bytes, frames } => self.end_tier_write(offset, &bytes, frames, error),
             OpKind::TierSync { mark } => self.end_tier_sync(mark, error),
-            OpKind::TierRead { at, frame, check } => outcome = self.end_tier_read(at, frame, &check, error),
+            OpKind::TierRead { at, frames } => outcome = self.end_tier_read(at, frames, error),
             OpKind::TierScan { at, blocks } => {
                 let from = at.0 as usize * BLOCK;
                 outcome = Outcome::Bytes(self.tier.current[from..from + blocks as usize * BLOCK].to_vec());

@@ -11,7 +11,7 @@
 //! depth, nothing written to the backing before its lock), `Volume::validate`, and what [`Oracle`] knows.
 //!
 //! This file has the state, the clock and the turns. What each other file owns: [`life`] starts and stops, [`crash`] the
-//! other ends and what is late; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
+//! other ends and what is late, [`rot`] what damages a tier between two lives; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
 //! [`frames`] between them; [`clients`] and [`operator`] those who ask; [`checks`] what must hold at any moment; [`stages`]
 //! the way from faults to rest; [`brief`] traces.
 
@@ -34,6 +34,7 @@ mod frames;
 mod journal;
 mod life;
 mod operator;
+mod rot;
 mod stages;
 mod tier;
 
@@ -55,6 +56,7 @@ use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
+use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tier::Record;
@@ -102,6 +104,8 @@ pub struct Report {
     pub elapsed: Duration,
     /// Longest time without an answer while clients worked.
     pub pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    pub wait_max: Duration,
 }
 
 /// The world.
@@ -123,6 +127,7 @@ pub struct World {
     volume: Option<Volume>,
     serving: bool,
     backing_ready: bool,
+    ready_since: Instant,
     term: Term,
     formatted: bool,
     crash: Option<Crash>,
@@ -153,6 +158,8 @@ pub struct World {
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
     rotten: bool,
+    /// What has rotted between two lives.
+    rot: Option<Rot>,
     refused: bool,
     liar_backlog: usize,
     old_backing: Vec<u8>,
@@ -190,6 +197,8 @@ pub struct World {
     progress: Instant,
     /// Longest time without an answer while clients worked.
     pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    wait_max: Duration,
     coverage: Coverage,
 }
 
@@ -211,6 +220,7 @@ impl World {
             volume: None,
             serving: false,
             backing_ready: false,
+            ready_since: Instant(0),
             term: Term(0),
             formatted: false,
             crash: None,
@@ -235,6 +245,7 @@ impl World {
             damaged: false,
             damage_carried: false,
             rotten: false,
+            rot: None,
             refused: false,
             liar_backlog: 0,
             old_backing: vec![0; backing_bytes],
@@ -263,6 +274,7 @@ impl World {
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
             pause_max: Duration(0),
+            wait_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -284,6 +296,7 @@ impl World {
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
             pause_max: self.pause_max,
+            wait_max: self.wait_max,
         }
     }
 
@@ -443,6 +456,7 @@ impl World {
                     self.begin_replay();
                 } else {
                     self.backing_ready = true;
+                    self.ready_since = self.now;
                     self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }

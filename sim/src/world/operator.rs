@@ -131,7 +131,13 @@ impl World {
         let status = volume.status(self.now);
         if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
         {
-            self.through_since.get_or_insert(self.moment);
+            if self.through_since.is_none() {
+                self.through_since = Some(self.moment);
+                if self.serving && !self.damage_carried {
+                    let (bytes, why) = (self.oracle.bytes(), "the backing when write-through is effective");
+                    self.oracle.image_has_all_before(&self.backing.current, 0, bytes, self.moment, why);
+                }
+            }
         } else {
             self.through_since = None;
         }

@@ -88,13 +88,18 @@ impl World {
         self.begin(op, OpKind::TierSync { mark }, error, self.setup.tier_micros_max, self.setup.faults.tier_stall);
     }
 
-    pub(super) fn begin_tier_read(&mut self, op: OpId, at: TierBlock, frame: FrameId, check: Check) {
-        self.pin_target(frame, "a tier read");
+    pub(super) fn begin_tier_read(&mut self, op: OpId, at: TierBlock, frames: Checks) {
+        for &(frame, _) in &frames {
+            self.pin_target(frame, "a tier read");
+        }
         self.coverage.see("read from flash");
+        if frames.len() > 1 {
+            self.coverage.see("payloads read from flash in a run");
+        }
         let error = self.fault(self.setup.faults.tier_read_error).then_some(IoError::Failed);
         self.begin(
             op,
-            OpKind::TierRead { at, frame, check },
+            OpKind::TierRead { at, frames },
             error,
             self.setup.tier_micros_max,
             self.setup.faults.tier_stall,
@@ -140,22 +145,17 @@ impl World {
         }
     }
 
-    pub(super) fn end_tier_read(
-        &mut self,
-        at: TierBlock,
-        frame: FrameId,
-        check: &Check,
-        error: Option<IoError>,
-    ) -> Outcome {
+    pub(super) fn end_tier_read(&mut self, at: TierBlock, frames: Checks, error: Option<IoError>) -> Outcome {
         let mut outcome = error.map_or(Outcome::Ok, Outcome::Failed);
-        self.unpin_target(frame);
-        let from = at.0 as usize * BLOCK;
-        let bytes = self.tier.current[from..from + BLOCK].to_vec();
-        if error.is_some() {
-            self.coverage.see("tier read failed");
-            self.frame_mut(frame).fill(0xba);
-        } else {
-            if !self.check_holds(check, &bytes) {
+        for (place, (frame, check)) in (at.0 as usize..).zip(frames) {
+            self.unpin_target(frame);
+            if error.is_some() {
+                self.coverage.see("tier read failed");
+                self.frame_mut(frame).fill(0xba);
+                continue;
+            }
+            let bytes = self.tier.current[place * BLOCK..(place + 1) * BLOCK].to_vec();
+            if !self.check_holds(&check, &bytes) {
                 // Recovery also reads what a crash may have torn.
                 assert!(
                     self.damaged
@@ -163,7 +163,7 @@ impl World {
                         || self.lie == Some(Lie::TierWriteLost)
                         // Of a tier that has failed, what was never written may be read, and refused.
                         || self.tier_errors > 0,
-                    "an undamaged tier block {at} does not match {check:?}"
+                    "an undamaged tier block {place} does not match {check:?}"
                 );
                 if self.serving {
                     self.coverage.see("damage detected by checksum");

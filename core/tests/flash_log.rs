@@ -1,0 +1,224 @@
+//! The log on flash over time: a device of a known speed that keeps what it is given, clients that write without pause, a
+//! backing that is slow. Time is counted, not waited for.
+
+use forebay_core::api::*;
+use forebay_core::format::*;
+use forebay_core::status::{DestageMode, Phase, Policy, Status};
+use forebay_core::types::*;
+use forebay_core::{Volume, VolumeConfig};
+use std::collections::{BTreeMap, VecDeque};
+
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000 * MICROSECOND;
+const SECOND: u64 = 1_000 * MILLISECOND;
+const VOLUME_BYTES: u64 = 1 << 30;
+const BLOCK: usize = BLOCK_BYTES as usize;
+/// 60 MB/s: a tier of 64 MiB is rewritten as often in a second as one of 512 MiB is by a fast disk.
+const TIER_BLOCK_TIME: u64 = 68 * MICROSECOND;
+/// As long as one takes beside writes that never pause, on a disk that others use.
+const TIER_SYNC_TIME: u64 = 25 * MILLISECOND;
+/// 700 operations a second.
+const BACKING_TIME: u64 = SECOND / 700;
+
+/// What the tier's device holds besides payload, by block. Nothing is ever read of a payload but its place.
+type Metadata = BTreeMap<u32, Vec<u8>>;
+
+struct Bench {
+    volume: Volume,
+    now: u64,
+    tier: Metadata,
+    tier_free_at: u64,
+    backing_free_at: u64,
+    /// Operations of the devices by their ends.
+    agenda: BTreeMap<(u64, OpId), Outcome>,
+    depth: usize,
+    open: usize,
+    requests: u64,
+    scans: usize,
+}
+
+impl Bench {
+    fn begin(tier_blocks: u32, tier: Metadata, depth: usize) -> Bench {
+        let layout = TierLayout::flash(tier_blocks).unwrap();
+        let fresh = Superblock { volume: [1; 16], name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 0, layout };
+        let superblock = tier.get(&0).map_or(fresh, |bytes| Superblock::decode(bytes).unwrap());
+        let config = VolumeConfig {
+            superblock,
+            fresh: tier.is_empty(),
+            size_bytes: VOLUME_BYTES,
+            policy: Policy::Back,
+            frames: 4096,
+            backing_align: 512,
+            backing_depth_max: 32,
+            backing_write_bytes_max: 1 << 20,
+            destage_round_bytes_max: 32 << 20,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
+            destage_delay: Duration::from_millis(500),
+            drain_max: Duration(0),
+        };
+        let mut bench = Bench {
+            volume: Volume::new(config, Instant(SECOND)),
+            now: SECOND,
+            tier,
+            tier_free_at: 0,
+            backing_free_at: 0,
+            agenda: BTreeMap::new(),
+            depth,
+            open: 0,
+            requests: 0,
+            scans: 0,
+        };
+        bench.work();
+        while bench.status().phase == Phase::Recovering {
+            bench.wait();
+        }
+        assert_eq!(bench.status().phase, Phase::Serving);
+        bench
+    }
+
+    fn status(&self) -> Status {
+        self.volume.status(Instant(self.now))
+    }
+
+    fn work(&mut self) {
+        loop {
+            self.volume.settle(Instant(self.now));
+            let mut idle = true;
+            while let Some(effect) = self.volume.poll_effect() {
+                idle = false;
+                self.execute(effect);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn tier_works(&mut self, time: u64) -> u64 {
+        self.tier_free_at = self.tier_free_at.max(self.now) + time;
+        self.tier_free_at
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        let (op, end, outcome) = match effect {
+            Effect::Reply { result, .. } => {
+                assert_eq!(result, Ok(Pieces::new()));
+                self.open -= 1;
+                return;
+            }
+            Effect::TierWrite { op, at, head, frames } => {
+                let mut next = at.0;
+                for block in head.chunks(BLOCK) {
+                    self.tier.insert(next, block.to_vec());
+                    next += 1;
+                }
+                for block in next..next + frames.len() as u32 {
+                    self.tier.remove(&block);
+                }
+                let blocks = head.len() / BLOCK + frames.len();
+                (op, self.tier_works(blocks as u64 * TIER_BLOCK_TIME), Outcome::Ok)
+            }
+            // It does not keep writes from going on.
+            Effect::TierSync { op } => (op, self.tier_free_at.max(self.now) + TIER_SYNC_TIME, Outcome::Ok),
+            Effect::TierRead { op, .. } => (op, self.tier_works(TIER_BLOCK_TIME), Outcome::Ok),
+            Effect::TierScan { op, at, blocks } => {
+                self.scans += 1;
+                let block = |at| self.tier.get(&at).cloned().unwrap_or(vec![0; BLOCK]);
+                (op, self.now, Outcome::Bytes((at.0..at.0 + blocks).flat_map(block).collect()))
+            }
+            Effect::BackingWrite { op, .. } | Effect::BackingSync { op } => {
+                self.backing_free_at = self.backing_free_at.max(self.now) + BACKING_TIME;
+                (op, self.backing_free_at, Outcome::Ok)
+            }
+            Effect::FramesFree | Effect::Answer { .. } | Effect::Copy { .. } => return,
+            other => panic!("whole blocks on flash need no {other:?}"),
+        };
+        self.agenda.insert((end, op), outcome);
+    }
+
+    /// Until the next operation ends, or the volume's time has come.
+    fn wait(&mut self) {
+        let due = self.agenda.keys().next().map(|(at, _)| *at);
+        let timeout = self.volume.poll_timeout().map(|at| at.0);
+        let at = due.into_iter().chain(timeout).min().expect("something is under way");
+        self.now = self.now.max(at);
+        while let Some(entry) = self.agenda.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let ((_, op), outcome) = entry.remove_entry();
+            self.volume.handle(Instant(self.now), Event::Done { op, outcome });
+        }
+        self.work();
+    }
+
+    fn write(&mut self, block: u64) -> bool {
+        let mut frames = Frames::new();
+        if !self.volume.take_frames(1, &mut frames) {
+            return false;
+        }
+        self.requests += 1;
+        self.open += 1;
+        let payload = Payloads::from_slice(&[Payload { frame: frames[0], checksum: 0 }]);
+        let request = Request::Write { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32, payload, fua: false };
+        self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
+        true
+    }
+
+    /// Clients write these blocks, each the next one when its last write is answered.
+    fn write_all(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        let mut left: VecDeque<u64> = blocks.into_iter().collect();
+        while !left.is_empty() {
+            while self.open < self.depth
+                && let Some(&block) = left.front()
+                && self.write(block)
+            {
+                left.pop_front();
+            }
+            self.work();
+            self.wait();
+        }
+        while self.open > 0 {
+            self.wait();
+        }
+    }
+}
+
+/// Numbers below `below` without an order.
+fn random(below: u64) -> impl Iterator<Item = u64> {
+    let mut x = 7u64;
+    core::iter::repeat_with(move || {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (x >> 33) % below
+    })
+}
+
+#[test]
+fn a_hot_set_that_is_rewritten_without_a_pause_is_never_throttled() {
+    let mut bench = Bench::begin(16 << 10, Metadata::new(), 32);
+    bench.volume.handle(Instant(bench.now), Event::BackingReady);
+    let hot = 2 << 10;
+    bench.write_all(random(hot).take(300_000));
+    let counters = bench.status().counters;
+    assert_eq!(counters.throttled_writes, 0, "{counters:?}");
+    // A segment is moved when hardly anything in it is live: dead ones that wait to become free count as room.
+    assert!(counters.compacted_blocks < counters.writes / 20, "{counters:?}");
+}
+
+#[test]
+fn a_start_walks_a_small_part_of_a_log_that_nothing_was_destaged_from() {
+    let tier_blocks = 128 << 10;
+    let mut bench = Bench::begin(tier_blocks, Metadata::new(), 4);
+    // The backing is never ready: everything stays in the log, and no destage asks for a checkpoint.
+    bench.write_all(random(VOLUME_BYTES / BLOCK_BYTES).take(60_000));
+    let before = bench.status();
+    assert!(before.dirty_bytes > 200 << 20, "{before:?}");
+
+    let again = Bench::begin(tier_blocks, bench.tier, 4);
+    assert_eq!(again.status().dirty_bytes, before.dirty_bytes);
+    let layout = TierLayout::flash(tier_blocks).unwrap();
+    let batches = before.counters.tier_writes as usize;
+    // Head and summary of each segment, and the batches that no checkpoint knows of: those of some segments.
+    let scans_max = 2 * layout.segments() as usize + 1 + batches / 2;
+    assert!(again.scans < scans_max, "{} of {batches} batches and {} segments", again.scans, layout.segments());
+}
