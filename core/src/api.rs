@@ -229,7 +229,7 @@ pub enum Effect {
         /// For a read: the pieces, to be handed back by [`Event::Sent`]; empty for all others.
         result: Result<Pieces, RequestError>,
     },
-    /// Frames have become free: front ends that were refused by `take_frames` or `may_hold` may try again.
+    /// Frames have become free: every client that was refused by `take_frames` or `may_hold` asks again, or is withdrawn.
     FramesFree,
     /// Answer a command.
     Answer {

@@ -53,6 +53,8 @@ number!(/// An operation that core asked for by an effect and will hear of by an
     OpId(u64));
 number!(/// A client request, named by the front end. Never used twice while it is open.
     RequestId(u64));
+number!(/// Whoever sends requests in an order of its own, one after the other: a connection, named by the front end.
+    ClientId(u32));
 number!(/// A control command, named by its sender.
     ControlId(u64));
 

@@ -183,7 +183,7 @@ impl Life {
 
     fn write_request(&mut self, first: u64, count: u32, value: u8) -> Request {
         let mut frames = Frames::new();
-        assert!(self.volume.take_frames(count, &mut frames));
+        assert!(self.volume.take_frames(ClientId(0), count, &mut frames));
         let term = self.volume.term();
         let mut payload = Payloads::new();
         for (block, &frame) in (first..).zip(&frames) {

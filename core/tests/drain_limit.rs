@@ -124,7 +124,7 @@ impl Bench {
 
     fn write(&mut self) -> bool {
         let mut frames = Frames::new();
-        if !self.volume.take_frames(1, &mut frames) {
+        if !self.volume.take_frames(ClientId(0), 1, &mut frames) {
             return false;
         }
         let block = self.next_block * 7919 % (VOLUME_BYTES / BLOCK_BYTES);

@@ -154,7 +154,7 @@ impl Bench {
 
     fn write(&mut self, block: u64) -> bool {
         let mut frames = Frames::new();
-        if !self.volume.take_frames(1, &mut frames) {
+        if !self.volume.take_frames(ClientId(0), 1, &mut frames) {
             return false;
         }
         self.requests += 1;

@@ -5,7 +5,7 @@
 
 use core::ptr::NonNull;
 use forebay_core::api::{Pieces, Request, RequestError};
-use forebay_core::types::{BlockIndex, FrameId, Frames, RequestId, SectorMask};
+use forebay_core::types::{BlockIndex, ClientId, FrameId, Frames, RequestId, SectorMask};
 use forebay_core::volume::Extent;
 
 /// A volume as a front end sees it.
@@ -24,9 +24,13 @@ pub unsafe trait Backend {
     fn admissible(&self, request: &Request) -> Result<(), RequestError>;
 
     /// Takes `count` frames for a payload that is about to be received, appending them to `into`; false, and none
-    /// taken, when there are not enough: the connection stops reading until its `receive` is called again. The connection,
-    /// which holds `held` frames already, holds these as well until [`Backend::let_go`].
-    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool;
+    /// taken, when there are not enough, or others have waited longer: the connection stops reading until its `receive` is
+    /// called again, when it asks again. Its place is kept until then, or until [`Backend::withdraw`]. The connection, which
+    /// holds `held` frames already, holds these as well until [`Backend::let_go`].
+    fn take_frames(&mut self, client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool;
+
+    /// A client that was refused frames for a payload does not wait for them any more.
+    fn withdraw(&mut self, client: ClientId);
 
     /// A read is about to be handed in whose answer uses up to `count` frames until the client has taken it. The
     /// connection, which holds `held` frames already, holds these as well until [`Backend::let_go`]; false, and none held,

@@ -267,7 +267,7 @@ unsafe impl Backend for MemoryVolume {
         }
     }
 
-    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
+    fn take_frames(&mut self, _client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool {
         let Some(left) = self.free.len().checked_sub(count as usize) else { return false };
         if !self.hold(held, count) {
             return false;
@@ -278,6 +278,8 @@ unsafe impl Backend for MemoryVolume {
         }
         true
     }
+
+    fn withdraw(&mut self, _client: ClientId) {}
 
     fn hold(&mut self, held: u32, count: u32) -> bool {
         assert!(held <= self.held, "each connection holds a part of it");

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Runs the daemon under load in a QEMU guest whose tier and backing each lie on a dm-log-writes recorder, and leaves in
 # OUT: `tier.recording`, `backing.recording`, `journal`, `state/`, `server.log`, `load.log`, `console.log`.
-# The cuts themselves are replayed on the host: tests/tests/power_cuts.rs.
+# With `on=ext4` the backing is a file, with its journal beside it, on a file system on that recorder; then
+# `backing.base` is left as well, the disk as it was before the recording. The cuts themselves are replayed on the host:
+# tests/tests/power_cuts.rs.
 #
 # usage: power-cut.sh OUT PATTERN_BINARY SERVER_BINARY [NAME=VALUE...]
 #   io=uring|threads  plant=NAME  wrapper=slow:...:  tier_mib=32  backing_mib=64  seconds=25  requests=4000  seed=1
-#   server=forebay|nbdkit
+#   server=forebay|nbdkit  on=device|ext4  image_mib=24  destage=auto
 set -euo pipefail
 
 out=$1 pattern=$2 binary=$3
 shift 3
 io=uring plant='' wrapper='' tier_mib=32 backing_mib=64 seconds=25 requests=4000 seed=1 server=forebay
+on=device image_mib=24 destage=auto
 for assignment in "$@"; do
     case $assignment in
-    io=* | plant=* | wrapper=* | tier_mib=* | backing_mib=* | seconds=* | requests=* | seed=* | server=*) declare "$assignment" ;;
+    io=* | plant=* | wrapper=* | tier_mib=* | backing_mib=* | seconds=* | requests=* | seed=* | server=* | on=* | image_mib=* | destage=*) declare "$assignment" ;;
     *) echo "power-cut.sh: unknown parameter $assignment" >&2; exit 2 ;;
     esac
 done
@@ -24,7 +27,7 @@ require_tools dmsetup
 fetch_kernel
 
 mkdir -p "$out"
-new_root "$out/root" sh mount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq grep
+new_root "$out/root" sh mount umount mkdir cat echo sleep insmod poweroff cp cut kill tar sync seq grep
 install_binary "$(command -v dmsetup)" dmsetup
 install_binary "$pattern" pattern
 if [ "$server" = nbdkit ]; then
@@ -45,14 +48,21 @@ truncate -s 4G "$out/tier.recording" "$out/backing.recording"
 truncate -s "${tier_mib}M" "$out/tier.disk"
 truncate -s "${backing_mib}M" "$out/backing.disk"
 truncate -s 256M "$out/back"
+if [ "$on" = ext4 ]; then
+    require_tools mkfs.ext4
+    # A journal that commits often and a small one of its own: many of its barriers fall into the recording.
+    mkfs.ext4 -q -b 4096 -J size=4 "$out/backing.disk"
+    cp --sparse=always "$out/backing.disk" "$out/backing.base"
+fi
 disk() { echo "-drive file=$1,format=raw,if=none,id=$2,cache=unsafe,discard=unmap -device virtio-blk-pci,drive=$2,write-cache=on"; }
 # `cache=unsafe` spares the host the syncs: what counts is the recording, and the host does not lose power.
+# no_timer_check: on a host that is busy, the guest would wait in vain for its timer, and panic.
 # shellcheck disable=SC2046
 timeout -s KILL $((seconds + 120)) qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 768M \
     -nodefaults -no-reboot -display none -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" \
     $(disk "$out/tier.recording" vda) $(disk "$out/tier.disk" vdb) $(disk "$out/backing.recording" vdc) \
     $(disk "$out/backing.disk" vdd) $(disk "$out/back" vde) \
-    -append "console=ttyS0 quiet panic=-1 fb_server=$server fb_io=$io fb_plant=$plant fb_wrapper=$wrapper fb_tier_mib=$tier_mib fb_seconds=$seconds fb_requests=$requests fb_seed=$seed" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check fb_server=$server fb_io=$io fb_plant=$plant fb_wrapper=$wrapper fb_tier_mib=$tier_mib fb_seconds=$seconds fb_requests=$requests fb_seed=$seed fb_on=$on fb_image_mib=$image_mib fb_destage=$destage" \
     || { echo "power-cut.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
 tar -xf "$out/back" -C "$out" 2>/dev/null || true
 rm -f "$out/back" "$out"/{tier,backing}.disk "$out/initrd"

@@ -112,6 +112,8 @@ pub struct Setup {
     pub drain_max: Duration,
 
     pub clients: usize,
+    /// So many of them do nothing but read.
+    pub readers: usize,
     /// Requests that one client has open at a time.
     pub depth_max: usize,
     /// Requests of all clients together.
@@ -175,6 +177,7 @@ impl Setup {
             destage: DestageMode::Auto,
             drain_max: Duration(0),
             clients: 1,
+            readers: 0,
             depth_max: 1,
             requests: 0,
             script: None,

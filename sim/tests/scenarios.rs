@@ -280,6 +280,35 @@ fn a_limit_on_the_time_to_drain_throttles_without_a_pause() {
     }
 }
 
+/// The reads of three clients hold all the memory that a read may take, for as long as they go on.
+#[test]
+fn no_request_waits_long_while_others_are_answered() {
+    for kind in BOTH {
+        let mut met_scarcity = Coverage::default();
+        for seed in 0..6 {
+            let mut setup = Setup::quiet(kind, 700);
+            if kind == TierKind::Flash {
+                setup.frames = 64;
+            }
+            setup.requests = 2_000;
+            (setup.clients, setup.readers, setup.depth_max) = (4, 3, 16);
+            (setup.weights, setup.think_micros_max) = ([0, 1, 0, 0, 0], 1);
+            setup.request_bytes_max = 256 << 10;
+            setup.unaligned = if seed % 2 == 0 { 0 } else { 200_000 };
+            (setup.cold, setup.hot_blocks) = (900_000, 4);
+            (setup.backing_micros_max, setup.backing_depth_max) = (5_000, 16);
+            setup.check = 0;
+            let report = run_setup("fairness", setup, seed, false);
+            let report = report.unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+            let (waited, all) = (report.wait_max.as_secs_f64(), report.elapsed.as_secs_f64());
+            println!("{kind:?}, seed {seed}: at most {waited:.3} s of {all:.3} s");
+            assert!(waited < 0.06, "{kind:?}, seed {seed}: {waited} s of {all} s");
+            met_scarcity.merge(&report.coverage);
+        }
+        met(&met_scarcity, &["client had to wait for frames"]);
+    }
+}
+
 #[test]
 fn a_client_that_hangs_up_leaves_nothing_half_done() {
     let coverage = holds_on(&BOTH, "hang-up", 60, |s| {

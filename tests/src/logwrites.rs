@@ -166,6 +166,29 @@ pub fn cuts(tier: &Log, backing: &Log, wanted: usize, seed: u64) -> Vec<Cut> {
     all.into_iter().map(|(at, keep)| Cut { tier: at, backing: backing.not_before(tier, at), keep }).collect()
 }
 
+/// As [`cuts`], of the backing: around each of its flushes and forced writes, and between them. The tier is taken as
+/// the last mark before saw it.
+pub fn backing_cuts(tier: &Log, backing: &Log, wanted: usize, seed: u64) -> Vec<Cut> {
+    let mut rng = Rng::new(seed);
+    let mut all = Vec::new();
+    let mut tier_at = 0;
+    for (i, entry) in backing.entries.iter().enumerate() {
+        if let Some(mark) = &entry.mark {
+            let same = tier.entries.iter().position(|e| e.mark.as_ref() == Some(mark));
+            tier_at = same.map_or(tier_at, |place| place + 1);
+        } else if entry.flush || entry.fua {
+            all.push(Cut { tier: tier_at, backing: i, keep: Keep::Some(rng.next()) });
+            all.push(Cut { tier: tier_at, backing: i + 1, keep: Keep::Nothing });
+        } else if rng.chance(10) {
+            all.push(Cut { tier: tier_at, backing: i + 1, keep: Keep::Some(rng.next()) });
+        }
+    }
+    if all.len() > wanted {
+        all = (0..wanted).map(|i| all[i * all.len() / wanted]).collect();
+    }
+    all
+}
+
 /// A write that has not certainly reached the media: what of it a later forced write has not replaced.
 #[derive(Debug)]
 struct Uncertain {
@@ -186,7 +209,12 @@ pub struct Disk<'l> {
 impl<'l> Disk<'l> {
     /// The empty disk before the first entry.
     pub fn new(log: &'l Log, length: u64) -> Disk<'l> {
-        Disk { log, certain: vec![0; length as usize], uncertain: Vec::new(), at: 0, deaf: false }
+        Disk::over(log, vec![0; length as usize])
+    }
+
+    /// The disk before the first entry, which held this.
+    pub fn over(log: &'l Log, before: Vec<u8>) -> Disk<'l> {
+        Disk { log, certain: before, uncertain: Vec::new(), at: 0, deaf: false }
     }
 
     /// A disk that acknowledges flushes and FUA and does nothing: to see a check fail.
@@ -398,6 +426,9 @@ mod tests {
         );
         let backing = recording("cuts-backing", &[(FLAG_MARK, 0, b"1"), (FLAG_FLUSH, 0, &[]), (FLAG_MARK, 0, b"2")]);
         let (tier_log, backing_log) = (Log::open(&tier).unwrap(), Log::open(&backing).unwrap());
+        let of_backing = backing_cuts(&tier_log, &backing_log, 100, 1);
+        assert!(of_backing.contains(&Cut { tier: 3, backing: 2, keep: Keep::Nothing }), "{of_backing:?}");
+        assert!(of_backing.windows(2).all(|c| c[0].tier <= c[1].tier && c[0].backing <= c[1].backing), "forward only");
         let cuts = cuts(&tier_log, &backing_log, 100, 1);
         for (at, backing) in [(2, 0), (4, 2), (6, 3)] {
             assert!(cuts.contains(&Cut { tier: at, backing, keep: Keep::Nothing }), "{at}: {cuts:?}");

@@ -1,16 +1,19 @@
 //! Power cuts of the real daemon: it runs under load in a QEMU guest with tier and backing each on a dm-log-writes
 //! recorder; then the disks are rebuilt as 200 cuts leave them, the daemon starts on each, and every write that an
-//! acknowledged flush or FUA covered before the cut must be there.
+//! acknowledged flush or FUA covered before the cut must be there. The same with the backing as a file on a file system, which
+//! is what a journal needs: there the tier is taken away as well, and what the journal and the image have left must be a crash image.
 
 use forebay_tests::harness::{
-    IoMode, TempDir, Tier, Volume, forebay, forebay_planted, require_tool, rounds, run_command, workspace,
+    IoMode, Loop, Mounted, TempDir, Tier, Volume, forebay, forebay_planted, no_fuse_or_loop, require_tool, rounds,
+    run_command, skip, wait_for_late_writes, workspace,
 };
 use forebay_tests::in_both_io_modes;
-use forebay_tests::logwrites::{Cut, Disk, Log, cuts, write_sparse};
+use forebay_tests::logwrites::{Cut, Disk, Log, backing_cuts, cuts, write_sparse};
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
@@ -74,21 +77,29 @@ fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
     assert!(recording.folder.join("load.log").exists());
 }
 
-/// Where the daemon is started on what a cut has left: the state folder of the guest, its paths those of the host.
-struct Site {
+/// Where it is looked at what a cut has left.
+trait Site {
+    /// `before`: entries of the tier's recording that had been sent.
+    fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String>;
+}
+
+/// Where the daemon is started on two devices: the state folder of the guest, its paths those of the host.
+struct Devices {
     _folder: TempDir,
     volume: Volume,
 }
 
-impl Site {
-    fn new(io: IoMode, tier: u64) -> Site {
+impl Devices {
+    fn new(io: IoMode, tier: u64) -> Devices {
         let folder = TempDir::new("cut");
         let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
         volume.size = None;
         volume.tier_size = tier;
-        Site { _folder: folder, volume }
+        Devices { _folder: folder, volume }
     }
+}
 
+impl Site for Devices {
     fn check(
         &self,
         recording: &Recording,
@@ -135,6 +146,19 @@ impl Site {
 fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted: usize) -> Result<usize, String> {
     let cuts = cuts(&recording.tier, &recording.backing, wanted, 7);
     assert!(cuts.len() >= wanted.min(200), "the recording has only {} places to cut", cuts.len());
+    check_each(recording, &cuts, tier, vec![0; backing as usize], || Devices::new(io, tier))?;
+    Ok(cuts.len())
+}
+
+/// Rebuilds both disks for every cut, the backing over what it held before, and has each looked at; stops at the first
+/// that is wrong.
+fn check_each<S: Site>(
+    recording: &Recording,
+    cuts: &[Cut],
+    tier: u64,
+    backing: Vec<u8>,
+    site: impl Fn() -> S + Sync,
+) -> Result<(), String> {
     let failure: Mutex<Option<String>> = Mutex::new(None);
     // Replaying goes on in order while the daemons of the cuts before are being looked at.
     let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<u8>, Vec<u8>)>(1);
@@ -142,7 +166,7 @@ fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let site = Site::new(io, tier);
+                let site = site();
                 loop {
                     let next = receiver.lock().expect("no panic with the lock").recv();
                     let Ok((cut, tier, backing)) = next else { return };
@@ -155,8 +179,8 @@ fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted
             });
         }
         let mut tier = Disk::new(&recording.tier, tier);
-        let mut backing = Disk::new(&recording.backing, backing);
-        for cut in &cuts {
+        let mut backing = Disk::over(&recording.backing, backing);
+        for cut in cuts {
             if failure.lock().expect("no panic with the lock").is_some() {
                 break;
             }
@@ -171,7 +195,7 @@ fn check_cuts(recording: &Recording, io: IoMode, tier: u64, backing: u64, wanted
         drop(sender);
     });
     match failure.into_inner().expect("no panic with the lock") {
-        None => Ok(cuts.len()),
+        None => Ok(()),
         Some(message) => Err(message),
     }
 }
@@ -212,4 +236,148 @@ fn a_daemon_that_drops_its_syncs_is_caught() {
         let words = ["the promise for flushed writes", "the daemon refuses"];
         assert!(words.iter().any(|word| caught.contains(word)), "{caught}");
     }
+}
+
+/// Where a file system that holds image and journal is mounted, as a host does after a loss of power: the file system
+/// recovers, then everything that lies on it is looked at.
+struct OnFileSystem<'a> {
+    folder: TempDir,
+    volume: Volume,
+    /// Cuts at which the journal had what the image had not.
+    replays: &'a AtomicU32,
+}
+
+impl OnFileSystem<'_> {
+    fn new(io: IoMode, tier: u64, replays: &AtomicU32) -> OnFileSystem<'_> {
+        let folder = TempDir::new("cut-fs");
+        let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
+        (volume.size, volume.tier_size, volume.destage) = (None, tier, "journaled");
+        volume.backing = folder.join("mnt/backing.img").to_str().expect("a plain path").to_owned();
+        OnFileSystem { folder, volume, replays }
+    }
+
+    /// The guest's record of the volume, with the tier as the cut has left it.
+    fn restore_state(&self, recording: &Recording, tier: &[u8]) -> Result<(), String> {
+        let (state, guest) = (self.volume.state(), recording.folder.join("state/volumes/vm1.toml"));
+        let _ = std::fs::remove_dir_all(&state);
+        let path = state.join("tiers/vm1.tier");
+        for folder in ["volumes", "tiers"] {
+            std::fs::create_dir_all(state.join(folder)).map_err(|e| format!("make {folder}: {e}"))?;
+        }
+        write_sparse(&path, tier)?;
+        let record = std::fs::read_to_string(guest).map_err(|e| format!("the guest's vm1.toml: {e}"))?;
+        let record = record
+            .replace("/dev/mapper/tier", path.to_str().expect("a plain path"))
+            .replace("/mnt/backing.img", &self.volume.backing);
+        std::fs::write(state.join("volumes/vm1.toml"), record).map_err(|e| e.to_string())
+    }
+
+    /// The tier is gone: image and journal together are a crash image. Only read.
+    fn check_without_tier(&self, recording: &Recording) -> Result<(), String> {
+        let (image, salvaged) = (PathBuf::from(&self.volume.backing), self.folder.join("salvaged.img"));
+        let journal = PathBuf::from(format!("{}.forebay-journal", image.display()));
+        let _ = std::fs::remove_file(&salvaged);
+        let mut command = Command::new(forebay());
+        command.arg("salvage").arg(&journal).arg("--to").arg(&salvaged);
+        let output = run_command(Duration::from_secs(60), command);
+        if !output.status.success() {
+            return Err(format!("the journal cannot be salvaged: {}", output.describe()));
+        }
+        let bytes = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        if bytes(&image)? != bytes(&salvaged)? {
+            self.replays.fetch_add(1, Ordering::Relaxed);
+        }
+        check::image(&recording.history, &salvaged).map(|_| ()).map_err(|e| format!("all logs lost: {e}"))
+    }
+
+    fn check_with_tier(&self, recording: &Recording, before: usize) -> Result<(), String> {
+        let daemon = self.volume.try_start().map_err(|refusal| format!("the daemon refuses: {refusal}"))?;
+        let promised = Some(recording.promised(before));
+        let verdict = check::volume_after_power_loss(&recording.history, &self.volume.target(), promised);
+        let verdict = verdict.map(|_| ()).map_err(|e| format!("{e}\nthe daemon said: {}", daemon.output()));
+        daemon.kill9();
+        // Else the file system is still in use.
+        wait_for_late_writes(Path::new(&self.volume.backing));
+        verdict
+    }
+}
+
+impl Site for OnFileSystem<'_> {
+    fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String> {
+        let disk = self.folder.join("disk");
+        // The one before may still be in use by a device that is on its way out.
+        let _ = std::fs::remove_file(&disk);
+        write_sparse(&disk, backing)?;
+        let device = Loop::attach(&disk);
+        let device_path = device.path().to_str().expect("a plain path");
+        let mounted = Mounted::new(&["-t", "ext4"], device_path, &self.folder.join("mnt"));
+        self.restore_state(recording, tier)?;
+        let verdict = self.check_without_tier(recording).and_then(|()| self.check_with_tier(recording, before));
+        drop(mounted);
+        drop(device);
+        verdict
+    }
+}
+
+/// The disk under the file system.
+const DISK: u64 = 64 << 20;
+
+/// A load before a journaled volume whose image and journal are files on ext4, and the cuts to be looked at: around the syncs
+/// of both disks and between them.
+fn record_on_file_system(folder: &TempDir, binary: &Path, more: &[&str]) -> (Recording, Vec<u8>, [Vec<Cut>; 2]) {
+    let requests = format!("requests={}", rounds(1200, 10_000));
+    let mut parameters = vec!["on=ext4", "destage=journaled", "wrapper=slow:iops=3000,latency=1ms:", &requests];
+    parameters.extend(more);
+    let recording = record(folder, binary, &parameters, TIER, DISK);
+    let base = std::fs::read(recording.folder.join("backing.base")).unwrap();
+    let wanted = rounds(36, 500) as usize;
+    let serving = recording.tier.entries.iter().position(|e| e.mark.as_deref() == Some("serving"));
+    let serving = serving.expect("a mark from when it served");
+    // Before that the image was still being made.
+    let of_both = [
+        cuts(&recording.tier, &recording.backing, 2 * wanted, 11),
+        backing_cuts(&recording.tier, &recording.backing, 2 * wanted, 12),
+    ]
+    .map(|mut cuts| {
+        cuts.retain(|cut| cut.tier > serving);
+        (0..wanted.min(cuts.len())).map(|i| cuts[i * cuts.len() / wanted.min(cuts.len())]).collect::<Vec<_>>()
+    });
+    for cuts in &of_both {
+        assert!(cuts.len() >= 30, "the recording has only {} places to cut", cuts.len());
+    }
+    (recording, base, of_both)
+}
+
+/// Proves L-BF-3, L-BF-4 for journaled destage.
+#[test]
+fn at_power_cuts_of_a_file_system_nothing_flushed_is_lost_and_without_the_tier_the_journal_makes_a_crash_image() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let folder = TempDir::new("power-fs");
+    let (recording, base, of_both) = record_on_file_system(&folder, forebay(), &["io=uring"]);
+    let replays = AtomicU32::new(0);
+    for cuts in &of_both {
+        check_each(&recording, cuts, TIER, base.clone(), || OnFileSystem::new(IoMode::Uring, TIER, &replays)).unwrap();
+    }
+    let (cuts, replays) = (of_both[0].len() + of_both[1].len(), replays.into_inner());
+    println!("{cuts} cuts, at {replays} of them the journal had what the image had not");
+    assert!(cuts >= 60 && replays > 0, "{cuts} cuts, {replays} of them in the middle of a batch");
+}
+
+/// The planted build does not sync its journal before it applies a batch.
+#[test]
+fn a_daemon_that_drops_the_syncs_of_its_journal_is_caught() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let folder = TempDir::new("journal-sync-dropped");
+    // Around the syncs of the tier's disk, little is on its way to the other one.
+    let (recording, base, [_, cuts]) =
+        record_on_file_system(&folder, forebay_planted(), &["plant=journal-sync-dropped", "io=threads"]);
+    let replays = AtomicU32::new(0);
+    let caught = check_each(&recording, &cuts, TIER, base, || OnFileSystem::new(IoMode::Uring, TIER, &replays));
+    let caught = caught.expect_err("no cut has shown it");
+    println!("{caught}");
+    assert!(caught.contains("all logs lost"), "{caught}");
 }

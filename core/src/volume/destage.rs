@@ -42,6 +42,8 @@ struct Writing {
     records: SmallVec<[(u32, Lsn); 4]>,
     /// Pinned; of a payload that had to be loaded, also taken.
     frames: SmallVec<[FrameId; 4]>,
+    /// Frames that were taken to load payloads.
+    loads: u32,
     loads_left: u32,
     writes_left: u32,
     /// Old block under a partial record on a backing of 4 KiB sectors.
@@ -72,6 +74,8 @@ pub(super) struct Destage {
     pub(super) collected: Lsn,
     writing: Slab<Writing>,
     pub(super) in_flight: u32,
+    /// Frames taken for what had to be loaded.
+    pub(super) loads: u32,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
     /// The backing has refused a zero or hole request: ranges are written as data.
@@ -107,6 +111,7 @@ impl Destage {
             collected: Lsn(0),
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
+            loads: 0,
             range_in_flight: false,
             zero_unsupported: false,
             unsynced_bytes: 0,
@@ -473,6 +478,7 @@ impl Volume {
         let mut writing = Writing {
             records: SmallVec::from_slice(&[(id, lsn)]),
             frames: SmallVec::new(),
+            loads: 0,
             loads_left: 0,
             writes_left: 0,
             old_block: None,
@@ -542,13 +548,14 @@ impl Volume {
         // Pin first: allocating for the missing ones evicts.
         let mut pinned: SmallVec<[Option<FrameId>; 4]> = SmallVec::new();
         let mut missing = 0;
+        let loads_max = self.loads_max() - self.destage.loads;
         for &(id, lsn) in &writing.records {
             let frame = self.frame_of_record(id).or_else(|| self.destage.ahead.frame_of(lsn));
             match frame {
                 Some(frame) => self.pool.pin(frame),
                 None => missing += 1,
             }
-            if self.pool.available() < missing {
+            if missing > self.pool.available().min(loads_max) {
                 if let Some(frame) = frame {
                     self.pool.unpin(frame);
                 }
@@ -582,7 +589,9 @@ impl Volume {
         for &(id, _) in &writing.records {
             self.live.set_state(id, State::InFlight);
         }
-        writing.loads_left = loads.len() as u32;
+        writing.loads = loads.len() as u32;
+        writing.loads_left = writing.loads;
+        self.destage.loads += writing.loads;
         let write = self.destage.writing.insert(writing);
         self.begin_backing_write();
         for &(id, frame) in &loads {
@@ -723,8 +732,9 @@ impl Volume {
     }
 
     fn end_write(&mut self, write: usize) {
-        let Writing { records, frames, old_block, failed, .. } = self.destage.writing.remove(write);
+        let Writing { records, frames, loads, old_block, failed, .. } = self.destage.writing.remove(write);
         self.destage.in_flight -= 1;
+        self.destage.loads -= loads;
         if self.destage.in_flight == 0 {
             self.rest_backing();
         }

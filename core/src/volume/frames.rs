@@ -63,6 +63,8 @@ struct Frame {
     owner: Owner,
     queue: Queue,
     touches: u8,
+    /// Taken for a client's payload, and since then neither free, nor evictable, nor the log's.
+    payload: bool,
 }
 
 const UNUSED: Frame = Frame {
@@ -74,6 +76,7 @@ const UNUSED: Frame = Frame {
     owner: Owner::Nobody,
     queue: Queue::Off,
     touches: 0,
+    payload: false,
 };
 
 #[derive(Clone, Copy)]
@@ -98,6 +101,7 @@ pub struct FramePool {
     probation: Fifo,
     main: Fifo,
     evictable: u32,
+    payloads: u32,
     ghosts: Vec<u32>,
     /// Counts evictions for the status.
     pub evictions: u64,
@@ -117,6 +121,7 @@ impl FramePool {
             probation: EMPTY,
             main: EMPTY,
             evictable: 0,
+            payloads: 0,
             ghosts: vec![0; (total as usize).next_power_of_two()],
             evictions: 0,
         }
@@ -138,9 +143,14 @@ impl FramePool {
         self.available_to_clients() + self.cooling.len() as u32
     }
 
-    /// Frames that `allocate_for_client` can deliver now.
+    /// Frames that `allocate_for_payload` can deliver now.
     pub fn available_to_clients(&self) -> u32 {
         self.free_len + (self.total - self.fresh) + self.evictable
+    }
+
+    /// Frames taken for payloads: until the log of a memory tier has them, or the batch that they are in is on flash.
+    pub fn payloads(&self) -> u32 {
+        self.payloads
     }
 
     /// All effects have been polled. True when frames became available to clients by it.
@@ -162,11 +172,27 @@ impl FramePool {
         if self.free_head == NONE && self.fresh == self.total && !self.cooling.is_empty() {
             return self.cooling.pop().map(|id| self.taken(id));
         }
-        self.allocate_for_client()
+        self.allocate_warm()
     }
 
-    /// As `allocate`, but no frame that cools: its bytes may change before the next effect is polled.
-    pub fn allocate_for_client(&mut self) -> Option<FrameId> {
+    /// For a client's payload: no frame that cools, because its bytes may change before the next effect is polled.
+    pub fn allocate_for_payload(&mut self) -> Option<FrameId> {
+        let id = self.allocate_warm()?;
+        self.frames.get_mut(id.0).payload = true;
+        self.payloads += 1;
+        Some(id)
+    }
+
+    /// A payload's frame is the log's, evictable, or free.
+    fn end_payload(&mut self, id: u32) {
+        let frame = self.frames.get_mut(id);
+        if core::mem::take(&mut frame.payload) {
+            self.payloads -= 1;
+        }
+    }
+
+    /// No frame that cools.
+    fn allocate_warm(&mut self) -> Option<FrameId> {
         let id = if self.free_head != NONE {
             let id = self.free_head;
             self.free_head = self.frames.get(id).next;
@@ -221,6 +247,7 @@ impl FramePool {
     }
 
     fn cool(&mut self, id: u32) {
+        self.end_payload(id);
         *self.frames.get_mut(id) = UNUSED;
         self.cooling.push(id);
     }
@@ -274,6 +301,7 @@ impl FramePool {
             }
             Owner::Cache => {
                 self.evictable += 1;
+                self.end_payload(id.0);
                 true
             }
             Owner::Taken | Owner::Log => false,
@@ -285,6 +313,7 @@ impl FramePool {
         let frame = self.frames.get_mut(id.0);
         assert_eq!(frame.owner, Owner::Taken);
         frame.owner = Owner::Log;
+        self.end_payload(id.0);
     }
 
     /// The owner lets go.
@@ -309,6 +338,7 @@ impl FramePool {
         frame.touches = 0;
         if frame.pins == 0 {
             self.evictable += 1;
+            self.end_payload(id.0);
         }
         self.cached.insert(block, id.0);
         self.push(id.0, if remembered { Queue::Main } else { Queue::Probation });
@@ -467,9 +497,10 @@ impl FramePool {
 
     /// Walks everything and asserts the module's invariants.
     pub fn validate(&self) {
-        let (mut free, mut evictable, mut cached) = (0, 0, 0);
+        let (mut free, mut evictable, mut cached, mut payloads) = (0, 0, 0, 0);
         for id in 0..self.fresh {
             let frame = self.frames.get(id);
+            payloads += u32::from(frame.payload);
             match frame.owner {
                 Owner::Nobody if frame.pins == 0 => free += 1,
                 Owner::Nobody | Owner::Taken | Owner::Log => assert_eq!(frame.queue, Queue::Off),
@@ -484,6 +515,7 @@ impl FramePool {
         assert_eq!(free, self.free_len + self.cooling.len() as u32);
         assert!(self.fresh <= self.total);
         assert_eq!(evictable, self.evictable);
+        assert_eq!(payloads, self.payloads);
         assert_eq!(cached, self.cached.len());
         assert_eq!(self.probation.len + self.main.len, cached as u32);
     }

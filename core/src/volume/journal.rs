@@ -452,7 +452,7 @@ impl Volume {
             && self.journal.piece.len() < WRITE_BLOCKS
         {
             if self.live.get(id).descriptor.has_payload() {
-                let Some((frame, loads)) = self.frame_for_journal(id) else { break };
+                let Some((frame, loads)) = self.frame_for_journal(id, left) else { break };
                 self.journal.piece.push((frame, self.check_of(id)));
                 left += u32::from(loads);
             }
@@ -465,11 +465,15 @@ impl Volume {
         }
     }
 
-    /// A pinned frame with the payload of a record, and whether it must be read first. None: no frame is free.
-    fn frame_for_journal(&mut self, id: u32) -> Option<(FrameId, bool)> {
+    /// A pinned frame with the payload of a record, and whether it must be read first, as `loads` others are. None: no
+    /// frame is to be had for it.
+    fn frame_for_journal(&mut self, id: u32, loads: u32) -> Option<(FrameId, bool)> {
         if let Some(frame) = self.frame_of_record(id) {
             self.pool.pin(frame);
             return Some((frame, false));
+        }
+        if loads >= self.loads_max() {
+            return None;
         }
         let frame = self.pool.allocate()?;
         self.pool.pin(frame);

@@ -9,6 +9,7 @@
 
 use super::block_map::{self, BlockMap};
 use super::chunked::Chunked;
+use super::free_ids::FreeIds;
 use super::ranges::ZeroMap;
 use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
 use crate::types::*;
@@ -91,7 +92,7 @@ pub struct LiveLog {
     cursor: u32,
     index: BlockMap,
     zeros: ZeroMap,
-    free_ids: Vec<u32>,
+    free_ids: FreeIds,
     live_payloads: u32,
     live_others: u32,
 }
@@ -107,7 +108,7 @@ impl LiveLog {
             cursor: NONE,
             index: BlockMap::with_capacity((payloads + others) as usize),
             zeros: ZeroMap::default(),
-            free_ids: (payloads..payloads + others).rev().collect(),
+            free_ids: FreeIds::new(payloads, others),
             live_payloads: 0,
             live_others: 0,
         }
@@ -130,13 +131,12 @@ impl LiveLog {
 
     /// An id for a record without payload.
     pub fn take_other_id(&mut self) -> u32 {
-        self.free_ids.pop().expect("admission has checked others_left")
+        self.free_ids.take().expect("admission has checked others_left")
     }
 
     /// A certain id without payload, found by recovery.
     pub fn claim_other_id(&mut self, id: u32) {
-        let at = self.free_ids.iter().position(|&free| free == id).expect("each id is found once");
-        self.free_ids.swap_remove(at);
+        assert!(self.free_ids.claim(id), "each id is found once");
     }
 
     /// A record; its position is 0 when it is not live.
@@ -307,7 +307,7 @@ impl LiveLog {
             self.live_payloads -= 1;
         } else {
             self.live_others -= 1;
-            self.free_ids.push(id);
+            self.free_ids.give_back(id);
         }
     }
 

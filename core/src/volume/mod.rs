@@ -13,7 +13,7 @@
 //! to vouch for it).
 //!
 //! What each file owns:
-//! [`live`] records in log order and by block; [`frames`] memory and read cache; [`flash`] places on a flash tier;
+//! [`live`] records in log order and by block; [`frames`] memory and read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
@@ -30,12 +30,14 @@ mod control;
 mod destage;
 mod flash;
 mod frames;
+mod free_ids;
 mod journal;
 mod live;
 mod ranges;
 mod read;
 mod recover;
 mod rewrite;
+mod shares;
 mod write;
 
 use crate::api::*;
@@ -295,8 +297,7 @@ pub struct Volume {
     effects: VecDeque<Effect>,
     ops: Slab<(OpId, Op)>,
     op_next: u64,
-    /// The fewest frames that a client was refused since it was last told to try again.
-    frames_refused: Option<u32>,
+    claims: shares::Claims,
     holds: frames::Holds,
     now: Instant,
     counters: Counters,
@@ -306,10 +307,10 @@ pub struct Volume {
 const OP_INDEX_BITS: u32 = 24;
 /// A client must not keep everybody else waiting with one question: about 10 ms.
 const EXTENT_BLOCKS_MAX: u64 = 65_536;
-/// Enough for the largest request, its two unaligned edges included.
-const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2;
-/// Enough for the payloads of two journal writes.
-const FRAMES_OF_OUR_OWN_MAX: u32 = 512;
+/// Enough for edges and old blocks under sectors to go on at the speed of a slow backing.
+const FRAMES_KEPT_MAX: u32 = 64;
+/// Enough for the largest request that is not aligned, beside those.
+const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 1 + FRAMES_KEPT_MAX;
 
 impl Volume {
     /// Begins: poll effects, feed events, until `status().phase` is `Serving` (or `Refused`).
@@ -361,7 +362,7 @@ impl Volume {
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
             op_next: 1,
-            frames_refused: None,
+            claims: Default::default(),
             holds: frames::Holds::default(),
             now,
             counters: Counters::default(),
@@ -393,7 +394,7 @@ impl Volume {
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
     /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        let blocks = (self.frames_reserved() - 2).min(self.request_blocks_max() - 1);
+        let blocks = (self.frames_reserved() - self.frames_kept() - 1).min(self.request_blocks_max() - 1);
         (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
     }
 
@@ -429,74 +430,6 @@ impl Volume {
         }
     }
 
-    /// Takes frames for a payload to be received; false (and none taken) when there are not enough now:
-    /// wait for [`Effect::FramesFree`].
-    pub fn take_frames(&mut self, count: u32, into: &mut Frames) -> bool {
-        if self.pool.available_to_clients() < count + self.frames_kept_from_payloads() {
-            self.frames_refused = Some(self.frames_refused.map_or(count, |least| least.min(count)));
-            return false;
-        }
-        for _ in 0..count {
-            into.push(self.pool.allocate_for_client().expect("available_to_clients() was asked"));
-        }
-        true
-    }
-
-    /// Gives back frames whose request never came.
-    pub fn return_frames(&mut self, frames: &[FrameId]) {
-        for &frame in frames {
-            self.pool.release(frame);
-        }
-    }
-
-    /// Whether a client that holds `held` frames may hold `more`: asked before frames are given to what ends only when the
-    /// client does its part, which are a payload until its last byte has come, and a read until its answer has been
-    /// taken. False: wait for [`Effect::FramesFree`].
-    ///
-    /// Nobody may hold more than half of what is left, so whoever comes next finds room however many are slow: one slow
-    /// client costs a third of what clients may hold, each further one less. The largest request is always granted
-    /// while the others hold little.
-    pub fn may_hold(&mut self, held: u32, more: u32) -> bool {
-        let left = self.holds_max().saturating_sub(self.holds.frames);
-        let granted = 2 * u64::from(held + more) <= u64::from(left);
-        self.holds.refused |= !granted;
-        granted
-    }
-
-    /// A client holds so many frames more.
-    pub fn hold(&mut self, frames: u32) {
-        self.holds.frames += frames;
-    }
-
-    /// A client holds so many frames less.
-    pub fn let_go(&mut self, frames: u32) {
-        assert!(frames <= self.holds.frames, "what is let go was held");
-        self.holds.frames -= frames;
-        self.holds.freed |= self.holds.refused && frames > 0;
-    }
-
-    /// Frames that clients may hold together: three times the largest request, or a quarter of a large arena.
-    fn holds_max(&self) -> u32 {
-        (3 * self.frames_reserved()).max(self.pool.total() / 4)
-    }
-
-    /// Frames that neither clients' reads nor their payloads may take, so that edges and destage always go on.
-    fn frames_of_our_own(&self) -> u32 {
-        (self.pool.total() / 15).clamp(4, FRAMES_OF_OUR_OWN_MAX)
-    }
-
-    /// Frames that clients' payloads may not take: those of our own, and what reads may still hold, up to the largest.
-    fn frames_kept_from_payloads(&self) -> u32 {
-        let reads = self.holds_max().saturating_sub(self.holds.frames).min(self.frames_reserved());
-        self.frames_of_our_own() + reads
-    }
-
-    /// Frames that are kept from payloads for reads, while clients hold none: a good quarter, which is the largest request
-    /// for an arena of 128 MiB, and no more for larger ones.
-    fn frames_reserved(&self) -> u32 {
-        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
-    }
-
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.now = now;
@@ -521,7 +454,7 @@ impl Volume {
             return;
         }
         self.admit_waiting();
-        self.retry_waiting_reads();
+        self.retry_edge_reads();
         self.compact();
         self.write_log();
         self.erase_drained();
@@ -531,24 +464,12 @@ impl Volume {
         if self.journal.awaits_tier_sync {
             self.sync_log_if_wanted();
         }
+        // After destage, which may wait for frames as well, and which everybody waits for.
+        self.retry_waiting_reads();
         self.settle_control();
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
-    }
-
-    /// Some client that was refused frames would get them now; it is to be told once.
-    fn frames_are_free(&mut self) -> bool {
-        let kept = self.frames_kept_from_payloads();
-        let frames = self.frames_refused.is_some_and(|least| self.pool.available_to_clients() >= least + kept);
-        if frames {
-            self.frames_refused = None;
-        }
-        let holds = core::mem::take(&mut self.holds.freed);
-        if holds {
-            self.holds.refused = false;
-        }
-        frames || holds
     }
 
     /// Next thing to do.
@@ -831,9 +752,9 @@ mod tests {
                 }
                 assert!(held < total / 3, "{frames}: client {client} holds {held} of {total}");
                 assert!(volume.may_hold(0, 1), "{frames}: after client {client}");
-                // All of it pinned, the frames of our own and of a small payload are left.
+                // All of it pinned, the frames that are kept and those of a small payload are left.
                 let left = total - volume.holds.frames;
-                assert!(left > volume.frames_kept_from_payloads() + 1, "{frames}: {left} are left");
+                assert!(left > volume.frames_kept() + 1, "{frames}: {left} are left");
             }
         }
     }

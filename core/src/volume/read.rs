@@ -56,9 +56,21 @@ struct Fill {
 pub(super) struct Reads {
     reading: Slab<Reading>,
     fills: Slab<Fill>,
+    /// Reads of clients that wait for frames, in the order of their asking.
     waiting: VecDeque<(Target, u64, u32)>,
-    /// Of writes: they wait for frames, and never for a client's read.
+    /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
     waiting_edges: VecDeque<(Target, u64, u32)>,
+}
+
+/// Which frames a read may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// All there are.
+    All,
+    /// Those of clients' reads, see [`super::shares`].
+    Clients,
+    /// None, and it may pin none that could be evicted: others wait for both.
+    Nothing,
 }
 
 impl Reads {
@@ -103,23 +115,38 @@ type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
-        if !self.reads.line(target).is_empty() || !self.try_read(target, offset, length) {
+        let edges_wait = !self.reads.waiting_edges.is_empty();
+        let share = match target {
+            Target::Edge { .. } if !edges_wait => Share::All,
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody
+                if !edges_wait && self.reads.waiting.is_empty() =>
+            {
+                Share::Clients
+            }
+            Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => Share::Nothing,
+        };
+        if !self.try_read(target, offset, length, share) {
             self.reads.line(target).push_back((target, offset, length));
         }
     }
 
-    pub(super) fn retry_waiting_reads(&mut self) {
-        while let Some((target, offset, length)) = self.reads.waiting_edges.pop_front() {
-            if !self.try_read(target, offset, length) {
-                self.reads.waiting_edges.push_front((target, offset, length));
-                break;
-            }
-        }
-        while let Some((target, offset, length)) = self.reads.waiting.pop_front() {
-            if !self.try_read(target, offset, length) {
-                self.reads.waiting.push_front((target, offset, length));
+    pub(super) fn retry_edge_reads(&mut self) {
+        while let Some(&(target, offset, length)) = self.reads.waiting_edges.front() {
+            if !self.try_read(target, offset, length, Share::All) {
                 return;
             }
+            self.reads.waiting_edges.pop_front();
+        }
+    }
+
+    pub(super) fn retry_waiting_reads(&mut self) {
+        while self.reads.waiting_edges.is_empty()
+            && let Some(&(target, offset, length)) = self.reads.waiting.front()
+        {
+            if !self.try_read(target, offset, length, Share::Clients) {
+                return;
+            }
+            self.reads.waiting.pop_front();
         }
     }
 
@@ -163,7 +190,7 @@ impl Volume {
         }
     }
 
-    fn try_read(&mut self, target: Target, offset: u64, length: u32) -> bool {
+    fn try_read(&mut self, target: Target, offset: u64, length: u32, share: Share) -> bool {
         let end = offset + u64::from(length);
         let first = BlockIndex::of_byte(offset);
         let last = BlockIndex::of_byte(end - 1);
@@ -181,6 +208,7 @@ impl Volume {
             plans.push(plan);
         }
         // Pin what is in memory before anything is allocated: allocation evicts.
+        let available_before = self.pool.available();
         for (_, how) in plans.iter().flatten() {
             if let Plan::Memory(frame) = how {
                 self.pool.pin(*frame);
@@ -193,11 +221,14 @@ impl Volume {
                 }
             }
         };
-        let kept = match target {
-            Target::Client(_) | Target::Prefetch(_) if frames_needed > 0 => self.frames_of_our_own(),
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => 0,
+        let available = self.pool.available();
+        let takes_none = frames_needed == 0 && available == available_before;
+        let fits = match share {
+            Share::All => available >= frames_needed,
+            Share::Clients => takes_none || available >= frames_needed + self.frames_left_by_reads(),
+            Share::Nothing => takes_none,
         };
-        if self.pool.available() < frames_needed + kept {
+        if !fits {
             unpin_all(self);
             return false;
         }

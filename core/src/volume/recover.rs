@@ -18,6 +18,7 @@
 
 use super::flash::{following_number, segment_number};
 use super::live::NONE;
+use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
@@ -102,20 +103,27 @@ pub(super) struct Recovery {
 /// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
 /// without payload would be more than there are places for.
 fn drop_covered(records: &mut Vec<FoundRecord>) {
-    let mut covered: BTreeMap<(Group, BlockIndex), SectorMask> = BTreeMap::new();
-    let mut ranges: Vec<(Group, core::ops::Range<u64>)> = Vec::new();
+    let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+    let mut zeroed = ZeroMap::default();
+    let mut newer_group = None;
     records.reverse();
-    records.retain(|FoundRecord { descriptor: Descriptor { group, block, kind, .. }, .. }| match *kind {
-        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
-            let newer = covered.entry((*group, *block)).or_default();
-            let in_range = ranges.iter().any(|(of, range)| of == group && range.contains(&block.0));
-            let needed = !in_range && !mask.without(*newer).is_empty();
-            *newer = newer.or(mask);
-            needed
+    records.retain(|FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }| {
+        // The records of a group are neighbours in the log.
+        if newer_group.replace(*group) != Some(*group) {
+            covered.clear();
+            zeroed = ZeroMap::default();
         }
-        Kind::ZeroBlocks { blocks, .. } => {
-            ranges.push((*group, block.0..block.0 + u64::from(blocks)));
-            true
+        match *kind {
+            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+                let newer = covered.entry(*block).or_default();
+                let needed = zeroed.zeroed(*block) == Lsn(0) && !mask.without(*newer).is_empty();
+                *newer = newer.or(mask);
+                needed
+            }
+            Kind::ZeroBlocks { blocks, .. } => {
+                zeroed.zero(*block, u64::from(blocks), *lsn);
+                true
+            }
         }
     });
     records.reverse();

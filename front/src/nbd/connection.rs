@@ -512,13 +512,16 @@ impl Connection {
             | Command::BlockStatus
             | Command::Unknown(_) => 0,
         };
+        // A request that waited for frames may find something else in its way now, and must not keep its place meanwhile.
         if !self.has_room(bytes) {
+            backend.withdraw(ClientId(self.number));
             self.wanted_bytes = bytes;
             return Err(WaitsFor::Replies);
         }
         self.restart_receiving();
         let label = Label { cookie: head.cookie, offset: head.offset };
         if let Err(error) = self.check(backend, &head) {
+            backend.withdraw(ClientId(self.number));
             self.refuse_with_payload(backend, &head, label, error);
             return Ok(());
         }
@@ -530,12 +533,13 @@ impl Connection {
                 // One that is refused anyway must not wait for frames that the volume may never have.
                 let request = Request::Write { offset, length, payload: Payloads::new(), fua };
                 if let Err(error) = backend.admissible(&request) {
+                    backend.withdraw(ClientId(self.number));
                     self.refuse_with_payload(backend, &head, label, code_of(error));
                     return Ok(());
                 }
                 let count = blocks_of(offset, length);
                 let mut frames = Frames::with_capacity(count as usize);
-                if !backend.take_frames(self.held, count, &mut frames) {
+                if !backend.take_frames(ClientId(self.number), self.held, count, &mut frames) {
                     return Err(WaitsFor::Frames);
                 }
                 self.held += count;
@@ -851,6 +855,9 @@ impl Connection {
     fn end<B: Backend + ?Sized>(&mut self, backend: &mut B, why: Closed) {
         if let Phase::Closed(_) = self.phase {
             return;
+        }
+        if self.waits_for == WaitsFor::Frames {
+            backend.withdraw(ClientId(self.number));
         }
         self.phase = Phase::Closed(why);
         if let Incoming::Payload(payload) = core::mem::replace(&mut self.incoming, Incoming::Head) {

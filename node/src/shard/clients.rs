@@ -12,7 +12,7 @@ use crate::mailbox::{Seat, ToShard};
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
 use forebay_core::format::payload_checksum;
-use forebay_core::types::{BlockIndex, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
+use forebay_core::types::{BlockIndex, ClientId, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
 use forebay_core::volume::Extent;
 use forebay_front::Backend;
 use forebay_front::nbd::channel::Channel;
@@ -598,12 +598,21 @@ unsafe impl Backend for Desk<'_> {
         self.volume.admissible(request)
     }
 
-    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
-        let taken = self.volume.may_hold(held, count) && self.volume.take_frames(count, into);
+    fn take_frames(&mut self, client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool {
+        if !self.volume.may_hold(held, count) {
+            // It waits for others to let go, and must not keep its place meanwhile.
+            self.volume.withdraw(client);
+            return false;
+        }
+        let taken = self.volume.take_frames(client, count, into);
         if taken {
             self.volume.hold(count);
         }
         taken
+    }
+
+    fn withdraw(&mut self, client: ClientId) {
+        self.volume.withdraw(client);
     }
 
     fn hold(&mut self, held: u32, count: u32) -> bool {

@@ -2,10 +2,12 @@
 //! product build has; which one is active is read from the environment variable `FOREBAY_PLANT`.
 //!
 //! ```text
-//! sync-dropped        a sync of tier or backing is answered and not done
-//! sync-early          a sync of tier or backing is answered while it is still being done
-//! groups-reordered    destage ignores the order of barrier groups
-//! ack-early           a write is acknowledged before the tier has it
+//! sync-dropped          a sync of tier or backing is answered and not done
+//! sync-early            a sync of tier or backing is answered while it is still being done
+//! groups-reordered      destage ignores the order of barrier groups
+//! ack-early             a write is acknowledged before the tier has it
+//! journal-dropped       nothing is written to the journal
+//! journal-sync-dropped  a sync of the journal is answered and not done
 //! ```
 
 use forebay_core::Volume;
@@ -20,6 +22,7 @@ enum Fault {
     GroupsReordered,
     AckEarly,
     JournalDropped,
+    JournalSyncDropped,
 }
 
 /// The planted fault of one volume.
@@ -50,18 +53,20 @@ impl Plant {
             Some("groups-reordered") => Some(Fault::GroupsReordered),
             Some("ack-early") => Some(Fault::AckEarly),
             Some("journal-dropped") => Some(Fault::JournalDropped),
+            Some("journal-sync-dropped") => Some(Fault::JournalSyncDropped),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         };
         match fault {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
-            Some(Fault::SyncDropped | Fault::SyncEarly | Fault::JournalDropped) | None => {}
+            Some(Fault::SyncDropped | Fault::SyncEarly | Fault::JournalDropped | Fault::JournalSyncDropped) | None => {}
         }
         Plant { fault, answered: HashSet::new() }
     }
 
     /// What becomes of an effect.
     pub fn twist(&mut self, effect: Effect) -> Twisted {
+        let of_journal = matches!(effect, Effect::JournalSync { .. });
         let op = match effect {
             Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => op,
             Effect::JournalWrite { op, .. } if self.fault == Some(Fault::JournalDropped) => {
@@ -72,13 +77,13 @@ impl Plant {
         let done = Event::Done { op, outcome: Outcome::Ok };
         match self.fault {
             Some(Fault::SyncDropped) => Twisted { event: Some(done), effect: None },
+            Some(Fault::JournalSyncDropped) if of_journal => Twisted { event: Some(done), effect: None },
             Some(Fault::SyncEarly) => {
                 self.answered.insert(op);
                 Twisted { event: Some(done), effect: Some(effect) }
             }
-            Some(Fault::GroupsReordered | Fault::AckEarly | Fault::JournalDropped) | None => {
-                Twisted { event: None, effect: Some(effect) }
-            }
+            Some(Fault::GroupsReordered | Fault::AckEarly | Fault::JournalDropped | Fault::JournalSyncDropped)
+            | None => Twisted { event: None, effect: Some(effect) },
         }
     }
 

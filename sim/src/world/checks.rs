@@ -124,9 +124,11 @@ impl World {
         let volume = self.volume.as_mut().expect("it serves");
         let mut had = Frames::new();
         let mut one = Frames::new();
-        while volume.take_frames(1, &mut one) {
+        let nobody = ClientId(u32::MAX);
+        while volume.take_frames(nobody, 1, &mut one) {
             had.append(&mut one);
         }
+        volume.withdraw(nobody);
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
         let kept_back = self.setup.frames as usize - had.len();

@@ -17,6 +17,7 @@ pub(super) struct Open {
     pub(super) client: usize,
     pub(super) asked: Asked,
     pub(super) began: Moment,
+    pub(super) asked_at: Instant,
     /// Effective policy was write-through, as requested, when it was asked for.
     pub(super) through: bool,
     pub(super) hung_up: bool,
@@ -34,6 +35,8 @@ pub(super) struct Client {
     /// Requests under way, also those that are still arriving.
     pub(super) open: usize,
     pub(super) waiting: Option<Step>,
+    /// Since when it was refused frames.
+    pub(super) refused_at: Option<Instant>,
 }
 
 pub(super) struct Audit {
@@ -73,7 +76,7 @@ impl World {
         (offset, length.min(size - offset).max(1))
     }
 
-    fn next_step(&mut self) -> Step {
+    fn next_step(&mut self, client: usize) -> Step {
         if let Some(step) = self.script.pop_front() {
             return step;
         }
@@ -83,6 +86,9 @@ impl World {
         while draw >= weights[kind] {
             draw -= weights[kind];
             kind += 1;
+        }
+        if client < self.setup.readers {
+            kind = 0;
         }
         let max = u64::from(self.setup.request_bytes_max);
         let fua = self.random.chance(self.setup.fua);
@@ -125,7 +131,7 @@ impl World {
             None if self.requests_left == 0 => return,
             None => {
                 self.requests_left -= 1;
-                self.next_step()
+                self.next_step(client)
             }
         };
         let mut write = None;
@@ -133,11 +139,15 @@ impl World {
             let blocks = (offset + u64::from(length)).div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
             let mut frames = Frames::new();
             let volume = self.volume.as_mut().expect("it serves");
-            if !volume.take_frames(blocks as u32, &mut frames) {
+            if !volume.take_frames(ClientId(client as u32), blocks as u32, &mut frames) {
                 assert!(frames.is_empty(), "frames were refused and given");
                 self.coverage.see("client had to wait for frames");
                 self.clients[client].waiting = Some(step);
+                self.clients[client].refused_at.get_or_insert(self.now);
                 return;
+            }
+            if let Some(since) = self.clients[client].refused_at.take() {
+                self.note_wait(since);
             }
             assert_eq!(frames.len() as u64, blocks, "as many frames as asked for");
             for &frame in &frames {
@@ -168,6 +178,7 @@ impl World {
                 self.volume.as_mut().expect("it serves").return_frames(&frames);
             }
         }
+        self.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
         let mut ids = Vec::new();
         for (&id, open) in self.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
             open.hung_up = true;
@@ -216,7 +227,8 @@ impl World {
 
     fn ask(&mut self, id: u64, client: usize, asked: Asked, request: Request) {
         self.note_policy();
-        let open = Open { client, asked, began: self.moment, through: self.through_since.is_some(), hung_up: false };
+        let through = self.through_since.is_some();
+        let open = Open { client, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
         self.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
@@ -261,6 +273,7 @@ impl World {
             self.pause_max = self.pause_max.max(self.now - self.progress);
         }
         self.progress = self.now;
+        self.note_wait(open.asked_at);
         let client = open.client;
         if !open.hung_up && client < self.clients.len() {
             self.clients[client].open -= 1;
@@ -334,6 +347,13 @@ impl World {
             (Asked::Flush(_), Err(error)) => self.assert_may_fail("a flush", error),
             (Asked::Prefetch, Ok(pieces)) => assert!(pieces.is_empty(), "a prefetch is answered with bytes"),
             (Asked::Prefetch, Err(error)) => self.assert_may_fail("a prefetch", error),
+        }
+    }
+
+    /// What waited for the backing's lock does not count.
+    fn note_wait(&mut self, since: Instant) {
+        if self.backing_ready {
+            self.wait_max = self.wait_max.max(self.now - since.max(self.ready_since));
         }
     }
 

@@ -96,6 +96,7 @@ impl World {
                     self.schedule(wait, Due::Replay(Replay::Erase { first, second: None }));
                 } else {
                     self.backing_ready = true;
+                    self.ready_since = self.now;
                     self.hand(Event::BackingReady);
                 }
             }

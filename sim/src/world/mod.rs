@@ -104,6 +104,8 @@ pub struct Report {
     pub elapsed: Duration,
     /// Longest time without an answer while clients worked.
     pub pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    pub wait_max: Duration,
 }
 
 /// The world.
@@ -125,6 +127,7 @@ pub struct World {
     volume: Option<Volume>,
     serving: bool,
     backing_ready: bool,
+    ready_since: Instant,
     term: Term,
     formatted: bool,
     crash: Option<Crash>,
@@ -194,6 +197,8 @@ pub struct World {
     progress: Instant,
     /// Longest time without an answer while clients worked.
     pause_max: Duration,
+    /// Longest time that one request waited for frames, or for its answer, while the backing was there.
+    wait_max: Duration,
     coverage: Coverage,
 }
 
@@ -215,6 +220,7 @@ impl World {
             volume: None,
             serving: false,
             backing_ready: false,
+            ready_since: Instant(0),
             term: Term(0),
             formatted: false,
             crash: None,
@@ -268,6 +274,7 @@ impl World {
             healing_since: Instant(0),
             progress: Instant(1_000_000_000),
             pause_max: Duration(0),
+            wait_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -289,6 +296,7 @@ impl World {
             crashed: self.planned_crash_done,
             elapsed: self.now - start,
             pause_max: self.pause_max,
+            wait_max: self.wait_max,
         }
     }
 
@@ -448,6 +456,7 @@ impl World {
                     self.begin_replay();
                 } else {
                     self.backing_ready = true;
+                    self.ready_since = self.now;
                     self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }

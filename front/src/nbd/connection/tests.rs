@@ -32,8 +32,11 @@ unsafe impl Backend for Volume {
     fn admissible(&self, request: &Request) -> Result<(), RequestError> {
         self.inadmissible.map_or_else(|| self.memory.admissible(request), Err)
     }
-    fn take_frames(&mut self, held: u32, count: u32, into: &mut Frames) -> bool {
-        !self.refuses_frames && self.memory.take_frames(held, count, into)
+    fn take_frames(&mut self, client: ClientId, held: u32, count: u32, into: &mut Frames) -> bool {
+        !self.refuses_frames && self.memory.take_frames(client, held, count, into)
+    }
+    fn withdraw(&mut self, client: ClientId) {
+        self.memory.withdraw(client);
     }
     fn hold(&mut self, held: u32, count: u32) -> bool {
         self.memory.hold(held, count)

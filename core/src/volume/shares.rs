@@ -1,0 +1,158 @@
+//! Who may take how many frames of the arena, so that nobody waits for frames for ever while others get them.
+//!
+//! With R for [`Volume::frames_reserved`], a good quarter of the arena, and E for [`Volume::frames_kept`], a small part of R:
+//!
+//! | who | what may be taken |
+//! |---|---|
+//! | volume itself: edges of writes, compaction, old blocks under sectors | what there is; few at a time, and others wait for it |
+//! | destage and journal, to load what left memory | what there is, up to R/2 at a time |
+//! | reads of clients | all but E and what payloads have not yet taken of their R |
+//! | payloads of clients | all but E up to R; beyond that, all but R |
+//!
+//! So payloads always come to R frames and reads to R - E, whatever the other kind does: neither can starve the other, nor
+//! destage, which both wait for. What is beyond those shares goes to whoever asks first.
+//!
+//! Within each kind it is first come, first served, so that a large request is not overtaken for ever by small ones. Who
+//! takes nothing from those before it need not wait: a read of what is in memory and pinned, in the log, or zeros.
+//!
+//! Left to others: what frames there are ([`super::frames`]), reads that wait ([`super::read`]).
+
+use super::*;
+
+/// Payloads that wait for frames, in the order of their asking.
+#[derive(Default)]
+pub(super) struct Claims {
+    queue: VecDeque<(ClientId, u32)>,
+    /// The first of them was told to ask again, and has not done so yet.
+    told: bool,
+}
+
+impl Claims {
+    /// Frames claimed before this client's turn.
+    fn ahead_of(&self, client: ClientId) -> u32 {
+        self.queue.iter().take_while(|(other, _)| *other != client).map(|(_, count)| count).sum()
+    }
+
+    /// The client was refused: it waits in its place.
+    fn wait(&mut self, client: ClientId, count: u32) {
+        match self.queue.iter().position(|(other, _)| *other == client) {
+            Some(0) => {
+                self.queue[0].1 = count;
+                self.told = false;
+            }
+            Some(place) => self.queue[place].1 = count,
+            None => self.queue.push_back((client, count)),
+        }
+    }
+
+    /// The client waits no longer.
+    fn remove(&mut self, client: ClientId) {
+        if let Some(place) = self.queue.iter().position(|(other, _)| *other == client) {
+            self.queue.remove(place);
+            self.told &= place > 0;
+        }
+    }
+}
+
+impl Volume {
+    /// Takes frames for a payload to be received; false (and none taken) when they are not to be had now, or others have
+    /// waited longer: the client's place is kept until it asks again, which it must at [`Effect::FramesFree`], or is withdrawn by
+    /// [`Volume::withdraw`].
+    pub fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool {
+        if !self.has_room_for_payload(count + self.claims.ahead_of(client)) {
+            self.claims.wait(client, count);
+            return false;
+        }
+        self.claims.remove(client);
+        for _ in 0..count {
+            into.push(self.pool.allocate_for_payload().expect("there is room"));
+        }
+        true
+    }
+
+    /// The client does not wait for frames any more: its connection has ended.
+    pub fn withdraw(&mut self, client: ClientId) {
+        self.claims.remove(client);
+    }
+
+    /// Gives back frames whose request never came.
+    pub fn return_frames(&mut self, frames: &[FrameId]) {
+        for &frame in frames {
+            self.pool.release(frame);
+        }
+    }
+
+    /// Whether a client that holds `held` frames may hold `more`: asked before frames are given to what ends only when the
+    /// client does its part, which are a payload until its last byte has come, and a read until its answer has been
+    /// taken. False: wait for [`Effect::FramesFree`].
+    ///
+    /// Nobody may hold more than half of what is left, so whoever comes next finds room however many are slow: one slow
+    /// client costs a third of what clients may hold, each further one less. The largest request is always granted
+    /// while the others hold little.
+    pub fn may_hold(&mut self, held: u32, more: u32) -> bool {
+        let left = self.holds_max().saturating_sub(self.holds.frames);
+        let granted = 2 * u64::from(held + more) <= u64::from(left);
+        self.holds.refused |= !granted;
+        granted
+    }
+
+    /// A client holds so many frames more.
+    pub fn hold(&mut self, frames: u32) {
+        self.holds.frames += frames;
+    }
+
+    /// A client holds so many frames less.
+    pub fn let_go(&mut self, frames: u32) {
+        assert!(frames <= self.holds.frames, "what is let go was held");
+        self.holds.frames -= frames;
+        self.holds.freed |= self.holds.refused && frames > 0;
+    }
+
+    /// Frames that clients may hold together: three times the largest request, or a quarter of a large arena.
+    pub(super) fn holds_max(&self) -> u32 {
+        (3 * self.frames_reserved()).max(self.pool.total() / 4)
+    }
+
+    /// Who was refused frames would get them now; it is to be told once.
+    pub(super) fn frames_are_free(&mut self) -> bool {
+        let holds = core::mem::take(&mut self.holds.freed);
+        if holds {
+            self.holds.refused = false;
+        }
+        self.first_claim_fits() || holds
+    }
+
+    fn first_claim_fits(&mut self) -> bool {
+        let Some(&(_, count)) = self.claims.queue.front() else { return false };
+        let fits = !self.claims.told && self.has_room_for_payload(count);
+        self.claims.told |= fits;
+        fits
+    }
+
+    fn has_room_for_payload(&self, count: u32) -> bool {
+        let within_share = self.pool.payloads() + count <= self.frames_reserved();
+        let leaves = if within_share { self.frames_kept() } else { self.frames_reserved() };
+        self.pool.available_to_clients() >= count + leaves
+    }
+
+    /// Frames that a client's read leaves.
+    pub(super) fn frames_left_by_reads(&self) -> u32 {
+        self.frames_kept() + self.frames_reserved().saturating_sub(self.pool.payloads())
+    }
+
+    /// The share of payloads, and that of reads: a good quarter of the arena, of which the largest request is all but
+    /// what is kept and one frame for what is not aligned; and no more than that takes in arenas from 128 MiB on.
+    pub(super) fn frames_reserved(&self) -> u32 {
+        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
+    }
+
+    /// Frames that no client takes.
+    pub(super) fn frames_kept(&self) -> u32 {
+        (self.frames_reserved() / 16).clamp(2, FRAMES_KEPT_MAX)
+    }
+
+    /// Frames in which destage may have payloads at one time that it had to load.
+    pub(super) fn loads_max(&self) -> u32 {
+        self.frames_reserved() / 2
+    }
+}

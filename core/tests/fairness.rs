@@ -1,0 +1,312 @@
+//! Nobody waits for frames for ever while others get them: reads, small and large writes, and writes that read before they
+//! write, each beside more of the others than the arena holds. Time is counted, not waited for.
+
+use forebay_core::api::*;
+use forebay_core::format::*;
+use forebay_core::status::{DestageMode, Policy};
+use forebay_core::types::*;
+use forebay_core::{Volume, VolumeConfig};
+use std::collections::{BTreeMap, VecDeque};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+/// 8 MiB of memory.
+const BLOCKS: u32 = 2 << 10;
+const VOLUME_BYTES: u64 = 8 << 30;
+/// Both ways.
+const BACKING_BYTES_PER_S: u64 = 100 << 20;
+/// A write that found no room in the log waits for the backing; so does a read for those before it. Both are done well
+/// within this where the order is kept: the whole arena goes through the backing in 80 ms. A run is longer.
+const WAIT_MAX: u64 = SECOND;
+const RUN_SECONDS: u64 = 4;
+
+/// What a client does, again and again.
+#[derive(Clone, Copy)]
+enum Habit {
+    Read {
+        bytes: u32,
+        depth: usize,
+    },
+    /// One after the other, as a connection does: the next one is not looked at while this one waits for frames.
+    Write {
+        bytes: u32,
+        depth: usize,
+    },
+    /// Of a part of a sector.
+    Unaligned {
+        depth: usize,
+    },
+}
+
+struct Client {
+    habit: Habit,
+    open: usize,
+    /// Refused frames since then.
+    refused_at: Option<u64>,
+    done: u64,
+    longest: u64,
+}
+
+struct Asked {
+    client: usize,
+    at: u64,
+}
+
+/// A volume before a backing that does one thing after the other.
+struct Stand {
+    volume: Volume,
+    now: u64,
+    backing: VecDeque<(u64, OpId)>,
+    /// Tier operations end in the next millisecond.
+    tier: Vec<OpId>,
+    free_at: u64,
+    clients: Vec<Client>,
+    asked: BTreeMap<u64, Asked>,
+    requests: u64,
+    sent: Vec<Pieces>,
+}
+
+impl Stand {
+    fn new(kind: TierKind, habits: &[Habit]) -> Stand {
+        let layout = match kind {
+            TierKind::Memory => TierLayout::memory(BLOCKS),
+            TierKind::Flash => TierLayout::flash(4 * BLOCKS),
+        }
+        .unwrap();
+        let superblock =
+            Superblock { volume: [1; 16], name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 0, layout };
+        let config = VolumeConfig {
+            superblock,
+            fresh: true,
+            size_bytes: VOLUME_BYTES,
+            policy: Policy::Back,
+            frames: if kind == TierKind::Memory { layout.payload_blocks } else { BLOCKS },
+            backing_align: 512,
+            backing_depth_max: 32,
+            backing_write_bytes_max: 1 << 20,
+            destage_round_bytes_max: 32 << 20,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
+            destage_delay: Duration::from_millis(500),
+            drain_max: Duration(0),
+        };
+        let mut volume = Volume::new(config, Instant(SECOND));
+        volume.handle(Instant(SECOND), Event::BackingReady);
+        let client = |&habit| Client { habit, open: 0, refused_at: None, done: 0, longest: 0 };
+        let mut stand = Stand {
+            volume,
+            now: SECOND,
+            backing: VecDeque::new(),
+            tier: Vec::new(),
+            free_at: 0,
+            clients: habits.iter().map(client).collect(),
+            asked: BTreeMap::new(),
+            requests: 0,
+            sent: Vec::new(),
+        };
+        while stand.work() {
+            stand.end_tier_operations();
+        }
+        stand
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.volume.handle(Instant(self.now), event);
+    }
+
+    fn end_tier_operations(&mut self) {
+        for op in std::mem::take(&mut self.tier) {
+            self.handle(Event::Done { op, outcome: Outcome::Ok });
+        }
+    }
+
+    /// Decides and carries out until there is nothing left to do now. True if there was anything.
+    fn work(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            self.volume.settle(Instant(self.now));
+            let mut idle = true;
+            while let Some(effect) = self.volume.poll_effect() {
+                (idle, any) = (false, true);
+                self.execute(effect);
+            }
+            if idle {
+                return any;
+            }
+        }
+    }
+
+    fn at_backing(&mut self, op: OpId, bytes: u64) {
+        self.free_at = self.free_at.max(self.now) + bytes * SECOND / BACKING_BYTES_PER_S;
+        self.backing.push_back((self.free_at, op));
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { id, result } => {
+                let asked = self.asked.remove(&id.0).expect("open");
+                let client = &mut self.clients[asked.client];
+                client.open -= 1;
+                client.done += 1;
+                client.longest = client.longest.max(self.now - asked.at);
+                self.sent.push(result.expect("nothing fails here"));
+            }
+            Effect::TierWrite { op, .. } | Effect::TierSync { op } | Effect::TierRead { op, .. } => self.tier.push(op),
+            Effect::BackingRead { op, frames, .. } => self.at_backing(op, frames.len() as u64 * BLOCK_BYTES),
+            Effect::BackingWrite { op, parts, .. } => {
+                self.at_backing(op, parts.iter().map(|part| u64::from(part.length)).sum());
+            }
+            Effect::BackingSync { op } => self.at_backing(op, 1),
+            Effect::Merge { op, .. } => self.handle(Event::Done { op, outcome: Outcome::Merged(0) }),
+            Effect::FramesFree => {}
+            Effect::Describe { .. } | Effect::Copy { .. } => {}
+            other => panic!("not needed here: {other:?}"),
+        }
+    }
+
+    /// The first clients come first in each round: who is last gets what they leave.
+    fn clients_act(&mut self) {
+        for client in 0..self.clients.len() {
+            while self.ask(client) {}
+        }
+    }
+
+    /// One more request of this client. False: it is as deep as it goes, or waits for frames.
+    fn ask(&mut self, client: usize) -> bool {
+        let begun = self.clients[client].refused_at.unwrap_or(self.now);
+        let random = |n: u64| (self.requests + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) % n;
+        let (depth, bytes, offset) = match self.clients[client].habit {
+            Habit::Read { bytes, depth } => (depth, bytes, random(VOLUME_BYTES / u64::from(bytes)) * u64::from(bytes)),
+            Habit::Write { bytes, depth } => (depth, bytes, random(VOLUME_BYTES / u64::from(bytes)) * u64::from(bytes)),
+            Habit::Unaligned { depth } => (depth, 100, random(VOLUME_BYTES / 4096) * 4096 + 700),
+        };
+        if self.clients[client].open >= depth {
+            return false;
+        }
+        let request = match self.clients[client].habit {
+            Habit::Read { .. } => Request::Read { offset, length: bytes },
+            Habit::Write { .. } | Habit::Unaligned { .. } => {
+                let mut frames = Frames::new();
+                let count = u64::from(bytes).div_ceil(BLOCK_BYTES) as u32;
+                if !self.volume.take_frames(ClientId(client as u32), count, &mut frames) {
+                    self.clients[client].refused_at = Some(begun);
+                    self.clients[client].longest = self.clients[client].longest.max(self.now - begun);
+                    return false;
+                }
+                let payload = frames.iter().map(|&frame| Payload { frame, checksum: 0 }).collect();
+                Request::Write { offset, length: bytes, payload, fua: false }
+            }
+        };
+        self.clients[client].refused_at = None;
+        self.clients[client].open += 1;
+        self.requests += 1;
+        self.asked.insert(self.requests, Asked { client, at: begun });
+        self.handle(Event::Request { id: RequestId(self.requests), request });
+        true
+    }
+
+    fn run(&mut self, seconds: u64) {
+        let end = self.now + seconds * SECOND;
+        while self.now < end {
+            self.now += MILLISECOND;
+            while self.backing.front().is_some_and(|(at, _)| *at <= self.now) {
+                let (_, op) = self.backing.pop_front().unwrap();
+                self.handle(Event::Done { op, outcome: Outcome::Ok });
+            }
+            self.end_tier_operations();
+            for pieces in std::mem::take(&mut self.sent) {
+                self.handle(Event::Sent(pieces));
+            }
+            // What is freed now is asked for at once by who comes first.
+            for _ in 0..4 {
+                self.clients_act();
+                self.work();
+            }
+            if self.now.is_multiple_of(100 * MILLISECOND) {
+                self.volume.validate();
+            }
+        }
+        // Who waits still counts as well.
+        for Asked { client, at } in self.asked.values() {
+            let longest = &mut self.clients[*client].longest;
+            *longest = (*longest).max(self.now - at);
+        }
+    }
+}
+
+/// Runs the clients beside each other on both tiers and asserts that none of them waits long.
+fn nobody_waits_long(habits: &[Habit]) {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut stand = Stand::new(kind, habits);
+        stand.run(RUN_SECONDS);
+        let told: Vec<_> = stand.clients.iter().map(|c| (c.done, c.longest as f64 / MILLISECOND as f64)).collect();
+        println!("{kind:?}: done, longest wait in ms: {told:?}");
+        for (i, client) in stand.clients.iter().enumerate() {
+            assert!(client.done > 0 && client.longest < WAIT_MAX, "{kind:?}: client {i} is starved: {told:?}");
+        }
+    }
+}
+
+const DEEP_READS: Habit = Habit::Read { bytes: 1 << 20, depth: 8 };
+
+#[test]
+fn deep_large_reads_do_not_starve_writes() {
+    nobody_waits_long(&[DEEP_READS, DEEP_READS, DEEP_READS, Habit::Write { bytes: 4096, depth: 1 }]);
+}
+
+#[test]
+fn deep_large_reads_do_not_starve_large_writes() {
+    nobody_waits_long(&[DEEP_READS, DEEP_READS, Habit::Write { bytes: 1 << 20, depth: 1 }]);
+}
+
+#[test]
+fn deep_reads_do_not_starve_writes_that_must_read_before() {
+    nobody_waits_long(&[DEEP_READS, DEEP_READS, Habit::Unaligned { depth: 4 }]);
+}
+
+#[test]
+fn deep_writes_do_not_starve_reads() {
+    let write = Habit::Write { bytes: 16 << 10, depth: 64 };
+    nobody_waits_long(&[
+        write,
+        write,
+        write,
+        Habit::Read { bytes: 4096, depth: 1 },
+        Habit::Read { bytes: 1 << 20, depth: 1 },
+    ]);
+}
+
+#[test]
+fn small_writes_do_not_overtake_a_large_one_for_ever() {
+    let small = Habit::Write { bytes: 16 << 10, depth: 64 };
+    nobody_waits_long(&[DEEP_READS, small, small, Habit::Write { bytes: 1500 << 10, depth: 1 }]);
+}
+
+#[test]
+fn reads_of_what_is_in_memory_go_on_beside_reads_that_wait_for_frames() {
+    let mut stand = Stand::new(TierKind::Memory, &[DEEP_READS, DEEP_READS]);
+    // Three blocks in the log.
+    let mut frames = Frames::new();
+    assert!(stand.volume.take_frames(ClientId(9), 3, &mut frames));
+    let payload = frames.iter().map(|&frame| Payload { frame, checksum: 0 }).collect();
+    let request = Request::Write { offset: 0, length: 3 * 4096, payload, fua: false };
+    stand.clients.push(Client {
+        habit: Habit::Read { bytes: 4096, depth: 0 },
+        open: 2,
+        refused_at: None,
+        done: 0,
+        longest: 0,
+    });
+    stand.asked.insert(u64::MAX, Asked { client: 2, at: stand.now });
+    stand.handle(Event::Request { id: RequestId(u64::MAX), request });
+    stand.work();
+    stand.clients_act();
+    stand.work();
+    assert!(stand.asked.len() == 16, "reads wait for frames");
+    let answered = stand.clients[2].done;
+    stand.asked.insert(u64::MAX, Asked { client: 2, at: stand.now });
+    let request = Request::Read { offset: 4096, length: 4096 };
+    stand.handle(Event::Request { id: RequestId(u64::MAX), request });
+    stand.work();
+    assert_eq!(stand.clients[2].done, answered + 1, "what needs no frame is answered at once");
+}
