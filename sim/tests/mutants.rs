@@ -44,7 +44,6 @@ mutants! { 3_000 of seeded;
     keep_cached_below
     mark_unsynced_as_synced
     grow_before_checkpoint
-    stage_what_is_read
     acknowledge_by_completion
     destage_unheld
     retire_before_checkpoint

@@ -109,9 +109,6 @@ impl Volume {
             && self.live.is_live(newest, lsn)
             && flash.is_unwritten(newest)
         {
-            if planted!(self, stage_what_is_read) {
-                self.staged.insert(newest, frame);
-            }
             self.staged.entry(newest).or_insert(frame);
         }
     }

@@ -175,8 +175,6 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub merge_unchecked: bool,
     #[cfg(feature = "mutants")]
-    pub stage_what_is_read: bool,
-    #[cfg(feature = "mutants")]
     pub acknowledge_by_completion: bool,
     #[cfg(feature = "mutants")]
     pub destage_unheld: bool,
