@@ -515,6 +515,18 @@ impl Oracle {
         });
     }
 
+    /// Checks that an image holds a write, or newer ones, wherever that lies.
+    pub fn image_has(&mut self, image: &[u8], id: WriteId, why: &str) {
+        let (offset, length) = self.range(id);
+        let range = offset as usize..(offset + length) as usize;
+        self.touched_segments(offset, &image[range], |writes, at, bytes, segment| {
+            let wanted = &writes[id as usize];
+            if matching(writes, segment, at, bytes, |e| !writes[e.write as usize].precedes(wanted)).is_empty() {
+                illegal(why, writes, segment, at, bytes, wanted.issued);
+            }
+        });
+    }
+
     /// After damage that no copy can repair: a read may show less than was promised, but only bytes that were
     /// written at this place, each sector whole.
     pub fn read_is_of_this_place(&mut self, offset: u64, bytes: &[u8]) {

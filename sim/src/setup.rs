@@ -40,6 +40,16 @@ pub struct Faults {
     pub logs_lost: u32,
 }
 
+impl Faults {
+    /// Writes to the backing, or their syncs, fail. Then everything since the last good sync is written again, oldest first:
+    /// meanwhile the backing is behind what it has acknowledged, of which nothing is under a barrier.
+    pub fn backing_write_fails(&self) -> bool {
+        [self.backing_write_error, self.backing_sync_error, self.backing_full, self.backing_gone]
+            .iter()
+            .any(|&rate| rate > 0)
+    }
+}
+
 /// One thing a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // as forebay_core's requests

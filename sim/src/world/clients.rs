@@ -327,9 +327,12 @@ impl World {
                 }
                 if open.through && self.through_since.is_some_and(|since| since <= open.began) && !self.damage_carried {
                     self.coverage.see("write acknowledged by the backing");
-                    let (offset, length) = self.oracle.range(write);
                     let why = "the backing after a write-through acknowledgement";
-                    self.oracle.image_has_all_before(&self.backing.current, offset, length, now, why);
+                    self.oracle.image_has(&self.backing.current, write, why);
+                    if !self.setup.faults.backing_write_fails() {
+                        let (offset, length) = self.oracle.range(write);
+                        self.oracle.image_has_all_before(&self.backing.current, offset, length, now, why);
+                    }
                 }
                 if self.oracle.is_fua(write) {
                     self.coverage.see("FUA acknowledged");

@@ -133,8 +133,7 @@ impl World {
         {
             if self.through_since.is_none() {
                 self.through_since = Some(self.moment);
-                // What a failed sync has dropped meanwhile was acknowledged by the backing, and is under no barrier.
-                if self.serving && !self.damage_carried && self.setup.faults.backing_sync_error == 0 {
+                if self.serving && !self.damage_carried && !self.setup.faults.backing_write_fails() {
                     let (bytes, why) = (self.oracle.bytes(), "the backing when write-through is effective");
                     self.oracle.image_has_all_before(&self.backing.current, 0, bytes, self.moment, why);
                 }
