@@ -376,7 +376,7 @@ impl World {
             if self.random.below(4) == 0 {
                 self.pump();
             }
-            if self.crash.is_some() {
+            if self.crash.is_some() || self.refused {
                 break;
             }
         }
