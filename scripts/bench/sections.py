@@ -297,7 +297,7 @@ def through(stand, options):
         parts = {who: run["iops"] / plain for who, run in runs.items() if who.startswith("Forebay") and "slow:" not in who}
         goal = "at least 0.9 of plain: " + ", ".join(f"{who.split(', ')[1]} **{part:.2f}**" for who, part in parts.items())
         rows.append(row(f"4 KiB {name}", runs, goal, min(parts.values()) >= 0.9))
-    stand.release(*list(stand.servers))
+    stand.release(*reversed(stand.servers))
     return {"rows": rows}
 
 
@@ -462,7 +462,7 @@ def flash(stand, options):
         "batched null server": (lambda null: lambda: fio(null, "randwrite", options.seconds, 32))(stand.null(GIB)),
     }, options.times)
     part = runs["Forebay, flash, held"]["iops"] / runs["fio, same file system"]["iops"]
-    stand.release(*list(stand.servers))
+    stand.release(*reversed(stand.servers))
     return {"rows": [row("4 KiB write, depth 32", runs, f"at least 0.8 of fio's IOPS: **{part:.2f}**", part >= 0.8)]}
 
 
@@ -672,7 +672,7 @@ def isolation(stand, options):
     parts = [run["iops"] / healthy for name, run in runs.items() if name != "eighth healthy and idle"]
     for server in stand.servers:
         server.process.send_signal(signal.SIGCONT)
-    stand.release(*list(stand.servers))
+    stand.release(*reversed(stand.servers))
     goal = "the other seven at least 0.9: " + ", ".join(f"**{part:.2f}**" for part in parts)
     return {"rows": [row("4 KiB random read and write on seven volumes, depth 4 each", runs, goal, min(parts) >= 0.9)]}
 
