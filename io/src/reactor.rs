@@ -272,9 +272,8 @@ impl Reactor {
         let blocked = std::time::Instant::now();
         let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
         match &mut self.engine {
-            // A ring with nothing in flight wakes later than the epoll that it would poll.
-            Engine::Uring(ring) if self.in_flight > 0 => ring.block(&self.epoll, left)?,
-            Engine::Uring(_) | Engine::Threads(_) => self.epoll.block(left)?,
+            Engine::Uring(ring) => ring.block(&self.epoll, left)?,
+            Engine::Threads(_) => self.epoll.block(left)?,
         }
         self.spin.blocked_for(blocked.elapsed());
         self.collect(out)?;

@@ -77,11 +77,12 @@ impl Epoll {
 
     /// Waits until something is ready; what, `poll` tells.
     pub(super) fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let mut event = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
-        // SAFETY: one event, and a timespec or null, are valid for the call.
-        let result = unsafe { libc::epoll_pwait2(self.raw(), &mut event, 1, limit, std::ptr::null()) };
+        // ppoll on the epoll itself: nanoseconds on every kernel, where epoll_pwait2 needs 5.11.
+        // SAFETY: one pollfd, and a timespec or null, are valid for the call.
+        let result = unsafe { libc::ppoll(&mut event, 1, limit, std::ptr::null()) };
         if result < 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
