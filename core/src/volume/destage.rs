@@ -429,21 +429,17 @@ impl Volume {
     }
 
     fn issue_queued(&mut self) {
-        // One write for each that has ended would cost a wake-up and a doorbell each: some are sent together.
-        if self.destage.in_flight > self.config.backing_depth_max - self.config.backing_depth_max / 4 {
+        let depth = self.config.backing_depth_max;
+        // By halves: what goes out together costs one wake-up and one notification of the device, and ends together as
+        // well. Not while a client waits for the backing.
+        let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
+        if self.destage.in_flight > depth / 2 && !awaited {
             return;
         }
         let mut deferred = core::mem::take(&mut self.destage.deferred);
         deferred.sort_unstable_by_key(|&(_, lsn)| lsn);
         for &entry in deferred.iter().rev() {
             self.destage.queue.push_front(entry);
-        }
-        let depth = self.config.backing_depth_max;
-        // By halves: what goes out together costs the device one notification, and ends together as well. Not while a
-        // client waits for the backing.
-        let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
-        if self.destage.in_flight > depth / 2 && !awaited {
-            return;
         }
         while self.destage.in_flight < depth {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };

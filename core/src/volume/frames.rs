@@ -34,17 +34,6 @@ pub enum Owner {
     Cache,
 }
 
-/// Frames that are in use until a client does its part.
-#[derive(Default)]
-pub struct Holds {
-    /// How many, of all clients.
-    pub frames: u32,
-    /// A client was refused since it was last told to try again.
-    pub refused: bool,
-    /// Some have been let go since then.
-    pub freed: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Queue {
     Off,

@@ -13,7 +13,8 @@
 //! to vouch for it).
 //!
 //! What each file owns:
-//! [`live`] records in log order and by block; [`frames`] memory and read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
+//! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
+//! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
@@ -296,7 +297,7 @@ pub struct Volume {
     ops: Slab<(OpId, Op)>,
     op_next: u64,
     claims: shares::Claims,
-    holds: frames::Holds,
+    holds: shares::Holds,
     now: Instant,
     counters: Counters,
     dead: Vec<u32>,
@@ -360,8 +361,8 @@ impl Volume {
             effects: VecDeque::with_capacity(256),
             ops: Slab::with_capacity(256),
             op_next: 1,
-            claims: Default::default(),
-            holds: frames::Holds::default(),
+            claims: shares::Claims::default(),
+            holds: shares::Holds::default(),
             now,
             counters: Counters::default(),
             dead: Vec::new(),

@@ -5,7 +5,7 @@
 //! | who | what may be taken |
 //! |---|---|
 //! | volume itself: edges of writes, compaction, old blocks under sectors | what there is; few at a time, and others wait for it |
-//! | destage and journal, to load what left memory | what there is, up to R/2 at a time |
+//! | destage and journal, to load what left memory | what there is, up to R/2 at a time; as much ahead, of a quarter of what there is |
 //! | reads of clients | all but E and what payloads have not yet taken of their R |
 //! | payloads of clients | all but E up to R; beyond that, all but R |
 //!
@@ -25,6 +25,17 @@ pub(super) struct Claims {
     queue: VecDeque<(ClientId, u32)>,
     /// The first of them was told to ask again, and has not done so yet.
     told: bool,
+}
+
+/// Frames that are in use until a client does its part.
+#[derive(Default)]
+pub(super) struct Holds {
+    /// How many, of all clients.
+    pub(super) frames: u32,
+    /// A client was refused since it was last told to try again.
+    refused: bool,
+    /// Some have been let go since then.
+    freed: bool,
 }
 
 impl Claims {
