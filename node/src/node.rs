@@ -779,9 +779,11 @@ impl Node {
         }
         for stop in stops.collect::<Vec<_>>() {
             match stop.await {
-                Ok(Left::Nothing) | Err(_) => {}
+                Ok(Left::Nothing) => {}
                 Ok(Left::Incomplete(what)) => stopped.incomplete.push(what),
                 Ok(Left::Displaced(what)) => stopped.displaced.push(what),
+                // Whatever it had come to, nobody may take the image for complete.
+                Err(panic) => stopped.incomplete.push(format!("a volume's stop broke off ({panic}); this is a bug")),
             }
         }
         for shard in &self.shards {

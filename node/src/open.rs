@@ -488,7 +488,8 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Op
         return Ok((TierFound::FirstStart, None, None));
     }
     let path = record.tier.path.as_path();
-    if !path.exists() {
+    // A wiped device is what a missing file is: whoever wiped it gave up what was in it.
+    if !path.exists() || is_wiped_device(path)? {
         return Ok((TierFound::Missing, None, None));
     }
     let tier = match record.tier.kind {
@@ -538,12 +539,23 @@ fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Op
     Ok((found, Some(word), Some((tier, superblock))))
 }
 
+fn is_wiped_device(path: &Path) -> Result<bool> {
+    if kind_of(path)? != FileKind::Block {
+        return Ok(false);
+    }
+    let mut first = [0; BLOCK_BYTES as usize];
+    let read = std::fs::File::open(path).and_then(|mut device| std::io::Read::read_exact(&mut device, &mut first));
+    read.with_context(|| format!("cannot read the tier {}", path.display()))?;
+    Ok(first.iter().all(|&byte| byte == 0))
+}
+
 /// Keeps a tier whose writes were given up under another name: nothing is destroyed, and `salvage` can still read it.
 fn put_aside(path: &Path) -> Result<String> {
     if kind_of(path)? != FileKind::Regular {
         bail!(
             "the tier {0} holds writes that would be given up, and a device cannot be put aside: copy them out by \
-             `forebay salvage {0} --to NEW`, wipe the device's first MiB, and start again",
+             `forebay salvage {0} --to NEW`, wipe it by `dd if=/dev/zero of={0} bs=1M count=1`, and start again with \
+             --adopt-changed-backing",
             path.display()
         );
     }

@@ -67,6 +67,32 @@ in_both_io_modes! {
         create("other").expect_success();
     }
 
+    /// Proves O-13: a device cannot be put aside, so nothing happens before it was wiped.
+    fn a_tier_on_a_device_is_given_up_by_wiping_it(io: IoMode) {
+        if let Some(reason) = no_fuse_or_loop() {
+            return skip(reason);
+        }
+        let folder = TempDir::new("block-given-up");
+        let (device, mut volume) = volume_on_a_device(&folder, io);
+        let image = volume.backing.clone();
+        volume.backing = format!("slow:latency=30s:{image}");
+        let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+        options.requests = Some(100);
+        let daemon = volume.start();
+        load::run(&options).unwrap();
+        daemon.kill9();
+        wait_for_late_writes(&volume.image());
+        volume.backing = image;
+        std::fs::rename(volume.image(), folder.join("kept")).unwrap();
+        std::fs::rename(folder.sparse("old", SIZE), volume.image()).unwrap();
+        volume.arguments.push("--adopt-changed-backing".into());
+        volume.expect_refusal().says(&["cannot be put aside", "forebay salvage", "dd if=/dev/zero"]);
+        let output = format!("of={}", device.path().display());
+        run_tool(MINUTE, "dd", ["if=/dev/zero", output.as_str(), "bs=1M", "count=1", "conv=fsync"]).expect_success();
+        volume.start().stop(MINUTE);
+        assert!(std::fs::read(volume.image()).unwrap().iter().all(|&byte| byte == 0), "it was written to");
+    }
+
     fn a_device_in_use_too_small_or_with_a_file_system_is_refused(io: IoMode) {
         if let Some(reason) = no_fuse_or_loop() {
             return skip(reason);
