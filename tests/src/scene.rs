@@ -2,6 +2,7 @@
 //! in the end everything is there.
 
 use crate::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, wait_for_late_writes};
+use crate::nbd::Client;
 use crate::pattern::check;
 use crate::pattern::journal::History;
 use crate::pattern::load::{self, LoadOptions};
@@ -10,18 +11,37 @@ use std::time::Duration;
 
 /// Size of the volumes here.
 pub const SIZE: u64 = 48 << 20;
+/// Where the loads end that leave a dirty tier.
+const LOADED: u64 = SIZE - (1 << 16);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Write-back: a volume whose backing is too slow to take anything, loaded and killed. Everything waits in the tier.
 #[track_caller]
 pub fn killed_with_a_dirty_tier(folder: &TempDir, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
+    killed_after(folder, tier, io, |_| ())
+}
+
+/// The same, where a later batch says of every batch of the load that it is durable: damage to any of them can be told
+/// from a torn tail. That last batch holds nothing that would be missed, zeros where the load wrote nothing.
+#[track_caller]
+pub fn killed_with_a_marked_tier(folder: &TempDir, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
+    killed_after(folder, tier, io, |client| {
+        client.flush().unwrap().unwrap();
+        client.write(LOADED, &vec![0; (SIZE - LOADED) as usize], 0).unwrap().unwrap();
+        client.flush().unwrap().unwrap();
+    })
+}
+
+#[track_caller]
+fn killed_after(folder: &TempDir, tier: Tier, io: IoMode, last: impl FnOnce(&mut Client)) -> (Volume, LoadOptions) {
     let mut volume = Volume::new(folder, SIZE, tier, io);
     let image = volume.backing.clone();
     volume.backing = format!("slow:latency=30s:{image}");
-    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..SIZE);
+    let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..LOADED);
     options.requests = Some(300);
     let daemon = volume.start();
     load::run(&options).unwrap();
+    last(&mut Client::connect(&volume.target()).unwrap());
     daemon.kill9();
     wait_for_late_writes(&volume.image());
     volume.backing = image;

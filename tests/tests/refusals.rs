@@ -11,7 +11,7 @@ use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, LoadOptions};
 use forebay_tests::rng::Rng;
-use forebay_tests::scene::{SIZE, all_there, killed_with_a_dirty_tier, tier_path};
+use forebay_tests::scene::{SIZE, all_there, killed_with_a_dirty_tier, killed_with_a_marked_tier, tier_path};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 use std::time::Duration;
@@ -149,10 +149,11 @@ in_both_io_modes! {
     }
 
     /// Proves L-BF-5, L-BF-6.
-    /// A flipped bit is refused or answered as an error, and never served as data: everything that is read is right.
+    /// A flipped bit in what the log relies upon is refused or answered as an error, and never served as data: everything
+    /// that is read is right. (In the newest batch, which nothing relies upon yet, it looks like a torn tail.)
     fn flipped_bits_in_a_tier_are_never_returned_as_data(io: IoMode) {
         let folder = TempDir::new("flipped");
-        let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
+        let (volume, options) = killed_with_a_marked_tier(&folder, Tier::Flash, io);
         let path = tier_path(&volume);
         let whole = std::fs::read(&path).unwrap();
         let image = std::fs::read(volume.image()).unwrap();
