@@ -1,6 +1,6 @@
 #!/bin/bash
-# The long versions of what is random: fresh seeds of the simulator, the black-box tests with many rounds, and every
-# fuzz target. For idle machines; a failure prints what repeats it.
+# The long versions: fresh seeds of the simulator, the larger worlds of the model, the black-box tests with many rounds,
+# and every fuzz target. For idle machines; a failure prints what repeats it.
 #
 #   scripts/soak.sh [MINUTES]     minutes of simulation (default 60); fuzzing takes a quarter of that, shared by the targets
 set -u -o pipefail
@@ -13,6 +13,10 @@ failed=""
 echo "##### simulation, $minutes minutes"
 # From a seed that differs each time, so that a night does not repeat the one before. The dev profile has assertions on.
 cargo run --locked --quiet --package forebay-sim -j2 -- --from "$(date +%s)000" --minutes "$minutes" || failed="$failed simulation"
+
+echo "##### model, larger worlds"
+# Bounded by states and not by time: some 4 GiB and 20 minutes. What was cut off is said.
+cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || failed="$failed model"
 
 echo "##### black box, long"
 FOREBAY_SOAK=1 cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"

@@ -37,7 +37,7 @@
 //! | [`drop_is_committed_first`](rules::Rules::drop_is_committed_first) | 7: drop | |
 //! | [`both_member_sets_count`](rules::Rules::both_member_sets_count) | 7: recruit | new: for copies, groups and progress, from the proposal to the decision |
 //! | [`pinned_is_not_durable`](rules::Rules::pinned_is_not_durable) | 7: quarantine | |
-//! | [`reads_wait_for_copies`](rules::Rules::reads_wait_for_copies) | 3: reads | new |
+//! | [`open_writes_are_not_read`](rules::Rules::open_writes_are_not_read) | 3: reads | new |
 //! | [`record_is_compared`](rules::Rules::record_is_compared) | 7: coordinator | |
 //! | [`unknown_stays_undecided`](rules::Rules::unknown_stays_undecided) | 7: unknown outcome | sharper: a read of the old record decides nothing |
 //! | [`refused_steps_down`](rules::Rules::refused_steps_down) | 7: terms | |
@@ -56,6 +56,7 @@
 //! | [`pins_are_inherited`](rules::Rules::pins_are_inherited) | 7: quarantine | new: pins travel with the seal and the progress |
 //! | [`open_group_passes_first`](rules::Rules::open_group_passes_first) | 7: quarantine | new: the newest content is that of the open group |
 //! | [`fences_abort`](rules::Rules::fences_abort) | 7: fences | |
+//! | [`batch_is_held_first`](rules::Rules::batch_is_held_first) | 7: three grounds | sharper: as `ack_by_all_members` |
 //! | [`journal_belongs_to_a_term`](rules::Rules::journal_belongs_to_a_term), [`journal_before_groups`](rules::Rules::journal_before_groups) | 6: journal and marker | |
 //!
 //! # What it leaves to others

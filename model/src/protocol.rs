@@ -85,7 +85,7 @@ pub enum Step {
 
 /// The owner of the first term.
 pub fn first_owner(members: Members) -> Owner {
-    let peer = Peer { answered: true, held: 0, watermark: 0, pins: 0 };
+    let peer = Peer { answered: true, held: 0, watermark: 0 };
     Owner { peers: [peer; NODES], phase: Phase::Serving, ..new_owner(1, members) }
 }
 
@@ -212,7 +212,7 @@ fn settle(setup: &Setup, state: &mut State) {
     for node in 0..setup.nodes {
         begin_to_serve(setup, state, node);
         while acknowledge(setup, state, node) {}
-        if !setup.rules.reads_wait_for_copies {
+        if !setup.rules.open_writes_are_not_read {
             show_reads(state, node);
         }
     }
@@ -255,7 +255,8 @@ fn acknowledge(setup: &Setup, state: &mut State, node: NodeId) -> bool {
         return false;
     }
     let holds = |(other, _): &(NodeId, u8)| owner.peers[*other].held >= position;
-    let all = others(node, counted(setup, &state.nodes[node])).all(|other| holds(&other));
+    let journal_is_enough = owner.journaled >= position && !setup.rules.batch_is_held_first;
+    let all = journal_is_enough || others(node, counted(setup, &state.nodes[node])).all(|other| holds(&other));
     let copies = 1 + others(node, owner.members).filter(holds).count() as u32;
     let durable = destage::durable(setup, &state.nodes[node], position);
     if (!all && setup.rules.ack_by_all_members) || (copies < setup.copies && !durable) {
@@ -275,7 +276,7 @@ fn acknowledge(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     true
 }
 
-/// Without the rule `reads_wait_for_copies`, whatever the owner has may be shown, and is a promise from then on.
+/// Without the rule `open_writes_are_not_read`, whatever the owner has may be shown, and is a promise from then on.
 fn show_reads(state: &mut State, node: NodeId) {
     let owner = state.nodes[node].owner.filter(|owner| owner.phase == Phase::Serving);
     let log = state.nodes[node].log;

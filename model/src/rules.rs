@@ -45,8 +45,8 @@ rules! {
     both_member_sets_count: "a recruit is recorded between its proposal and the answer, and lacks what was acknowledged meanwhile";
     /// A range that a former owner may still write is not durable by having been written to the backing.
     pinned_is_not_durable: "a write that only the backing holds is overwritten by a late one";
-    /// A read that would return a record not yet held by all members waits until it is.
-    reads_wait_for_copies: "a read shows a write that a take-over then loses";
+    /// A read that would return a write not yet acknowledged waits until it is.
+    open_writes_are_not_read: "a read shows a write that a take-over then loses";
 
     // The record.
     /// The coordinator applies a change only to the record that it was made from.
@@ -89,7 +89,7 @@ rules! {
     group_is_held_first: "the backing has a write that the next owner does not know";
     /// No group before the one in front of it is durable.
     groups_go_in_order: "the backing is no crash image";
-    /// No group before every member knows the progress, pins included: so a member knows what may be in flight.
+    /// No group before every member knows that the one in front of it is durable: so a member knows which may be in flight.
     members_know_progress: "a late write hits a range that nobody has pinned";
     /// A new owner pins the group that its predecessor may have in flight.
     open_group_is_pinned: "a late write of the former owner replaces a newer one in the backing";
@@ -107,6 +107,8 @@ rules! {
     pinned_is_written_again: "the backing keeps a late write";
 
     // Journal.
+    /// A batch goes to the journal only when every recorded member holds it: the journal makes up for missing copies, never for a member.
+    batch_is_held_first: "a slow member that does not reach the journal takes over without what only the journal has";
     /// A journal belongs to one term: batches of older terms count for nothing once a newer one has begun to write.
     journal_belongs_to_a_term: "a late batch of a former owner replaces the newer one";
     /// No group goes beyond the batch in the journal: it is replaced or erased first.

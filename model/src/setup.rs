@@ -82,6 +82,7 @@ pub const PAIR: Setup = Setup {
 pub const SETUPS: &[Setup] = &[
     PAIR,
     Setup { name: "pair, false suspicion", budget: Budget { suspicion: 1, ..NO_FAULTS }, ..PAIR },
+    Setup { name: "pair, both", budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS }, ..PAIR },
     Setup {
         name: "pair, overwritten",
         load: OVERWRITE,
@@ -103,13 +104,26 @@ pub const SETUPS: &[Setup] = &[
     },
     Setup { name: "pair, two deaths", load: OVERWRITE, budget: Budget { crash: 2, ..NO_FAULTS }, ..PAIR },
     Setup {
+        name: "pair, journal",
+        load: OVERWRITE,
+        journal: true,
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
         name: "flash, killed",
         load: OVERWRITE,
         flash: true,
         budget: Budget { kill: 1, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
-    Setup { name: "flash, power cut", load: OVERWRITE, flash: true, budget: Budget { power: 1, ..NO_FAULTS }, ..PAIR },
+    Setup {
+        name: "flash, power cut",
+        load: OVERWRITE,
+        flash: true,
+        budget: Budget { power: 1, suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
     Setup {
         name: "sole survivor",
         members: 1,
@@ -132,7 +146,21 @@ pub const SETUPS: &[Setup] = &[
         budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
+    Setup {
+        name: "custodian, journal",
+        reaches: [true, false, false],
+        load: OVERWRITE,
+        journal: true,
+        budget: Budget { crash: 1, ..NO_FAULTS },
+        ..PAIR
+    },
     Setup { name: "hand-over", load: OVERWRITES, budget: Budget { hand_over: 2, queued: 1, ..NO_FAULTS }, ..PAIR },
+    Setup {
+        name: "hand-over, death",
+        load: OVERWRITE,
+        budget: Budget { hand_over: 1, crash: 1, unheard: 1, ..NO_FAULTS },
+        ..PAIR
+    },
     Setup {
         name: "stop",
         members: 1,
@@ -142,19 +170,29 @@ pub const SETUPS: &[Setup] = &[
         budget: Budget { stop: 1, suspicion: 1, crash: 1, ..NO_FAULTS },
         ..PAIR
     },
-    Setup { name: "spare", nodes: 3, load: ONE, budget: Budget { crash: 1, ..NO_FAULTS }, ..PAIR },
+    Setup { name: "stop of a pair", load: OVERWRITE, budget: Budget { stop: 1, crash: 1, ..NO_FAULTS }, ..PAIR },
+    Setup { name: "spare", nodes: 3, load: OVERWRITE, budget: Budget { crash: 1, ..NO_FAULTS }, ..PAIR },
     Setup {
         name: "three copies",
         nodes: 3,
         members: 3,
         wanted: 3,
         load: ONE,
-        budget: Budget { suspicion: 1, ..NO_FAULTS },
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
+        name: "three copies, two take-overs",
+        nodes: 3,
+        members: 3,
+        wanted: 1,
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
 ];
 
-/// The worlds of a long run: more of everything. Each ends at a bound of states, and says so.
+/// The worlds of a long run: more of everything.
 pub const DEEP: &[Setup] = &[
     Setup {
         name: "pair, three overwrites",
@@ -162,29 +200,43 @@ pub const DEEP: &[Setup] = &[
         budget: Budget { crash: 2, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
+    Setup { name: "pair, two suspicions", budget: Budget { crash: 1, suspicion: 2, ..NO_FAULTS }, ..PAIR },
     Setup {
-        name: "pair, everything",
-        budget: Budget { crash: 1, suspicion: 2, unheard: 1, hand_over: 1, ..NO_FAULTS },
+        name: "pair, operator and coordinator",
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 1, unheard: 1, hand_over: 1, stop: 1, ..NO_FAULTS },
         ..PAIR
     },
+    Setup { name: "pair, answers lost twice", budget: Budget { suspicion: 1, unheard: 2, ..NO_FAULTS }, ..PAIR },
     Setup {
-        name: "pair with a journal",
+        name: "pair, journal, two deaths",
         journal: true,
         load: OVERWRITE,
-        budget: Budget { crash: 2, suspicion: 1, ..NO_FAULTS },
+        budget: Budget { crash: 2, ..NO_FAULTS },
         ..PAIR
     },
     Setup {
         name: "flash, everything",
         flash: true,
+        load: OVERWRITE,
         budget: Budget { kill: 1, power: 1, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
     Setup {
-        name: "spare, overwritten",
-        nodes: 3,
+        name: "custodian, everything",
+        reaches: [true, false, false],
         load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        budget: Budget { crash: 2, suspicion: 1, unheard: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup { name: "spare, suspicion", nodes: 3, load: OVERWRITE, budget: Budget { suspicion: 1, ..NO_FAULTS }, ..PAIR },
+    Setup {
+        name: "three copies, three take-overs",
+        nodes: 3,
+        members: 3,
+        wanted: 1,
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 2, ..NO_FAULTS },
         ..PAIR
     },
     Setup {
@@ -193,7 +245,7 @@ pub const DEEP: &[Setup] = &[
         members: 3,
         wanted: 3,
         load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        budget: Budget { crash: 1, ..NO_FAULTS },
         ..PAIR
     },
 ];

@@ -141,13 +141,11 @@ pub struct Peer {
     pub held: Position,
     /// It knows that the backing has everything up to here.
     pub watermark: Position,
-    /// It knows these ranges as pinned.
-    pub pins: Ranges,
 }
 
 impl Peer {
     /// Nothing heard yet.
-    pub const UNHEARD: Peer = Peer { answered: false, held: 0, watermark: 0, pins: Ranges::MAX };
+    pub const UNHEARD: Peer = Peer { answered: false, held: 0, watermark: 0 };
 }
 
 /// What a node has that believes to be the owner.
@@ -249,10 +247,8 @@ pub enum Message {
         from: (NodeId, u8),
         /// It holds everything up to here.
         prefix: Position,
-        /// It knows this watermark.
+        /// It knows this watermark. That pins have ended, a member may learn later: who pins too much loses nothing.
         watermark: Position,
-        /// And these pins.
-        pins: Ranges,
     },
 }
 

@@ -43,7 +43,7 @@ removing! {
     dropping_before_the_commit_loses_a_write: drop_is_committed_first, "pair, false suspicion", "lacks what was acknowledged";
     not_counting_a_recruit_from_its_proposal_leaves_it_behind: both_member_sets_count, "pair", "no crash image";
     acknowledging_a_pinned_write_by_the_backing_loses_it: pinned_is_not_durable, "pair", "acknowledged as durable";
-    showing_a_write_before_it_is_held_takes_it_back: reads_wait_for_copies, "pair", "lacks what was acknowledged";
+    showing_a_write_before_it_is_held_takes_it_back: open_writes_are_not_read, "pair", "lacks what was acknowledged";
     not_comparing_the_record_makes_two_owners: record_is_compared, "pair, overwritten", "which the record does not know";
     forgetting_an_unknown_transaction_loses_a_write: unknown_stays_undecided, "pair, answers lost", "lacks what was acknowledged";
     staying_after_a_refusal_loses_a_write: refused_steps_down, "pair, answers lost", "lacks what was acknowledged";
@@ -70,6 +70,7 @@ removing! {
     a_fence_that_does_not_abort_lets_a_late_write_through: fences_abort, "pair, fenced", "was acknowledged";
     rewriting_before_the_open_group_goes_back: open_group_passes_first, "pair, overwritten", "acknowledged as durable";
     not_rewriting_pinned_ranges_keeps_a_late_write: pinned_is_written_again, "pair", "was acknowledged";
+    a_journal_in_place_of_a_member_loses_a_write: batch_is_held_first, "custodian, journal", "lacks what was acknowledged";
     a_journal_of_all_terms_takes_a_late_batch: journal_belongs_to_a_term, "sole survivor, journal", "acknowledged as durable";
     a_group_beyond_the_journal_is_taken_back_by_its_replay: journal_before_groups, "sole survivor, journal", "acknowledged as durable";
 }

@@ -8,7 +8,7 @@ use crate::steps::{Outcome, output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Which of our packages may use which: `core <- io <- front <- node`, and `core <- sim`. A new edge is a design
+/// Which of our packages may use which: `core <- io <- front <- node`, and `core <- sim`; `model` stands alone. A new edge is a design
 /// change; begin in ARCHITECTURE.md.
 const EDGES: [(&str, &[&str]); 9] = [
     ("core", &[]),

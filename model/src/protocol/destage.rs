@@ -67,10 +67,7 @@ fn held_by_all(setup: &Setup, node: &Node, number: NodeId) -> Position {
 /// Rule `members_know_progress`.
 fn progress_is_known(setup: &Setup, node: &Node, number: NodeId) -> bool {
     let Some(owner) = &node.owner else { return false };
-    let known = |(other, _): (NodeId, u8)| {
-        let peer = owner.peers[other];
-        peer.watermark == node.watermark && peer.pins == node.pins
-    };
+    let known = |(other, _): (NodeId, u8)| owner.peers[other].watermark == node.watermark;
     !setup.rules.members_know_progress || others(number, counted(setup, node)).all(known)
 }
 
@@ -180,14 +177,15 @@ fn batch_on_its_way(state: &State, node: NodeId) -> bool {
 }
 
 /// A batch of everything that all members hold and the backing has not, pinned ranges included. Made where copies are
-/// missing, and where the batch of a former term is to be replaced.
+/// missing, and where the batch of a former term is to be replaced. Rule `batch_is_held_first`.
 fn journal(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     let me = state.nodes[node];
     let Some(owner) = me.owner else { return false };
-    let through = held_by_all(setup, &me, node);
+    let held_first = setup.rules.batch_is_held_first;
+    let through = if held_first { held_by_all(setup, &me, node) } else { me.log.prefix() };
     let newer = through > owner.journaled || state.journal.term < me.term;
     let copies = 1 + others(node, owner.members).count() as u32;
-    let needed = copies < setup.copies || state.journal.batch.is_some();
+    let needed = copies < setup.copies || state.journal.batch.is_some() || !held_first;
     if !(newer && needed) || through == 0 || batch_on_its_way(state, node) {
         return false;
     }

@@ -134,13 +134,13 @@ fn answer(setup: &Setup, state: &mut State, term: u8, from: (NodeId, u8)) {
     let confirmed = state.nodes[from.0].confirmed;
     let highest = (u8::BITS - confirmed.leading_zeros()) as Position;
     let prefix = if setup.rules.held_is_a_prefix { confirmed.trailing_ones() as Position } else { highest };
-    let Node { watermark, pins, .. } = state.nodes[from.0];
-    insert(&mut state.network, Message::Holds { term, from, prefix, watermark, pins });
+    let watermark = state.nodes[from.0].watermark;
+    insert(&mut state.network, Message::Holds { term, from, prefix, watermark });
 }
 
 /// The owner of that term hears an answer. Rule `answers_name_incarnations`.
 fn heard(setup: &Setup, state: &mut State, term: u8, from: (NodeId, u8), message: &Message) -> bool {
-    let Message::Holds { prefix, watermark, pins, .. } = *message else { return false };
+    let Message::Holds { prefix, watermark, .. } = *message else { return false };
     let Some(node) = owner_of(state, term) else { return false };
     let Some(owner) = &mut state.nodes[node].owner else { return false };
     let follower = owner.members[from.0].max(owner.learners[from.0]);
@@ -150,7 +150,6 @@ fn heard(setup: &Setup, state: &mut State, term: u8, from: (NodeId, u8), message
         peer.answered = true;
         peer.held = peer.held.max(prefix);
         peer.watermark = peer.watermark.max(watermark);
-        peer.pins &= pins;
     }
     expected
 }
@@ -184,9 +183,9 @@ pub fn spent(setup: &Setup, state: &State, message: &Message) -> bool {
             let node = &state.nodes[to.0];
             gone(to, term) || (node.term == term && node.watermark >= watermark && node.pins & pins == node.pins)
         }
-        Message::Holds { term, from, prefix, watermark, pins } => peer(term, from).is_none_or(|(peer, incarnation)| {
-            let known = peer.watermark >= watermark && peer.pins & pins == peer.pins;
-            stale(setup, incarnation, from) || (peer.answered && peer.held >= prefix && known)
+        Message::Holds { term, from, prefix, watermark } => peer(term, from).is_none_or(|(peer, incarnation)| {
+            let known = peer.answered && peer.held >= prefix && peer.watermark >= watermark;
+            stale(setup, incarnation, from) || known
         }),
     }
 }

@@ -165,7 +165,7 @@ fn caught_up(setup: &Setup, node: &Node, learner: NodeId) -> bool {
     let Some(owner) = &node.owner else { return false };
     let peer = owner.peers[learner];
     let settled = owner.phase != Phase::Sealing;
-    let equal = peer.held >= node.log.prefix() && peer.watermark == node.watermark && peer.pins == node.pins;
+    let equal = peer.held >= node.log.prefix() && peer.watermark == node.watermark;
     settled && ((peer.answered && equal) || !setup.rules.learner_has_caught_up)
 }
 
