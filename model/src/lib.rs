@@ -44,6 +44,7 @@
 //! | [`unknown_is_not_done`](rules::Rules::unknown_is_not_done) | 7: unknown outcome | |
 //! | [`learner_has_caught_up`](rules::Rules::learner_has_caught_up) | 7: recruit | sharper: up to the end of the log and of the progress, not to what this owner has acknowledged |
 //! | [`clean_after_drain`](rules::Rules::clean_after_drain), [`clean_ends_before_writing`](rules::Rules::clean_ends_before_writing) | 7: clean | sharper: not by hand-over |
+//! | [`clean_begins_anew`](rules::Rules::clean_begins_anew) | 7: clean | new |
 //! | [`only_members_take_over`](rules::Rules::only_members_take_over), [`incarnations_count`](rules::Rules::incarnations_count) | 7: take-over | |
 //! | [`power_ends_incarnations`](rules::Rules::power_ends_incarnations) | 7: incarnations | new |
 //! | [`older_terms_are_refused`](rules::Rules::older_terms_are_refused) | 7: terms | |

@@ -63,6 +63,8 @@ rules! {
     clean_after_drain: "a node without the log takes over a volume whose newest writes are only in the log";
     /// `clean` is taken back by the change that makes an owner, before the next write.
     clean_ends_before_writing: "a second node takes over as if nothing had been written";
+    /// Who takes over a clean volume begins with a new log, of a new incarnation, before it proposes.
+    clean_begins_anew: "an old log is taken for that of the owner of a clean volume";
 
     // Take-over.
     /// Only a recorded member takes over, unless the record is clean.

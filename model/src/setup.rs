@@ -170,7 +170,12 @@ pub const SETUPS: &[Setup] = &[
         budget: Budget { stop: 1, suspicion: 1, crash: 1, ..NO_FAULTS },
         ..PAIR
     },
-    Setup { name: "stop of a pair", load: OVERWRITE, budget: Budget { stop: 1, crash: 1, ..NO_FAULTS }, ..PAIR },
+    Setup {
+        name: "stop of a pair",
+        load: OVERWRITE,
+        budget: Budget { stop: 1, suspicion: 1, unheard: 1, ..NO_FAULTS },
+        ..PAIR
+    },
     Setup { name: "spare", nodes: 3, load: OVERWRITE, budget: Budget { crash: 1, ..NO_FAULTS }, ..PAIR },
     Setup {
         name: "three copies",

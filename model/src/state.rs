@@ -102,8 +102,6 @@ pub struct Transaction {
 pub struct Pending {
     /// What was sent.
     pub transaction: Transaction,
-    /// A take-over of a clean volume: begins from the backing alone.
-    pub fresh: bool,
     /// The answer is lost: it may have been applied, or may be later, or never.
     pub unknown: bool,
 }

@@ -51,6 +51,7 @@ removing! {
     recording_a_learner_early_leaves_it_behind: learner_has_caught_up, "pair", "no crash image";
     marking_clean_before_the_drain_loses_a_write: clean_after_drain, "stop", "lacks what was acknowledged";
     writing_while_clean_loses_a_write: clean_ends_before_writing, "stop", "although 1 was acknowledged";
+    an_old_log_over_a_clean_volume_brings_a_write_back: clean_begins_anew, "stop of a pair", "came back";
     a_take_over_by_anybody_loses_a_write: only_members_take_over, "pair", "lacks what was acknowledged";
     a_take_over_by_an_empty_log_loses_a_write: incarnations_count, "pair", "lacks what was acknowledged";
     trusting_flash_after_a_power_cut_loses_a_write: power_ends_incarnations, "flash, power cut", "lacks what was acknowledged";

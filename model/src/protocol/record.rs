@@ -5,7 +5,7 @@
 
 use super::{Change, Step, Steps, demote, frames, insert, new_owner, others};
 use crate::setup::Setup;
-use crate::state::{Node, NodeId, Open, Owner, Peer, Pending, Phase, Record, State, Transaction};
+use crate::state::{NODES, Node, NodeId, Open, Owner, Peer, Pending, Phase, Record, State, Transaction};
 
 /// What one node may do about the record.
 pub fn steps(steps: &mut Steps<'_>, node: NodeId) {
@@ -28,7 +28,7 @@ pub fn steps(steps: &mut Steps<'_>, node: NodeId) {
         });
     }
     if adoptable(state, node) && state.nodes[node].pending.is_none() {
-        steps.take(Step::Adopt(node), |after| win(&setup, after, node, after.record, false));
+        steps.take(Step::Adopt(node), |after| win(&setup, after, node, after.record));
     }
     for other in (0..setup.nodes).filter(|other| may_enlist(&setup, state, node, *other)) {
         steps.take(Step::Enlist(node, other), |after| enlist(after, node, other));
@@ -57,7 +57,7 @@ fn applies(setup: &Setup, record: &Record, transaction: &Transaction) -> bool {
 fn propose(steps: &mut Steps<'_>, node: NodeId) {
     let (setup, state) = (*steps.setup, steps.before);
     if state.nodes[node].owner.is_none() {
-        if let Some((new, fresh)) = take_over(&setup, state, node) {
+        if let Some((new, anew)) = take_over(&setup, state, node) {
             let free = !functions(state) || state.record.clean;
             let expected = (state.record.term, state.record.config);
             steps.unless(
@@ -65,7 +65,10 @@ fn propose(steps: &mut Steps<'_>, node: NodeId) {
                 Step::Propose(node, Change::TakeOver),
                 |budget| &mut budget.suspicion,
                 |after| {
-                    send(after, node, expected, new, fresh);
+                    if anew {
+                        begin_anew(after, node);
+                    }
+                    send(after, node, expected, new);
                 },
             );
         }
@@ -77,24 +80,33 @@ fn propose(steps: &mut Steps<'_>, node: NodeId) {
     propose_stop(steps, node);
 }
 
-/// The record that a take-over makes, and whether the node begins from the backing alone. Rules
+/// The record that a take-over makes, and whether the node begins with a new log. Rules
 /// `only_members_take_over`, `incarnations_count`, `clean_ends_before_writing`.
 fn take_over(setup: &Setup, state: &State, node: NodeId) -> Option<(Record, bool)> {
     let (record, me) = (state.record, &state.nodes[node]);
     let incarnation_fits = record.members[node] == me.incarnation || !setup.rules.incarnations_count;
     let member = (record.members[node] != 0 && incarnation_fits) || !setup.rules.only_members_take_over;
-    let fresh = record.clean && setup.reaches[node];
+    let clean = record.clean && setup.reaches[node];
+    let anew = clean && setup.rules.clean_begins_anew;
     // Who is recorded as the owner of a term that it has not used, adopts it instead.
-    if !(member || fresh) || adoptable(state, node) {
+    if !(member || clean) || adoptable(state, node) {
         return None;
     }
-    let mut members = if fresh { [0; crate::state::NODES] } else { record.members };
+    let mut members = if clean { [0; NODES] } else { record.members };
     if record.owner != node {
         members[record.owner] = 0;
     }
-    members[node] = me.incarnation;
+    members[node] = me.incarnation + u8::from(anew);
     let clean = record.clean && !setup.rules.clean_ends_before_writing;
-    Some((Record { term: record.term + 1, config: record.config + 1, owner: node, members, clean }, fresh))
+    Some((Record { term: record.term + 1, config: record.config + 1, owner: node, members, clean }, anew))
+}
+
+/// Rule `clean_begins_anew`: nothing of an older log can be taken for that of the new owner, whatever becomes of the
+/// transaction. What a clean volume's log has had is all at or below the watermark.
+fn begin_anew(state: &mut State, node: NodeId) {
+    let (log, end) = (state.sent, state.sent.prefix());
+    let me = &mut state.nodes[node];
+    *me = Node { incarnation: me.incarnation + 1, log, confirmed: (1 << end) - 1, watermark: end, pins: 0, ..*me };
 }
 
 /// The recorded owner is there and knows it, or is about to.
@@ -130,7 +142,7 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
             |budget| &mut budget.suspicion,
             |after| {
                 if setup.rules.drop_is_committed_first {
-                    send(after, node, expected, without, false);
+                    send(after, node, expected, without);
                 } else {
                     change_members(after, node, uncommitted);
                 }
@@ -144,7 +156,7 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
                 Step::Propose(node, Change::HandOver(other)),
                 |budget| &mut budget.hand_over,
                 |after| {
-                    send(after, node, expected, new, false);
+                    send(after, node, expected, new);
                     leave(after, node);
                 },
             );
@@ -153,7 +165,7 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
         let mut with = Record { config: owner.config + 1, ..record };
         with.members[other] = owner.learners[other];
         steps.take(Step::Propose(node, Change::Record(other)), |after| {
-            send(after, node, expected, with, false);
+            send(after, node, expected, with);
             true
         });
     }
@@ -184,7 +196,7 @@ fn propose_stop(steps: &mut Steps<'_>, node: NodeId) {
             Step::Propose(node, Change::Stop),
             |budget| &mut budget.stop,
             |after| {
-                send(after, node, (record.term, record.config), new, false);
+                send(after, node, (record.term, record.config), new);
                 leave(after, node);
             },
         );
@@ -198,9 +210,9 @@ fn known(state: &State, node: NodeId) -> Record {
     Record { term: me.term, config, owner: node, members, clean }
 }
 
-fn send(state: &mut State, node: NodeId, expected: (u8, u8), new: Record, fresh: bool) {
+fn send(state: &mut State, node: NodeId, expected: (u8, u8), new: Record) {
     let transaction = Transaction { expected, new };
-    state.nodes[node].pending = Some(Pending { transaction, fresh, unknown: false });
+    state.nodes[node].pending = Some(Pending { transaction, unknown: false });
 }
 
 fn leave(state: &mut State, node: NodeId) {
@@ -259,7 +271,7 @@ fn succeed(setup: &Setup, state: &mut State, node: NodeId, pending: Pending) -> 
     let new = pending.transaction.new;
     state.nodes[node].pending = None;
     if new.term > state.nodes[node].term && new.owner == node {
-        return win(setup, state, node, new, pending.fresh);
+        return win(setup, state, node, new);
     }
     if new.owner != node || new.clean {
         demote(setup, &mut state.nodes[node]);
@@ -283,14 +295,13 @@ fn change_members(state: &mut State, node: NodeId, record: Record) {
 
 /// A node owns the volume: its log is the truth from here on, and what its predecessor may still write is pinned.
 /// Rules `open_group_is_pinned`, `pins_are_inherited`.
-fn win(setup: &Setup, state: &mut State, node: NodeId, record: Record, fresh: bool) -> bool {
-    let sent = state.sent;
+fn win(setup: &Setup, state: &mut State, node: NodeId, record: Record) -> bool {
     let me = &mut state.nodes[node];
-    me.log = if fresh { sent } else { me.log.cut(me.log.prefix()) };
+    me.log = me.log.cut(me.log.prefix());
     let end = me.log.prefix();
-    me.watermark = if fresh { end } else { me.watermark.min(end) };
+    me.watermark = me.watermark.min(end);
     me.confirmed = (1 << end) - 1;
-    me.pins = if setup.rules.pins_are_inherited && !fresh { me.pins } else { 0 };
+    me.pins = if setup.rules.pins_are_inherited { me.pins } else { 0 };
     let group = if me.watermark < end { setup.group_end(&me.log, me.watermark + 1) } else { end };
     if setup.rules.open_group_is_pinned {
         me.pins |= setup.ranges(&me.log, me.watermark, group);
