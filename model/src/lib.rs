@@ -58,6 +58,7 @@
 //! | [`open_group_passes_first`](rules::Rules::open_group_passes_first) | 7: quarantine | new: the newest content is that of the open group |
 //! | [`fences_abort`](rules::Rules::fences_abort) | 7: fences | |
 //! | [`batch_is_held_first`](rules::Rules::batch_is_held_first) | 7: three grounds | sharper: as `ack_by_all_members` |
+//! | [`journal_is_read_back`](rules::Rules::journal_is_read_back) | 6: journal and marker | new: the new owner begins its own first and then looks at older ones |
 //! | [`journal_belongs_to_a_term`](rules::Rules::journal_belongs_to_a_term), [`journal_before_groups`](rules::Rules::journal_before_groups) | 6: journal and marker | |
 //!
 //! # What it leaves to others

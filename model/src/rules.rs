@@ -113,6 +113,8 @@ rules! {
     batch_is_held_first: "a slow member that does not reach the journal takes over without what only the journal has";
     /// A journal belongs to one term: batches of older terms count for nothing once a newer one has begun to write.
     journal_belongs_to_a_term: "a late batch of a former owner replaces the newer one";
+    /// A batch is ground for an acknowledgement only if, after its sync, no newer term is found to have begun to write.
+    journal_is_read_back: "a deposed owner acknowledges by a batch that no replay will look at";
     /// No group goes beyond the batch in the journal: it is replaced or erased first.
     journal_before_groups: "a replay takes the backing back";
 }

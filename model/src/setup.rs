@@ -111,6 +111,21 @@ pub const SETUPS: &[Setup] = &[
         ..PAIR
     },
     Setup {
+        name: "copy missing",
+        copies: 3,
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
+        name: "copy missing, journal",
+        copies: 3,
+        journal: true,
+        load: OVERWRITE,
+        budget: Budget { suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
         name: "flash, killed",
         load: OVERWRITE,
         flash: true,
@@ -251,6 +266,23 @@ pub const DEEP: &[Setup] = &[
         wanted: 3,
         load: OVERWRITE,
         budget: Budget { crash: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
+        name: "copy missing, everything",
+        copies: 3,
+        journal: true,
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
+        ..PAIR
+    },
+    Setup {
+        name: "copy missing, fence",
+        fence: true,
+        copies: 3,
+        journal: true,
+        load: OVERWRITE,
+        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
         ..PAIR
     },
 ];

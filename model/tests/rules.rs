@@ -73,5 +73,6 @@ removing! {
     not_rewriting_pinned_ranges_keeps_a_late_write: pinned_is_written_again, "pair", "was acknowledged";
     a_journal_in_place_of_a_member_loses_a_write: batch_is_held_first, "custodian, journal", "lacks what was acknowledged";
     a_journal_of_all_terms_takes_a_late_batch: journal_belongs_to_a_term, "sole survivor, journal", "acknowledged as durable";
+    acknowledging_by_a_batch_of_a_former_term_loses_it: journal_is_read_back, "copy missing, journal", "acknowledged as durable";
     a_group_beyond_the_journal_is_taken_back_by_its_replay: journal_before_groups, "sole survivor, journal", "acknowledged as durable";
 }

@@ -195,14 +195,18 @@ fn journal(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     true
 }
 
-/// Rule `journal_belongs_to_a_term`.
+/// A batch is there. Its sender looks, after the sync and before it relies on it, whether a newer term has begun to
+/// write; and a new owner begins first and looks at older batches then, so one of the two sees the other. Rules
+/// `journal_belongs_to_a_term`, `journal_is_read_back`.
 fn batch_lands(setup: &Setup, state: &mut State, (by, term): (NodeId, u8), batch: Batch) {
     if term >= state.journal.term || !setup.rules.journal_belongs_to_a_term {
         state.journal = Journal { term: term.max(state.journal.term), batch: Some(batch) };
     }
+    let counts = term == state.journal.term || !setup.rules.journal_is_read_back;
     let me = &mut state.nodes[by];
     if let Some(owner) = &mut me.owner
         && me.term == term
+        && counts
     {
         owner.journaled = owner.journaled.max(batch.through);
     }
