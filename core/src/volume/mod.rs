@@ -69,7 +69,7 @@ pub struct VolumeConfig {
     pub frames: u32,
     /// Backing writes and zeros must be multiples of this: 512 or 4096.
     pub backing_align: u32,
-    /// Backing operations in flight at one time.
+    /// Backing operations in flight at one time, before a fast backing; before others half of it.
     pub backing_depth_max: u32,
     /// Largest single backing write.
     pub backing_write_bytes_max: u32,

@@ -19,7 +19,7 @@ pub fn config(layout: TierLayout, size_bytes: u64) -> VolumeConfig {
         policy: Policy::Back,
         frames: layout.payload_blocks,
         backing_align: 512,
-        backing_depth_max: 32,
+        backing_depth_max: 64,
         backing_write_bytes_max: 1 << 20,
         destage_round_bytes_max: 32 << 20,
         journal_blocks: 0,
