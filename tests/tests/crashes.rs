@@ -1,13 +1,15 @@
 //! The daemon killed at random moments under pattern load: what it acknowledged is there when it runs again; its image
 //! alone is a crash image when all logs are lost; writes of the killed process that land late harm nothing.
 
-use forebay_tests::harness::{Fuse, IoMode, Nbdkit, TempDir, Tier, Volume, no_fuse_or_loop, rounds, skip};
+use forebay_tests::harness::{IoMode, TempDir, Tier, UnseenLock, VOLUME_NAME, Volume, forebay, rounds, run_command};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
 use forebay_tests::rng::Rng;
+use forebay_tests::scene::{killed_with_a_dirty_tier, tier_path};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SIZE: u64 = 48 << 20;
@@ -220,88 +222,59 @@ in_both_io_modes! {
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
     }
 
-    /// The killed process's writes land seconds after its death: behind this server each takes two seconds, and FUSE
-    /// lets only one be under way.
-    fn late_writes_of_a_killed_daemon_do_not_overwrite_newer_data(io: IoMode) {
-        if let Some(reason) = no_fuse_or_loop() {
-            return skip(reason);
-        }
+    /// Requests of a killed daemon that are still under way keep the image locked, and no process is seen to hold it. The
+    /// next daemon serves from its log, and not a byte reaches the image before they have ended.
+    fn nothing_is_destaged_before_the_requests_of_a_killed_daemon_have_ended(io: IoMode) {
         let folder = TempDir::new("late");
-        let disk = folder.sparse("disk", SIZE);
-        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "wdelay=2"]);
-        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
-        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
-        volume.backing = mount.file().to_str().unwrap().to_owned();
-        volume.size = None;
-        let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..4 << 20);
-        // One small group: behind this backing each round of a few writes takes seconds.
-        (options.requests, options.flush_every, options.fua_percent, options.zero_percent) = (Some(2), 0, 0, 0);
+        let (volume, mut options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
+        let before = std::fs::read(volume.image()).unwrap();
+        let late = UnseenLock::hold(&volume.image());
         let daemon = volume.start();
-        load::run(&options).unwrap();
-        // Long enough that the group is on its way to the backing, too short for it to have arrived.
-        std::thread::sleep(Duration::from_millis(1500));
-        assert_eq!(daemon.show()["positions"]["destaged"], 0, "nothing has arrived yet");
-        daemon.kill9();
-        let daemon = volume.start();
-        // Opening the file may itself have to wait in the kernel for a write that is under way.
-        assert!(daemon.began < Duration::from_secs(15), "it serves from its log meanwhile, but took {:?}", daemon.began);
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-        // The same seed: the very ranges that the late writes hit are rewritten while those are still under way.
+        options.requests = Some(100);
         load::run(&options).unwrap();
-        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-        daemon.stop(Duration::from_secs(120));
-        check::image_complete(&History::read(&options.journal).unwrap(), mount.file()).unwrap();
-        drop(mount);
-        drop(slow);
-        check::image_complete(&History::read(&options.journal).unwrap(), &disk).unwrap();
+        std::thread::scope(|scope| {
+            // What is to be drained is in a hurry.
+            let drain = scope.spawn(|| daemon.drain());
+            std::thread::sleep(Duration::from_millis(1500));
+            let shown = daemon.show();
+            assert_eq!(shown["backing"]["state"], "awaiting-lock", "{shown}");
+            assert!(!drain.is_finished(), "drained although the image is locked: {shown}");
+            assert!(std::fs::read(volume.image()).unwrap() == before, "the image was written to: {shown}");
+            drop(late);
+        });
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        daemon.stop(MINUTE);
     }
 
-    /// The killed process's reads of the backing point into its memory tier. They must have ended before that memory
-    /// holds new records, which nothing would protect from them.
-    fn late_reads_of_a_killed_daemon_do_not_land_in_newer_data(io: IoMode) {
-        if let Some(reason) = no_fuse_or_loop() {
-            return skip(reason);
-        }
-        let folder = TempDir::new("late-reads");
-        let disk = folder.join("disk");
-        std::fs::write(&disk, vec![0xee; SIZE as usize]).unwrap();
-        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "rdelay=1"]);
-        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
-        let mut volume = Volume::new(&folder, SIZE, Tier::Memory, io);
-        volume.backing = mount.file().to_str().unwrap().to_owned();
-        (volume.size, volume.tier_size) = (None, 8 << 20);
-        let daemon = volume.start();
-        let target = volume.target();
-        let readers: Vec<_> = (0..8)
-            .map(|i| {
-                let mut client = Client::connect(&target).unwrap();
-                // The answer never comes: the daemon is killed before.
-                std::thread::spawn(move || client.read((40 << 20) + i * (64 << 10), &mut vec![0; 64 << 10]).is_ok())
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(400));
-        daemon.kill9();
-        let answered = readers.into_iter().filter_map(|reader| reader.join().ok()).filter(|ok| *ok).count();
-        assert_eq!(answered, 0, "every read was under way when the daemon was killed");
-        let daemon = volume.start();
-        println!("the second start took {:?}: {}", daemon.began, daemon.output());
-        // Fresh memory is used first: what the late reads would hit is in here.
-        let mut client = Client::connect(&target).unwrap();
-        let bytes = vec![0x11; 1 << 20];
-        for at in 0..5 {
-            client.write(at << 20, &bytes, 0).unwrap().unwrap();
-        }
-        let end = Instant::now() + Duration::from_secs(4);
-        while Instant::now() < end {
-            for at in 0..5 {
-                let mut found = vec![0; 1 << 20];
-                client.read(at << 20, &mut found).unwrap().unwrap();
-                assert!(found == bytes, "a read of the former process has landed in a newer record");
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        drop(client);
+    /// Reads and writes of the backing by a killed daemon use the memory of its tier. While they are under way, the next one
+    /// does not touch that memory: it does not serve.
+    fn a_memory_tier_is_not_used_before_the_requests_of_a_killed_daemon_have_ended(io: IoMode) {
+        let folder = TempDir::new("late-memory");
+        let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Memory, io);
+        let tier = tier_path(&volume);
+        let before = [&tier, &volume.image()].map(|path| std::fs::read(path).unwrap());
+        let late = UnseenLock::hold(&volume.image());
+        let daemon = std::thread::scope(|scope| {
+            let meanwhile = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(1500));
+                let mut show = Command::new(forebay());
+                show.args(["volume", "show", VOLUME_NAME, "--json", "--api"]).arg(volume.api());
+                let shown = run_command(MINUTE, show).expect_success().stdout;
+                let after = [&tier, &volume.image()].map(|path| std::fs::read(path).unwrap());
+                // Whatever was found, the start is not to wait for ever.
+                drop(late);
+                let shown: serde_json::Value = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"));
+                assert_eq!(shown["phase"], "waiting", "it uses memory that others may still write to: {shown}");
+                assert!(after == before, "the tier or the image was written to");
+            });
+            let daemon = volume.start();
+            meanwhile.join().expect("it waits");
+            daemon
+        });
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         daemon.stop(MINUTE);
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
     fn slow_backing_killed_with_writes_in_flight_then_rewritten_and_drained_is_complete(io: IoMode) {
