@@ -25,19 +25,36 @@ fn load_options(volume: &Volume, folder: &TempDir, rng: &mut Rng) -> LoadOptions
     options
 }
 
-/// Starts the volume, loads it, kills it after a while. Returns how much was acknowledged.
-fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) -> u64 {
+/// What a daemon had done when it was killed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Killed {
+    /// Requests that it had acknowledged.
+    acknowledged: u64,
+    /// Writes to the image that it had asked for.
+    destaged: u64,
+    /// Batches that it had begun to bring into the journal.
+    batches: u64,
+}
+
+/// Starts the volume, loads it, kills it after a while.
+fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) -> Killed {
     let daemon = volume.start();
-    let ended = std::thread::scope(|scope| {
+    let (shown, ended) = std::thread::scope(|scope| {
         let before = load::journal_bytes(&options.journal);
         let load = scope.spawn(|| load::run(options));
         load::wait_until_under_way(&options.journal, before);
         std::thread::sleep(alive);
+        let shown = daemon.show();
         daemon.kill9();
-        load.join().expect("the load ends")
+        (shown, load.join().expect("the load ends"))
     });
+    let counter = |name: &str| shown["counters"][name].as_u64().expect("a counter");
     match ended.unwrap_or_else(|e| panic!("seed {}: {e}", options.seed)) {
-        Ended::ConnectionLost(totals) => totals.acknowledged,
+        Ended::ConnectionLost(totals) => Killed {
+            acknowledged: totals.acknowledged,
+            destaged: counter("backing_writes"),
+            batches: counter("journal_batches"),
+        },
         Ended::Finished(totals) => panic!("the load ended before the kill: {totals:?}"),
     }
 }
@@ -45,18 +62,23 @@ fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) ->
 fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
     let folder = TempDir::new(name);
     let mut volume = Volume::new(&folder, SIZE, tier, io);
-    // Smaller than the load, so that destage, throttle and reuse are all under way when the kill comes.
+    // Smaller than the loads of all rounds, so that segments are reused.
     volume.tier_size = 16 << 20;
     volume.policy = policy;
     let seed = Rng::fresh_seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut destaged, mut batches) = (0, 0, 0);
     for round in 0..rounds(5, 60) {
         volume.destage = ["auto", "journaled", "ordered"][round as usize % 3];
         let mut options = load_options(&volume, &folder, &mut rng);
         options.exact_groups = round % 2 == 0;
-        acknowledged += load_until_killed(&volume, &options, Duration::from_millis(30 + rng.below(500)));
+        // Every other kill comes when the oldest writes are on their way to the image, in each way of destage.
+        let alive = if round % 2 == 0 { 600 } else { 30 } + rng.below(500);
+        let killed = load_until_killed(&volume, &options, Duration::from_millis(alive));
+        acknowledged += killed.acknowledged;
+        destaged += u64::from(killed.destaged > 0);
+        batches += u64::from(killed.batches > 0);
         let daemon = volume.start();
         check::settle_after_kill(&options.journal, &volume.target())
             .unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}\nthe daemon said: {}", daemon.output()));
@@ -64,6 +86,8 @@ fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
         daemon.kill9();
     }
     assert!(acknowledged > 50, "{acknowledged} acknowledged requests prove little");
+    assert!(destaged >= 2, "{destaged} kills came after something was sent to the image");
+    assert!(batches > 0 || policy == "through", "no kill came after something was sent to the journal");
     let journal = folder.join("journal");
     let daemon = volume.start();
     check::settle_after_kill(&journal, &volume.target()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -170,23 +194,27 @@ in_both_io_modes! {
     }
 
     fn a_held_drain_leaves_the_image_unchanged_while_writes_go_on(io: IoMode) {
-        let folder = TempDir::new("hold");
-        let volume = Volume::new(&folder, SIZE, Tier::Flash, io);
-        let daemon = volume.start();
-        let mut options = load_options(&volume, &folder, &mut Rng::new(9));
-        options.requests = Some(300);
-        load::run(&options).unwrap();
-        daemon.volume_command(["drain", "vm1", "--hold", "5m"]).expect_success();
-        let held = std::fs::read(volume.image()).unwrap();
-        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
-        options.requests = Some(150);
-        load::run(&options).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(std::fs::read(volume.image()).unwrap() == held, "the image changed under the hold");
-        daemon.volume_command(["release", "vm1"]).expect_success();
-        daemon.volume_command(["release", "vm1"]).expect_failure();
-        daemon.drain();
-        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        for destage in ["ordered", "journaled"] {
+            let folder = TempDir::new("hold");
+            let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+            volume.destage = destage;
+            let daemon = volume.start();
+            let mut options = load_options(&volume, &folder, &mut Rng::new(9));
+            options.requests = Some(300);
+            load::run(&options).unwrap();
+            daemon.volume_command(["drain", "vm1", "--hold", "5m"]).expect_success();
+            let held = std::fs::read(volume.image()).unwrap();
+            check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+            options.requests = Some(150);
+            load::run(&options).unwrap();
+            // Longer than writes are left to age before they go out.
+            std::thread::sleep(Duration::from_millis(1500));
+            assert!(std::fs::read(volume.image()).unwrap() == held, "{destage}: the image changed under the hold");
+            daemon.volume_command(["release", "vm1"]).expect_success();
+            daemon.volume_command(["release", "vm1"]).expect_failure();
+            daemon.drain();
+            check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        }
     }
 
     fn a_drain_through_keeps_the_image_complete_while_writes_go_on(io: IoMode) {
