@@ -207,8 +207,10 @@ in_both_io_modes! {
             check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
             options.requests = Some(150);
             load::run(&options).unwrap();
-            // Longer than writes are left to age before they go out.
-            std::thread::sleep(Duration::from_millis(1500));
+            // Longer than writes are left to age before they go out; then something happens that would send them.
+            std::thread::sleep(Duration::from_millis(1000));
+            load::run(&options).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
             assert!(std::fs::read(volume.image()).unwrap() == held, "{destage}: the image changed under the hold");
             daemon.volume_command(["release", "vm1"]).expect_success();
             daemon.volume_command(["release", "vm1"]).expect_failure();
