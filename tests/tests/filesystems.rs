@@ -64,7 +64,7 @@ const LOAD: &str = r#"
 fs=$1 fsx=$2
 "$fsx" -q -N 1500 -S 9 -P "$fs" "$fs/fsx"
 fio --name=v --filename="$fs/fio.dat" --size=24m --rw=randwrite --bsrange=512-16k --ioengine=psync --direct=0 \
-  --verify=crc32c --verify_fatal=1 --do_verify=1 --fsync=64 --output=/dev/null
+  --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 --fsync=64 --output=/dev/null
 mkdir "$fs/many"
 for i in $(seq 300); do echo "file $i" > "$fs/many/$i"; done
 sync
