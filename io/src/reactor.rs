@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll::Epoll;
 use spin::Spin;
@@ -253,23 +253,13 @@ impl Reactor {
         if out.len() > before || timeout == Some(Duration::ZERO) {
             return self.begin_submitted();
         }
-        let start = std::time::Instant::now();
-        if let Some(limit) = self.spin.limit(start, timeout) {
-            self.begin_submitted()?;
-            loop {
-                std::hint::spin_loop();
-                self.collect(out)?;
-                if out.len() > before {
-                    self.spin.hit();
-                    return self.begin_submitted();
-                }
-                if start.elapsed() >= limit {
-                    self.spin.missed();
-                    break;
-                }
-            }
+        let start = Instant::now();
+        if let Some(limit) = self.spin.limit(start, timeout)
+            && self.look(start, limit, out)?
+        {
+            return self.begin_submitted();
         }
-        let blocked = std::time::Instant::now();
+        let blocked = Instant::now();
         let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
         match &mut self.engine {
             Engine::Uring(ring) => ring.block(&self.epoll, left)?,
@@ -278,6 +268,32 @@ impl Reactor {
         self.spin.blocked_for(blocked.elapsed());
         self.collect(out)?;
         self.begin_submitted()
+    }
+
+    /// Looks again and again for so long at most; true when something was found.
+    fn look(&mut self, start: Instant, limit: Duration, out: &mut Vec<Completion>) -> io::Result<bool> {
+        self.begin_submitted()?;
+        let before = out.len();
+        let mut last = start;
+        loop {
+            std::hint::spin_loop();
+            self.collect(out)?;
+            let now = Instant::now();
+            let interrupted = self.spin.interrupted(now - last, now);
+            match (out.len() > before, interrupted) {
+                (true, true) => return Ok(true),
+                (true, false) => {
+                    self.spin.hit();
+                    return Ok(true);
+                }
+                (false, true) => return Ok(false),
+                (false, false) if now - start >= limit => {
+                    self.spin.missed();
+                    return Ok(false);
+                }
+                (false, false) => last = now,
+            }
+        }
     }
 
     /// Hands what was gathered to the kernel. Not part of `collect`, because a block does it with the same call.
