@@ -183,6 +183,14 @@ fn without_the_limit_the_log_fills_and_with_it_again_it_drains() {
 }
 
 #[test]
+fn a_slow_backing_is_measured_before_a_burst_has_filled_the_log() {
+    // A hundred 4 KiB writes a second: before its speed is known nothing but a full log slows the clients down.
+    let mut bench = Bench::new(400 << 10, Duration(0));
+    bench.run(20);
+    assert!(bench.fewest_answers(SECOND) > 0, "{:?}", bench.answers);
+}
+
+#[test]
 fn drain_time_is_unknown_until_the_speed_is() {
     let mut bench = Bench::new(1 << 20, Duration::from_secs(5));
     assert_eq!(bench.volume.status(Instant(bench.now)).drain_left, Some(Duration(0)), "nothing is dirty");
