@@ -3,7 +3,7 @@
 
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{DestageMode, Policy};
+use forebay_core::status::{BackingState, ControlError, DestageMode, Policy};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
@@ -188,6 +188,31 @@ fn a_slow_backing_is_measured_before_a_burst_has_filled_the_log() {
     let mut bench = Bench::new(400 << 10, Duration(0));
     bench.run(20);
     assert!(bench.fewest_answers(SECOND) > 0, "{:?}", bench.answers);
+}
+
+#[test]
+fn a_hold_that_has_not_begun_is_called_off_by_a_release() {
+    let mut bench = Bench::new(1 << 20, Duration(0));
+    bench.run(2);
+    let hold = Control::Hold(Duration::from_secs(60));
+    bench.volume.handle(Instant(bench.now), Event::Control { id: ControlId(1), command: hold });
+    bench.volume.handle(Instant(bench.now), Event::Control { id: ControlId(2), command: Control::Release });
+    bench.volume.settle(Instant(bench.now));
+    let mut answers = Vec::new();
+    while let Some(effect) = bench.volume.poll_effect() {
+        match effect {
+            Effect::Answer { id, result } => answers.push((id, result)),
+            other => bench.execute(other),
+        }
+    }
+    assert_eq!(
+        answers,
+        [(ControlId(1), Err(ControlError::HoldEnded)), (ControlId(2), Err(ControlError::NotHeld))],
+        "no backup was made under it"
+    );
+    bench.run(60);
+    let status = bench.volume.status(Instant(bench.now));
+    assert_eq!((status.backing, status.hold_left), (BackingState::Ready, None));
 }
 
 #[test]
