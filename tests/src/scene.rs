@@ -6,8 +6,11 @@ use crate::nbd::Client;
 use crate::pattern::check;
 use crate::pattern::journal::History;
 use crate::pattern::load::{self, LoadOptions};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Size of the volumes here.
 pub const SIZE: u64 = 48 << 20;
@@ -95,4 +98,66 @@ pub fn tier_path(volume: &Volume) -> PathBuf {
     let text = std::fs::read_to_string(&record).unwrap_or_else(|e| panic!("{}: {e}", record.display()));
     let path = text.lines().find_map(|line| line.strip_prefix("path = ")).map(|path| path.trim_matches('"'));
     PathBuf::from(path.unwrap_or_else(|| panic!("no path in {text}")))
+}
+
+/// Every file below a folder, with its bytes and the time of its last change, to be put back in place: the files keep
+/// their inodes, by which a marker knows its image. No daemon may be running at either moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    folder: PathBuf,
+    files: BTreeMap<PathBuf, (Vec<u8>, SystemTime)>,
+}
+
+impl Snapshot {
+    /// Of what is there now.
+    #[track_caller]
+    pub fn of(folder: &Path) -> Snapshot {
+        let read = |path: PathBuf| {
+            let changed = std::fs::metadata(&path).and_then(|m| m.modified()).unwrap();
+            let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            (path, (bytes, changed))
+        };
+        Snapshot { folder: folder.to_owned(), files: files_below(folder).into_iter().map(read).collect() }
+    }
+
+    /// What came since is removed, what was there is as it was.
+    #[track_caller]
+    pub fn restore(&self) {
+        const PIECE: usize = 1 << 16;
+        for path in files_below(&self.folder) {
+            if !self.files.contains_key(&path) {
+                std::fs::remove_file(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            }
+        }
+        for (path, (bytes, changed)) in &self.files {
+            let restored =
+                File::options().read(true).write(true).create(true).truncate(false).open(path).and_then(|file| {
+                    let now = std::fs::read(path)?;
+                    file.set_len(bytes.len() as u64)?;
+                    // Only what differs: the disk is slower than the test.
+                    for (number, piece) in bytes.chunks(PIECE).enumerate() {
+                        let offset = number * PIECE;
+                        if now.get(offset..offset + piece.len()) != Some(piece) {
+                            file.write_all_at(piece, offset as u64)?;
+                        }
+                    }
+                    file.set_modified(*changed)
+                });
+            restored.unwrap_or_else(|e| panic!("restore {}: {e}", path.display()));
+        }
+    }
+}
+
+/// Regular files; sockets and the like are left out.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files.extend(files_below(&entry.path())),
+            kind if kind.is_file() => files.push(entry.path()),
+            _ => (),
+        }
+    }
+    files
 }

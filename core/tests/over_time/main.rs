@@ -1,0 +1,7 @@
+//! A volume over seconds and minutes before devices of known speeds. Time is counted, not waited for.
+
+mod drain_limit;
+mod fairness;
+mod flash_log;
+mod merging;
+mod stand;
