@@ -25,6 +25,7 @@ use forebay_io::LockAttempt;
 use images::ImageWatch;
 use markers::{MarkerFile, Moment, save_marker};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -740,6 +741,8 @@ impl Node {
     pub async fn keep_markers(self: Arc<Node>) {
         let mut ticks = tokio::time::interval(MARKER_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Of each volume what was told of its backing and of its marker: only what changes is told again.
+        let mut told: HashMap<String, [Option<String>; 2]> = HashMap::new();
         loop {
             ticks.tick().await;
             let mut due = Vec::new();
@@ -758,11 +761,24 @@ impl Node {
                 if !matches!(snapshot.status.phase, Phase::Serving) {
                     continue;
                 }
-                if let Err(message) = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await
-                {
-                    // The old marker still protects: it only knows an older state of the image.
+                let trouble = crate::report::backing_trouble(&snapshot);
+                let saved = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await;
+                let [backing, marker] = told.entry(name.clone()).or_default();
+                if *backing != trouble {
+                    match &trouble {
+                        Some(why) => eprintln!(
+                            "forebay: volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
+                        ),
+                        None => eprintln!("forebay: volume {name}: the backing works again"),
+                    }
+                    *backing = trouble;
+                }
+                // The old marker still protects: it only knows an older state of the image.
+                let problem = saved.err();
+                if let Some(message) = problem.as_ref().filter(|_| *marker != problem) {
                     eprintln!("forebay: volume {name}: {message}");
                 }
+                *marker = problem;
             }
         }
     }

@@ -316,6 +316,11 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
     }
 }
 
+/// What keeps the backing from its work, while something does.
+pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
+    backing_words(snapshot.status.backing, snapshot.damaged).1
+}
+
 fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
     match state {
         BackingState::AwaitingLock => ("awaiting-lock", None),

@@ -350,6 +350,16 @@ in_both_io_modes! {
         std::thread::sleep(Duration::from_secs(2));
         let shown = daemon.show();
         assert_eq!(shown["backing"]["state"], "failing", "{shown}");
+        // The log tells once what began, and once that it is over.
+        let told = |words: &str| {
+            let begun = std::time::Instant::now();
+            while !daemon.output().contains(words) {
+                assert!(begun.elapsed() < MINUTE, "not told: {words}: {}", daemon.output());
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert_eq!(daemon.output().matches(words).count(), 1, "{}", daemon.output());
+        };
+        told("the backing fails: no space left");
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         run_tool(MINUTE, "mount", ["-o", "remount,size=100m", mount.to_str().unwrap()]).expect_success();
         let begun = std::time::Instant::now();
@@ -357,6 +367,7 @@ in_both_io_modes! {
             assert!(begun.elapsed() < MINUTE, "the backing has room again, and is still failing: {}", daemon.show());
             std::thread::sleep(Duration::from_millis(100));
         }
+        told("the backing works again");
         daemon.stop(MINUTE);
         check::image_complete(&History::read(&options.journal).unwrap(), &image).unwrap();
         drop(mounted);
