@@ -85,6 +85,33 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
 }
 
 #[test]
+fn a_hold_is_given_up_when_its_caller_goes_away_and_drains_wait_for_each_other() {
+    let folder = TempDir::new("hold-gone");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    volume.backing = format!("slow:latency=1500ms:{}", volume.backing);
+    let daemon = volume.start();
+    let mut client = Client::connect(&volume.target()).unwrap();
+    client.write(0, &[1; 65536], 0).unwrap().unwrap();
+    let mut command = Command::new(forebay());
+    command.args(["volume", "drain", VOLUME_NAME, "--hold", "10m", "--api"]).arg(volume.api());
+    let mut caller = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(caller.try_wait().unwrap().is_none(), "the drain was over before its caller could go away");
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    // Waits for the drain that goes on, and is not refused; behind it nothing is held.
+    let drained = json(&daemon, ["volume", "drain", VOLUME_NAME]);
+    assert_eq!((&drained["backing"]["state"], &drained["dirty"]["bytes"]), (&"ready".into(), &0.into()), "{drained}");
+    // One whose caller is there is in effect, and says for how long.
+    let held = json(&daemon, ["volume", "drain", VOLUME_NAME, "--hold", "10m"]);
+    let left = held["backing"]["hold_left_s"].as_f64();
+    assert!(left.is_some_and(|left| (590.0..=600.0).contains(&left)), "{held}");
+    let said = daemon.volume_command(["release", VOLUME_NAME]).expect_success().stdout;
+    assert!(said.contains("in effect until now"), "{said}");
+    assert_eq!(daemon.show()["backing"].get("hold_left_s"), None);
+}
+
+#[test]
 fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
     let folder = TempDir::new("policy");
     let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);

@@ -47,6 +47,22 @@ in_both_io_modes! {
         client.write(0, &[1; 512], 0).unwrap().unwrap();
     }
 
+    fn a_refused_start_says_once_why_and_leaves_no_socket(io: IoMode) {
+        let folder = TempDir::new("once");
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        for (backing, words) in [
+            ("nbd://127.0.0.1:1/x".to_owned(), "Connection refused"),
+            (folder.path().to_str().unwrap().to_owned(), "neither a regular file nor a block device"),
+            (folder.join("none/x.img").to_str().unwrap().to_owned(), "its folder is not there"),
+            ("http://host/x.img".to_owned(), "`http://` is none"),
+        ] {
+            volume.backing = backing;
+            let refusal = volume.expect_refusal();
+            assert_eq!(refusal.text.matches(words).count(), 1, "{words}: {refusal}");
+            assert!(!volume.socket().exists() && !volume.api().exists(), "a socket nobody listens on is left: {refusal}");
+        }
+    }
+
     fn a_qcow2_given_as_raw_is_refused_with_the_line_that_exports_it(io: IoMode) {
         let folder = TempDir::new("qcow2");
         let image = folder.join("disk.qcow2");
@@ -367,6 +383,16 @@ in_both_io_modes! {
         std::thread::sleep(Duration::from_secs(2));
         let shown = daemon.show();
         assert_eq!(shown["backing"]["state"], "failing", "{shown}");
+        // The log tells once what began, and once that it is over.
+        let told = |words: &str| {
+            let begun = std::time::Instant::now();
+            while !daemon.output().contains(words) {
+                assert!(begun.elapsed() < MINUTE, "not told: {words}: {}", daemon.output());
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert_eq!(daemon.output().matches(words).count(), 1, "{}", daemon.output());
+        };
+        told("the backing fails: no space left");
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         run_tool(MINUTE, "mount", ["-o", "remount,size=100m", mount.to_str().unwrap()]).expect_success();
         let begun = std::time::Instant::now();
@@ -374,6 +400,7 @@ in_both_io_modes! {
             assert!(begun.elapsed() < MINUTE, "the backing has room again, and is still failing: {}", daemon.show());
             std::thread::sleep(Duration::from_millis(100));
         }
+        told("the backing works again");
         daemon.stop(MINUTE);
         check::image_complete(&History::read(&options.journal).unwrap(), &image).unwrap();
         drop(mounted);
