@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bursts::Bursts;
 use epoll::Epoll;
@@ -265,28 +265,19 @@ impl Reactor {
         if out.len() > before || timeout == Some(Duration::ZERO) {
             return self.begin_submitted();
         }
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         if self.rest_of_burst(start, timeout, out)? {
             return self.begin_submitted();
         }
         // Who has waited for a millisecond does not notice a wake-up.
         let near = !self.bursts.descriptors_are_quiet(start);
-        if near && let Some(limit) = self.spin.limit(start, timeout) {
-            self.begin_submitted()?;
-            loop {
-                std::hint::spin_loop();
-                self.collect(out)?;
-                if out.len() > before {
-                    self.spin.hit();
-                    return self.begin_submitted();
-                }
-                if start.elapsed() >= limit {
-                    self.spin.missed();
-                    break;
-                }
-            }
+        if near
+            && let Some(limit) = self.spin.limit(start, timeout)
+            && self.look(start, limit, out)?
+        {
+            return self.begin_submitted();
         }
-        let blocked = std::time::Instant::now();
+        let blocked = Instant::now();
         let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
         match &mut self.engine {
             Engine::Uring(ring) => ring.block(&self.epoll, 1, left)?,
@@ -297,10 +288,36 @@ impl Reactor {
         self.begin_submitted()
     }
 
+    /// Looks again and again for so long at most; true when something was found.
+    fn look(&mut self, start: Instant, limit: Duration, out: &mut Vec<Completion>) -> io::Result<bool> {
+        self.begin_submitted()?;
+        let before = out.len();
+        let mut last = start;
+        loop {
+            std::hint::spin_loop();
+            self.collect(out)?;
+            let now = Instant::now();
+            let interrupted = self.spin.interrupted(now - last, now);
+            match (out.len() > before, interrupted) {
+                (true, true) => return Ok(true),
+                (true, false) => {
+                    self.spin.hit();
+                    return Ok(true);
+                }
+                (false, true) => return Ok(false),
+                (false, false) if now - start >= limit => {
+                    self.spin.missed();
+                    return Ok(false);
+                }
+                (false, false) => last = now,
+            }
+        }
+    }
+
     /// Waits for several operations at once where a device ends them in bursts. True: some have ended.
     fn rest_of_burst(
         &mut self,
-        now: std::time::Instant,
+        now: Instant,
         timeout: Option<Duration>,
         out: &mut Vec<Completion>,
     ) -> io::Result<bool> {
@@ -347,7 +364,7 @@ impl Reactor {
             out.push(Completion::Woken);
         }
         if out.len() > before {
-            self.bursts.note_descriptors(std::time::Instant::now());
+            self.bursts.note_descriptors(Instant::now());
         }
         if workers && let Engine::Threads(threads) = &mut self.engine {
             let before = out.len();

@@ -31,6 +31,9 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// A round between two syncs is sized to take about this long, so that room is freed smoothly.
 const ROUND_TIME: Duration = Duration::from_millis(500);
+/// The first round, while the backing's speed is not known: two thirds of a second for a disk of 100 operations a second. A
+/// larger one fills a small tier before the first sync tells how much to slow down, and then nothing moves until it ends.
+const FIRST_ROUND_BYTES: u64 = 256 << 10;
 /// Pressure above which destage does not wait for writes to age.
 const FILL_EAGER: f64 = 0.25;
 /// Writes in a second from which on a backing is fast: it gets the whole depth, others half of it. Twice as many at one
@@ -128,7 +131,7 @@ impl Destage {
             failing: None,
             retry_at: now,
             retry_delay: RETRY_DELAY_MIN,
-            round_bytes: config.destage_round_bytes_max.min(4 << 20),
+            round_bytes: config.destage_round_bytes_max.min(FIRST_ROUND_BYTES),
             busy_since: None,
             busy: Duration(0),
             rate_bytes_per_sec: 0,

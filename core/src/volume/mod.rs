@@ -597,6 +597,7 @@ impl Volume {
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
+            hold_left: self.control.hold_left(now),
             destage: self.journal.requested,
             journaled: self.is_journaled(),
             destage_reason: self.journal.reason,

@@ -4,6 +4,7 @@
 use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
+use forebay_core::status::{BackingState, ControlError};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
@@ -151,6 +152,39 @@ fn without_the_limit_the_log_fills_and_with_it_again_it_drains() {
     assert_eq!(bench.status().drain_max, Duration::from_secs(4));
     assert!(bench.seconds_to_drain() < 4.5, "{} s to drain", bench.seconds_to_drain());
     assert!(bench.fewest_answers(limited) > 0, "{:?}", bench.answers);
+}
+
+#[test]
+fn a_slow_backing_is_measured_before_a_burst_has_filled_the_log() {
+    // A hundred 4 KiB writes a second: before its speed is known nothing but a full log slows the clients down.
+    let mut bench = Bench::new(400 << 10, Duration(0));
+    bench.run(20);
+    assert!(bench.fewest_answers(SECOND) > 0, "{:?}", bench.answers);
+}
+
+#[test]
+fn a_hold_that_has_not_begun_is_called_off_by_a_release() {
+    let mut bench = Bench::new(1 << 20, Duration(0));
+    bench.run(2);
+    let hold = Control::Hold(Duration::from_secs(60));
+    bench.volume.handle(Instant(bench.now), Event::Control { id: ControlId(1), command: hold });
+    bench.volume.handle(Instant(bench.now), Event::Control { id: ControlId(2), command: Control::Release });
+    bench.volume.settle(Instant(bench.now));
+    let mut answers = Vec::new();
+    while let Some(effect) = bench.volume.poll_effect() {
+        match effect {
+            Effect::Answer { id, result } => answers.push((id, result)),
+            other => bench.execute(other),
+        }
+    }
+    assert_eq!(
+        answers,
+        [(ControlId(1), Err(ControlError::HoldEnded)), (ControlId(2), Err(ControlError::NotHeld))],
+        "no backup was made under it"
+    );
+    bench.run(60);
+    let status = bench.volume.status(Instant(bench.now));
+    assert_eq!((status.backing, status.hold_left), (BackingState::Ready, None));
 }
 
 #[test]
