@@ -100,7 +100,8 @@ pub enum Control {
     DrainThrough,
     /// As `Drain`, then leave the backing unchanged for at most the given time.
     Hold(Duration),
-    /// End a hold, or what `DrainThrough` began. Fails when the hold had ended before, so that a script knows its backup is void.
+    /// End a hold, or what `DrainThrough` began. Fails when the hold had ended before, so that a script knows its backup is void,
+    /// and when it had not begun: it does not begin then.
     Release,
     /// Grow to a new size in bytes; the caller has grown the backing.
     Resize(u64),

@@ -185,6 +185,8 @@ pub struct Status {
     pub reason: Reason,
     pub reason_since: Instant,
     pub backing: BackingState,
+    /// Time until a hold ends by itself; none while the backing is not held.
+    pub hold_left: Option<Duration>,
     /// Requested way of destage.
     pub destage: DestageMode,
     /// Groups go to the backing merged, through the journal; otherwise one by one.

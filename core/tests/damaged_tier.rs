@@ -67,7 +67,7 @@ impl Life {
             policy,
             frames,
             backing_align: 512,
-            backing_depth_max: 8,
+            backing_depth_max: 16,
             backing_write_bytes_max: 1 << 20,
             destage_round_bytes_max: 1 << 20,
             journal_blocks: 0,

@@ -123,18 +123,8 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Failed { error, .. } => Some(error),
-            OpenError::BadSpec { .. }
-            | OpenError::Missing { .. }
-            | OpenError::ForeignFormat { .. }
-            | OpenError::InUse { .. }
-            | OpenError::Unusable { .. } => None,
-        }
-    }
-}
+// What a system call said is part of the text: given as a source as well, it would be printed twice.
+impl std::error::Error for OpenError {}
 
 /// A wrapper around the device.
 #[derive(Clone, Debug)]
@@ -545,7 +535,14 @@ fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
         return Err(OpenError::Unusable { path: path.to_owned(), reason });
     }
     let failed = |error| OpenError::Failed { attempted: "create", path: path.to_owned(), error };
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let reason = "its folder is not there; make that first, or check the path".to_owned();
+                OpenError::Unusable { path: path.to_owned(), reason }
+            }
+            _ => failed(error),
+        })?;
     let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(path));
     made.map_err(|error| {
         let _ = std::fs::remove_file(path);

@@ -196,24 +196,11 @@ impl fmt::Display for JournalError {
     }
 }
 
-impl std::error::Error for JournalError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            JournalError::Failed { error, .. } => Some(error),
-            JournalError::NoRoom { .. }
-            | JournalError::HeldBy { .. }
-            | JournalError::OtherVolume { .. }
-            | JournalError::Newer { .. }
-            | JournalError::LaterTerm { .. }
-            | JournalError::NotReplayed { .. }
-            | JournalError::Exists { .. }
-            | JournalError::Unusable { .. } => None,
-        }
-    }
-}
+// What a system call said is part of the text: given as a source as well, it would be printed twice.
+impl std::error::Error for JournalError {}
 
 /// Sixteen bytes as people write an identity.
-struct Uuid<'a>(&'a [u8; 16]);
+pub struct Uuid<'a>(pub &'a [u8; 16]);
 
 impl fmt::Display for Uuid<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

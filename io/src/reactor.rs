@@ -9,6 +9,7 @@
 //! - Nothing in here wakes up by itself: no timer, no polling beyond the short spin before a wait.
 //! - A reactor belongs to the thread that made it (the ring refuses any other).
 
+mod bursts;
 mod epoll;
 mod spin;
 mod threads;
@@ -21,8 +22,9 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bursts::Bursts;
 use epoll::Epoll;
 use spin::Spin;
 use threads::Threads;
@@ -163,6 +165,7 @@ pub struct Reactor {
     epoll: Epoll,
     waker: Waker,
     spin: Spin,
+    bursts: Bursts,
     why: String,
     in_flight: usize,
     /// A ring of SINGLE_ISSUER refuses other threads.
@@ -194,7 +197,16 @@ impl Reactor {
                 Err(error) => (Engine::Threads(Threads::new(&epoll)?), format!("io_uring does not work here: {error}")),
             },
         };
-        Ok(Reactor { engine, epoll, waker, spin: Spin::new(), why, in_flight: 0, not_send: PhantomData })
+        Ok(Reactor {
+            engine,
+            epoll,
+            waker,
+            spin: Spin::new(),
+            bursts: Bursts::new(),
+            why,
+            in_flight: 0,
+            not_send: PhantomData,
+        })
     }
 
     /// The mode in use.
@@ -253,31 +265,69 @@ impl Reactor {
         if out.len() > before || timeout == Some(Duration::ZERO) {
             return self.begin_submitted();
         }
-        let start = std::time::Instant::now();
-        if let Some(limit) = self.spin.limit(start, timeout) {
-            self.begin_submitted()?;
-            loop {
-                std::hint::spin_loop();
-                self.collect(out)?;
-                if out.len() > before {
-                    self.spin.hit();
-                    return self.begin_submitted();
-                }
-                if start.elapsed() >= limit {
-                    self.spin.missed();
-                    break;
-                }
-            }
+        let start = Instant::now();
+        if self.rest_of_burst(start, timeout, out)? {
+            return self.begin_submitted();
         }
-        let blocked = std::time::Instant::now();
+        // Who has waited for a millisecond does not notice a wake-up.
+        let near = !self.bursts.descriptors_are_quiet(start);
+        if near
+            && let Some(limit) = self.spin.limit(start, timeout)
+            && self.look(start, limit, out)?
+        {
+            return self.begin_submitted();
+        }
+        let blocked = Instant::now();
         let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
         match &mut self.engine {
-            Engine::Uring(ring) => ring.block(&self.epoll, left)?,
+            Engine::Uring(ring) => ring.block(&self.epoll, 1, left)?,
             Engine::Threads(_) => self.epoll.block(left)?,
         }
         self.spin.blocked_for(blocked.elapsed());
         self.collect(out)?;
         self.begin_submitted()
+    }
+
+    /// Looks again and again for so long at most; true when something was found.
+    fn look(&mut self, start: Instant, limit: Duration, out: &mut Vec<Completion>) -> io::Result<bool> {
+        self.begin_submitted()?;
+        let before = out.len();
+        let mut last = start;
+        loop {
+            std::hint::spin_loop();
+            self.collect(out)?;
+            let now = Instant::now();
+            let interrupted = self.spin.interrupted(now - last, now);
+            match (out.len() > before, interrupted) {
+                (true, true) => return Ok(true),
+                (true, false) => {
+                    self.spin.hit();
+                    return Ok(true);
+                }
+                (false, true) => return Ok(false),
+                (false, false) if now - start >= limit => {
+                    self.spin.missed();
+                    return Ok(false);
+                }
+                (false, false) => last = now,
+            }
+        }
+    }
+
+    /// Waits for several operations at once where a device ends them in bursts. True: some have ended.
+    fn rest_of_burst(
+        &mut self,
+        now: Instant,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion>,
+    ) -> io::Result<bool> {
+        let Engine::Uring(ring) = &mut self.engine else { return Ok(false) };
+        let Some((wanted, limit)) = self.bursts.next_block(now, timeout, self.in_flight) else { return Ok(false) };
+        ring.block(&self.epoll, wanted, Some(limit))?;
+        let before = out.len();
+        self.collect(out)?;
+        self.bursts.gathered(out.len() - before);
+        Ok(out.len() > before)
     }
 
     /// Hands what was gathered to the kernel. Not part of `collect`, because a block does it with the same call.
@@ -295,8 +345,15 @@ impl Reactor {
             Engine::Uring(ring) => ring.collect(out)?,
             Engine::Threads(_) => {}
         }
-        self.in_flight -= out.len() - before;
-        let (mut woken, mut workers) = (false, false);
+        let ended = out.len() - before;
+        self.in_flight -= ended;
+        self.bursts.note_ended(ended);
+        if let Engine::Uring(ring) = &self.engine
+            && !ring.descriptors_may_be_ready()
+        {
+            return Ok(());
+        }
+        let (mut woken, mut workers, before) = (false, false, out.len());
         self.epoll.poll(|token, readable, writable, hangup| match token {
             TOKEN_WAKER => woken = true,
             TOKEN_WORKERS => workers = true,
@@ -305,6 +362,9 @@ impl Reactor {
         if woken {
             self.waker.acknowledge();
             out.push(Completion::Woken);
+        }
+        if out.len() > before {
+            self.bursts.note_descriptors(Instant::now());
         }
         if workers && let Engine::Threads(threads) = &mut self.engine {
             let before = out.len();

@@ -111,14 +111,8 @@ impl fmt::Display for TierError {
     }
 }
 
-impl std::error::Error for TierError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            TierError::Failed { error, .. } => Some(error),
-            TierError::NoRoom { .. } | TierError::HeldBy { .. } | TierError::Unusable { .. } => None,
-        }
-    }
-}
+// What a system call said is part of the text: given as a source as well, it would be printed twice.
+impl std::error::Error for TierError {}
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TierError {
     let path = path.to_owned();

@@ -36,6 +36,7 @@ in_both_modes! {
     no_wake_is_lost
     an_idle_wait_sleeps_until_its_time
     sockets_and_disks_end_the_same_wait
+    a_socket_is_heard_among_disks_that_are_never_quiet
     a_reactor_may_be_dropped_with_work_in_flight
 }
 
@@ -401,6 +402,56 @@ fn sockets_and_disks_end_the_same_wait(mode: ModeChoice) {
         }
     }
     other.join().unwrap();
+}
+
+/// So many operations are in flight that one has always ended, and no wait has to block; a socket that speaks rarely finds
+/// the reactor waiting for bursts of them.
+fn a_socket_is_heard_among_disks_that_are_never_quiet(mode: ModeChoice) {
+    const IN_FLIGHT: u64 = 32;
+    const WORDS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let file = device(&folder.path().join("device"), FILE_BYTES);
+    let mut reactor = reactor(mode);
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    reactor.watch(ours.as_raw_fd(), 9, Interest::READ).unwrap();
+    let arena = Arena::anonymous(IN_FLIGHT as u32, false).unwrap();
+    let submit = |reactor: &mut Reactor, i: u64| {
+        let mut buffers = Buffers::none();
+        buffers.push_frame(&arena, FrameId(i as u32), 0, 4096);
+        reactor.submit(i, Operation::new(file.clone(), OperationKind::Write { offset: i * 4096 }, buffers));
+    };
+    (0..IN_FLIGHT).for_each(|i| submit(&mut reactor, i));
+    let mut out = Vec::new();
+    for word in 0..WORDS {
+        let quiet_until = Instant::now() + Duration::from_millis(3);
+        let mut said: Option<Instant> = None;
+        loop {
+            if said.is_none() && Instant::now() >= quiet_until {
+                theirs.write_all(b"x").unwrap();
+                said = Some(Instant::now());
+            }
+            reactor.wait(Some(LONG), &mut out).unwrap();
+            let mut heard = false;
+            for completion in out.drain(..) {
+                match completion {
+                    Completion::Done { token, result, .. } => {
+                        result.unwrap();
+                        submit(&mut reactor, token);
+                    }
+                    Completion::Ready { token, readable, .. } => {
+                        assert_eq!((token, readable, said.is_some()), (9, true, true));
+                        heard = true;
+                    }
+                    Completion::Woken => panic!("nobody woke it"),
+                }
+            }
+            if heard {
+                break;
+            }
+            assert!(said.is_none_or(|said| said.elapsed() < LONG), "word {word} of {WORDS} was not heard");
+        }
+        (&ours).read_exact(&mut [0; 1]).unwrap();
+    }
 }
 
 fn a_reactor_may_be_dropped_with_work_in_flight(mode: ModeChoice) {

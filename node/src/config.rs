@@ -371,6 +371,10 @@ pub fn absolute_spec(spec: &str) -> String {
             Err(_) => spec.to_owned(),
         };
     }
+    // Some other scheme: opening it says so. Taken for a path it would be a file that is not there.
+    if rest.contains("://") {
+        return spec.to_owned();
+    }
     match std::path::absolute(rest) {
         Ok(path) => format!("{head}{}", path.display()),
         Err(_) => spec.to_owned(),
@@ -604,6 +608,7 @@ mod tests {
         assert_eq!(absolute_spec("/b/a.img"), "/b/a.img");
         assert_eq!(absolute_spec("slow:iops=7:faulty:seed=1:a.img"), format!("slow:iops=7:faulty:seed=1:{here}/a.img"));
         assert_eq!(absolute_spec("slow:iops=7"), "slow:iops=7");
+        assert_eq!(absolute_spec("slow:iops=7:http://h/a.img"), "slow:iops=7:http://h/a.img");
         assert_eq!(
             absolute_spec("slow:iops=7:nbd+unix:///vm1?socket=a.sock"),
             format!("slow:iops=7:nbd+unix:///vm1?socket={here}/a.sock")

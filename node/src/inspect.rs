@@ -2,11 +2,10 @@
 
 use crate::tier_reader::{Damage, Found, TierContent, TierReader};
 use crate::units::show_size;
-use crate::volume_store::VolumeId;
 use anyhow::Result;
 use forebay_core::format::{Kind, TierKind};
 use forebay_core::types::BLOCK_BYTES;
-use forebay_io::journal::{self, AreaState, BatchFound, Verdict};
+use forebay_io::journal::{self, AreaState, BatchFound, Uuid, Verdict};
 use serde::Serialize;
 use std::path::Path;
 
@@ -123,26 +122,27 @@ impl From<AreaState> for AreaLine {
     }
 }
 
-/// Prints what a journal holds. An incomplete batch is no damage: it is what a loss of power leaves.
-fn run_journal(path: &Path, json: bool) -> Result<bool> {
+/// What a journal holds. An incomplete batch is no damage: it is what a loss of power leaves.
+fn inspect_journal(path: &Path) -> Result<JournalInspection> {
     let found = journal::inspect(path)?;
-    let inspection = JournalInspection {
+    Ok(JournalInspection {
         path: found.path.display().to_string(),
-        volume: VolumeId(found.volume).to_string(),
+        volume: Uuid(&found.volume).to_string(),
         areas_bytes: u64::from(found.blocks) * BLOCK_BYTES,
         newest: match found.verdict {
             Verdict::NothingToApply => None,
             Verdict::AlreadyInBacking(batch) | Verdict::Apply(batch) => Some(batch.sequence),
         },
         areas: found.areas.into_iter().map(AreaLine::from).collect(),
-    };
-    if json {
-        println!("{}", serde_json::to_string_pretty(&inspection)?);
-        return Ok(true);
-    }
-    println!("journal   {} ({})", inspection.path, show_size(inspection.areas_bytes));
-    println!("volume    {}", inspection.volume);
-    for (number, area) in inspection.areas.iter().enumerate() {
+    })
+}
+
+fn journal_text(i: &JournalInspection) -> String {
+    use std::fmt::Write;
+    let mut out = String::new();
+    let _ = writeln!(out, "journal   {} ({})", i.path, show_size(i.areas_bytes));
+    let _ = writeln!(out, "volume    {}", i.volume);
+    for (number, area) in i.areas.iter().enumerate() {
         let text = match area {
             AreaLine::Empty => "empty".to_owned(),
             AreaLine::Incomplete { sequence, reason } => {
@@ -154,20 +154,37 @@ fn run_journal(path: &Path, json: bool) -> Result<bool> {
                  everything up to log position {through}"
             ),
         };
-        println!("area {number}    {text}");
+        let _ = writeln!(out, "area {number}    {text}");
     }
-    match inspection.newest {
-        Some(sequence) => println!("replay    batch {sequence}, unless the tier says that the image has it"),
-        None => println!("replay    nothing"),
-    }
-    Ok(true)
+    let _ = match i.newest {
+        Some(sequence) => writeln!(out, "replay    batch {sequence}, unless the tier says that the image has it"),
+        None => writeln!(out, "replay    nothing"),
+    };
+    out
 }
 
 /// Prints everything; true when nothing was damaged.
 pub fn run(path: &Path, json: bool) -> Result<bool> {
+    let (text, whole) = describe(path, json)?;
+    // A closed pipe (`| head`) is no failure worth a word.
+    let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes());
+    Ok(whole)
+}
+
+/// Everything that a tier or journal holds, as text or JSON, and whether nothing was damaged.
+pub fn describe(path: &Path, json: bool) -> Result<(String, bool)> {
+    let as_json = |of: serde_json::Result<String>| of.map(|text| text + "\n");
     if journal::is_journal(path).unwrap_or(false) {
-        return run_journal(path, json);
+        let found = inspect_journal(path)?;
+        let text = if json { as_json(serde_json::to_string_pretty(&found))? } else { journal_text(&found) };
+        return Ok((text, true));
     }
+    let found = inspect_tier(path)?;
+    let text = if json { as_json(serde_json::to_string_pretty(&found))? } else { tier_text(&found) };
+    Ok((text, found.damage.is_empty()))
+}
+
+fn inspect_tier(path: &Path) -> Result<Inspection> {
     let reader = TierReader::open(path)?;
     let mut content = reader.content()?;
     let volume = content.superblock.volume;
@@ -181,9 +198,9 @@ pub fn run(path: &Path, json: bool) -> Result<bool> {
         }
     }
     let layout = &content.superblock.layout;
-    let inspection = Inspection {
+    Ok(Inspection {
         path: path.display().to_string(),
-        volume: VolumeId(volume).to_string(),
+        volume: Uuid(&volume).to_string(),
         name: content.name(),
         size_bytes: content.size_bytes(),
         created_unix_s: content.superblock.created_unix_s,
@@ -221,16 +238,10 @@ pub fn run(path: &Path, json: bool) -> Result<bool> {
         payloads_bad,
         log: content.records.iter().map(|f| line(f, &content)).collect(),
         damage: content.damage,
-    };
-    if json {
-        println!("{}", serde_json::to_string_pretty(&inspection)?);
-    } else {
-        print_text(&inspection);
-    }
-    Ok(inspection.damage.is_empty())
+    })
 }
 
-fn print_text(i: &Inspection) {
+fn tier_text(i: &Inspection) -> String {
     use std::fmt::Write;
     let mut out = String::new();
     let _ = writeln!(out, "tier      {} ({}, {})", i.path, i.kind, show_size(i.tier_bytes));
@@ -281,6 +292,5 @@ fn print_text(i: &Inspection) {
             let _ = writeln!(out, "  at byte {}: {}", d.byte, d.reason);
         }
     }
-    // A closed pipe (`| head`) is no failure worth a word.
-    let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), out.as_bytes());
+    out
 }

@@ -44,6 +44,9 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
         gauge("volume_backing_failing", "1 while the backing fails.", |v| {
             f64::from(u8::from(v.backing.state == "failing"))
         }),
+        gauge("volume_backing_held", "1 while the backing is held unchanged.", |v| {
+            f64::from(u8::from(v.backing.state == "held"))
+        }),
         gauge("volume_backing_displaced", "1 while the image is not the file at its path.", |v| {
             f64::from(u8::from(v.backing.displaced.is_some()))
         }),

@@ -25,6 +25,7 @@ use forebay_io::LockAttempt;
 use images::ImageWatch;
 use markers::{MarkerFile, Moment, save_marker};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -98,6 +99,8 @@ struct Running {
     closed: Arc<AtomicBool>,
     /// That has ended.
     prepared: Arc<AtomicBool>,
+    /// Drains and holds of a volume come one after the other.
+    draining: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Running {
@@ -362,7 +365,8 @@ impl Node {
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
         let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
-        let running = Running { shard, key, activity, image, watch, marker, journal_place, closed, prepared };
+        let draining = Arc::default();
+        let running = Running { shard, key, activity, image, watch, marker, journal_place, closed, prepared, draining };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -659,6 +663,7 @@ impl Node {
     /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
     pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
         let running = self.running(name)?;
+        let _turn = running.draining.lock().await;
         self.require_image_in_place(name, &running).await?;
         let command = if through { Control::DrainThrough } else { Control::Drain };
         self.control(name, &running, command).await?;
@@ -666,8 +671,9 @@ impl Node {
         self.report(name).await
     }
 
-    /// Drains, then leaves the backing unchanged for at most so long.
-    pub async fn hold(&self, name: &str, seconds: u64) -> Answer<VolumeReport> {
+    /// Drains, then leaves the backing unchanged for at most so long. When the caller goes away before, there is no hold:
+    /// nobody would know of it.
+    pub async fn hold(&self, name: &str, seconds: u64, mut gone: oneshot::Receiver<()>) -> Answer<VolumeReport> {
         if seconds == 0 || seconds > 7 * 24 * 3600 {
             return failure(
                 FailureKind::Invalid,
@@ -675,8 +681,14 @@ impl Node {
             );
         }
         let running = self.running(name)?;
+        let _turn = running.draining.lock().await;
         self.require_image_in_place(name, &running).await?;
         self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
+        // Only now: a release before it might end another one's hold.
+        if gone.try_recv() == Err(oneshot::error::TryRecvError::Closed) {
+            let _ = self.control(name, &running, Control::Release).await;
+            return failure(FailureKind::Conflict, format!("volume {name}: who asked for the hold has gone away"));
+        }
         if let Err(displaced) = self.require_image_in_place(name, &running).await {
             // Whoever is told of a failure copies nothing, and releases nothing.
             let _ = self.control(name, &running, Control::Release).await;
@@ -729,6 +741,8 @@ impl Node {
     pub async fn keep_markers(self: Arc<Node>) {
         let mut ticks = tokio::time::interval(MARKER_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Of each volume what was told of its backing and of its marker: only what changes is told again.
+        let mut told: HashMap<String, [Option<String>; 2]> = HashMap::new();
         loop {
             ticks.tick().await;
             let mut due = Vec::new();
@@ -747,11 +761,24 @@ impl Node {
                 if !matches!(snapshot.status.phase, Phase::Serving) {
                     continue;
                 }
-                if let Err(message) = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await
-                {
-                    // The old marker still protects: it only knows an older state of the image.
+                let trouble = crate::report::backing_trouble(&snapshot);
+                let saved = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await;
+                let [backing, marker] = told.entry(name.clone()).or_default();
+                if *backing != trouble {
+                    match &trouble {
+                        Some(why) => eprintln!(
+                            "forebay: volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
+                        ),
+                        None => eprintln!("forebay: volume {name}: the backing works again"),
+                    }
+                    *backing = trouble;
+                }
+                // The old marker still protects: it only knows an older state of the image.
+                let problem = saved.err();
+                if let Some(message) = problem.as_ref().filter(|_| *marker != problem) {
                     eprintln!("forebay: volume {name}: {message}");
                 }
+                *marker = problem;
             }
         }
     }
@@ -898,7 +925,7 @@ fn command_error_words(error: &CommandError) -> String {
         CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
         CommandError::Refused(refused) => match refused {
             ControlError::Busy => {
-                "a drain or hold is under way, `drain --through` is in effect, or the volume is not serving; wait for it or `release` it"
+                "it is held, `drain --through` is in effect, or it is not serving; end the first two by `forebay volume release`"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
             ControlError::HoldEnded => {

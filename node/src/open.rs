@@ -38,8 +38,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 /// How soon a wait of minutes notices that the volume was closed.
 const CLOSED_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
-/// Backing operations in flight at one time: what an array's queue takes, and enough to hide a WAN's latency.
-const BACKING_DEPTH_MAX: u32 = 32;
+/// Backing operations in flight at one time, if the backing ends them fast. Half of it is what an array's queue takes, and
+/// enough to hide a WAN's latency.
+const BACKING_DEPTH_MAX: u32 = 64;
 /// Largest single backing write: beyond it neither disks nor NFS gain.
 const BACKING_WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes between two syncs of the backing: bounds what a take-over must rewrite, and what waits for one sync.

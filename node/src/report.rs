@@ -88,6 +88,9 @@ pub struct BackingReport {
     pub access: String,
     /// `awaiting-lock`, `replaying-journal`, `ready`, `held`, `failing` or `closed`.
     pub state: String,
+    /// Time until a hold ends by itself, while it is held.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hold_left_s: Option<f64>,
     /// The last error, while it is failing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
@@ -210,6 +213,7 @@ impl VolumeReport {
                 spec: facts.backing.clone(),
                 access: facts.access.clone(),
                 state: state.to_owned(),
+                hold_left_s: s.hold_left.map(|left| left.as_secs_f64()),
                 error,
                 displaced,
             },
@@ -262,6 +266,7 @@ impl VolumeReport {
                 spec: facts.backing.clone(),
                 access: facts.access.clone(),
                 state: "closed".to_owned(),
+                hold_left_s: None,
                 error: None,
                 displaced: None,
             },
@@ -309,6 +314,11 @@ fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
         Phase::Stopped => ("stopped", None),
         Phase::Refused(reason) => ("failed", Some(reason.to_owned())),
     }
+}
+
+/// What keeps the backing from its work, while something does.
+pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
+    backing_words(snapshot.status.backing, snapshot.damaged).1
 }
 
 fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
@@ -429,6 +439,7 @@ pub(crate) mod tests {
             reason: Reason::TierError,
             reason_since: Instant(1_000_000_000),
             backing: BackingState::Failing(IoError::NoSpace),
+            hold_left: Some(Duration::from_secs(1)),
             destage: DestageMode::Auto,
             journaled: true,
             destage_reason: DestageReason::SmallGroups,

@@ -20,6 +20,8 @@ pub struct Salvaged {
     pub name: String,
     /// Bytes of the new image.
     pub size_bytes: u64,
+    /// An image was the beginning; else everything that no record covers is zeros.
+    pub with_base: bool,
     /// Records written into it.
     pub replayed: usize,
     /// Records left out because the base has them or newer ones.
@@ -28,6 +30,8 @@ pub struct Salvaged {
     pub superseded: usize,
     /// Records whose payload was damaged; their ranges hold what was there before.
     pub lost: usize,
+    /// The tier is shorter than it was made: nobody knows what its end held.
+    pub tier_cut_off: bool,
     /// Log position up to which a batch of the journal beside the base was written into the new image before.
     pub journal_through: Option<u64>,
     /// What was wrong with the tier or the journal.
@@ -51,10 +55,12 @@ pub fn run_journal(journal: &Path, to: &Path, base: Option<&Path>) -> Result<Jou
     };
     let report = journal::inspect(journal)?;
     let mut image = make_image(to, &[journal, &base])?;
+    let unfinished = Unfinished(to);
     copy_sparse(&base, &mut image, to)?;
     let size_bytes = image.metadata()?.len();
     let through = apply_journal(journal, to, &image, report.volume, size_bytes, None)?;
     image.sync_all().with_context(|| format!("cannot sync {}", to.display()))?;
+    std::mem::forget(unfinished);
     Ok(JournalSalvaged { size_bytes, journal_through: through.map(|through| through.0) })
 }
 
@@ -80,6 +86,15 @@ fn apply_journal(
         Verdict::Apply(batch) => Some(batch.through),
         Verdict::AlreadyInBacking(_) | Verdict::NothingToApply => None,
     })
+}
+
+/// A new image that is taken away again where something fails: a part of one could be taken for all of it.
+struct Unfinished<'a>(&'a Path);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 fn make_image(to: &Path, sources: &[&Path]) -> Result<File> {
@@ -110,6 +125,7 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
     }
     let sources: Vec<&Path> = [Some(tier), base].into_iter().flatten().collect();
     let mut image = make_image(to, &sources)?;
+    let unfinished = Unfinished(to);
     if let Some(base) = base {
         copy_sparse(base, &mut image, to)?;
     }
@@ -121,10 +137,12 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
     let mut done = Salvaged {
         name: content.name(),
         size_bytes,
+        with_base: base.is_some(),
         replayed: 0,
         in_base: 0,
         superseded: 0,
         lost: 0,
+        tier_cut_off: content.cut_off,
         journal_through: None,
         damage: content.damage.clone(),
     };
@@ -196,6 +214,7 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
         }
     }
     image.sync_all().with_context(|| format!("cannot sync {}", to.display()))?;
+    std::mem::forget(unfinished);
     Ok(done)
 }
 
@@ -263,7 +282,7 @@ pub fn report_journal(done: &JournalSalvaged, to: &Path, json: bool) -> Result<b
     Ok(true)
 }
 
-/// Prints what was done; true when nothing was lost.
+/// Prints what was done; true when nothing was lost, as far as it can be told.
 pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
     if json {
         println!("{}", serde_json::to_string_pretty(done)?);
@@ -286,6 +305,14 @@ pub fn report(done: &Salvaged, to: &Path, json: bool) -> Result<bool> {
         if done.lost > 0 {
             println!("{} records could not be read; their ranges hold older data", done.lost);
         }
+        if done.tier_cut_off {
+            println!("the tier's end is missing, and what it held is lost, however much that was");
+        }
+        if !done.with_base {
+            println!(
+                "there was no --base: whatever the log does not hold is zeros; with the image as base it is whole"
+            );
+        }
     }
-    Ok(done.lost == 0)
+    Ok(done.lost == 0 && !done.tier_cut_off)
 }

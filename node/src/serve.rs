@@ -46,6 +46,18 @@ pub fn run(config: Config) -> Result<bool> {
     result
 }
 
+/// Sockets of this daemon, removed on every way out but a kill.
+#[derive(Default)]
+struct SocketFiles(Vec<PathBuf>);
+
+impl Drop for SocketFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 async fn serve(config: Config) -> Result<bool> {
     let mut signals = Signals::new()?;
     let state = config.node.state.clone().unwrap_or_else(paths::state_dir);
@@ -54,8 +66,10 @@ async fn serve(config: Config) -> Result<bool> {
     let _state_lock = lock_state(&state)?;
 
     let tls = load_tls(&config)?;
-    let nbd = bind_nbd(&config)?;
+    let mut socket_files = SocketFiles::default();
+    let nbd = bind_nbd(&config, &mut socket_files)?;
     let (api_path, api_listener) = bind_api(&config, &state)?;
+    socket_files.0.push(api_path.clone());
     let http = bind_http(&config)?;
 
     let directory = Arc::new(Directory::default());
@@ -107,12 +121,6 @@ async fn serve(config: Config) -> Result<bool> {
     for thread in threads {
         let _ = thread.join();
     }
-    for address in nbd_addresses(&config) {
-        if let NbdAddress::Unix(path) = address {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-    let _ = std::fs::remove_file(&api_path);
     Ok(complete)
 }
 
@@ -146,9 +154,18 @@ fn lock_state(state: &Path) -> Result<std::fs::File> {
         .truncate(false)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    match forebay_io::lock::await_lock(&file, STATE_LOCK_WAIT)
-        .with_context(|| format!("cannot lock {}", path.display()))?
-    {
+    let lock =
+        |wait| forebay_io::lock::await_lock(&file, wait).with_context(|| format!("cannot lock {}", path.display()));
+    let mut attempt = lock(Duration::ZERO)?;
+    if let forebay_io::LockAttempt::HeldBy(holder) = &attempt {
+        eprintln!(
+            "forebay: the state folder {} is in use by {holder}; waiting {} s for its end",
+            state.display(),
+            STATE_LOCK_WAIT.as_secs()
+        );
+        attempt = lock(STATE_LOCK_WAIT)?;
+    }
+    match attempt {
         forebay_io::LockAttempt::Locked => Ok(file),
         forebay_io::LockAttempt::HeldBy(holder) => bail!(
             "the state folder {} is in use by {holder}; stop that daemon, or give this one another folder with --state",
@@ -241,12 +258,13 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn bind_nbd(config: &Config) -> Result<Vec<(NbdAddress, OwnedFd)>> {
+fn bind_nbd(config: &Config, socket_files: &mut SocketFiles) -> Result<Vec<(NbdAddress, OwnedFd)>> {
     let mut listeners = Vec::new();
     for address in nbd_addresses(config) {
         let socket: OwnedFd = match &address {
             NbdAddress::Unix(path) => {
                 let listener = bind_unix(path, "NBD socket", "choose another with --nbd unix:PATH")?;
+                socket_files.0.push(path.clone());
                 open_to_group(path)?;
                 listener.into()
             }
@@ -378,8 +396,9 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     line(
         "memory",
         format!(
-            "at most {}, of it not for volumes {}",
+            "at most {}: {} for the volumes, {} for the process and as many clients as are let in",
             show_size(report.memory_bytes_max),
+            show_size(report.memory_bytes_max - node.memory_bytes_besides()),
             show_size(node.memory_bytes_besides())
         ),
     );

@@ -49,6 +49,8 @@ pub struct TierContent {
     pub discarded: usize,
     /// Last batch known to have been durable (flash).
     pub synced_through: u64,
+    /// The tier is shorter than it was made.
+    pub cut_off: bool,
     /// What is not as it should be.
     pub damage: Vec<Damage>,
 }
@@ -97,6 +99,9 @@ impl TierReader {
 
     /// Identity and layout; without them nothing else can be found.
     pub fn superblock(&self) -> Result<Superblock> {
+        if self.blocks == 0 && self.file.metadata().is_ok_and(|data| data.is_file()) {
+            bail!("{} is no tier: it is shorter than one block of {TIER_BLOCK_BYTES} bytes", self.path.display());
+        }
         let mut damage = Vec::new();
         let block = self.read(TierBlock(0), 1, &mut damage);
         if let Some(damage) = damage.first() {
@@ -128,7 +133,8 @@ impl TierReader {
     pub fn content(&self) -> Result<TierContent> {
         let superblock = self.superblock()?;
         let mut damage = Vec::new();
-        if self.blocks < superblock.layout.tier_blocks {
+        let cut_off = self.blocks < superblock.layout.tier_blocks;
+        if cut_off {
             damage.push(Damage {
                 byte: u64::from(self.blocks) * TIER_BLOCK_BYTES as u64,
                 reason: format!(
@@ -138,8 +144,15 @@ impl TierReader {
             });
         }
         let checkpoints = self.checkpoints(&superblock, &mut damage);
-        let mut content =
-            TierContent { superblock, checkpoints, records: Vec::new(), discarded: 0, synced_through: 0, damage };
+        let mut content = TierContent {
+            superblock,
+            checkpoints,
+            records: Vec::new(),
+            discarded: 0,
+            synced_through: 0,
+            cut_off,
+            damage,
+        };
         match content.superblock.layout.kind {
             TierKind::Memory => self.read_table(&mut content),
             TierKind::Flash => self.read_segments(&mut content),
@@ -151,7 +164,9 @@ impl TierReader {
     fn read_table(&self, content: &mut TierContent) {
         let layout = content.superblock.layout;
         let mut found = Vec::new();
-        for table_block in 0..layout.table_blocks {
+        // That the tier is cut off is noted once: a superblock may claim any length, and what is not there costs nothing.
+        let there = self.blocks.saturating_sub(layout.table_first).min(layout.table_blocks);
+        for table_block in 0..there {
             let at = TierBlock(layout.table_first + table_block);
             let block = self.read(at, 1, &mut content.damage);
             for (i, bytes) in block.chunks_exact(DESCRIPTOR_BYTES).enumerate() {
@@ -327,7 +342,7 @@ fn keep_log_batches(
     let mut log: Vec<(TierBlock, Batch)> = Vec::with_capacity(batches.len());
     for (place, batch) in batches {
         if let Some((_, before)) = log.last()
-            && batch.sequence > before.sequence + 1
+            && batch.sequence - before.sequence > 1
         {
             // Segments that were freed leave gaps too, so a gap below is only damage when records are missing; which
             // of the two it is, the watermarks of the records tell, not this list.
@@ -513,6 +528,37 @@ mod tests {
         for found in &content.records {
             assert_eq!(reader.payload(&VOLUME, found).unwrap(), payload(found.record.lsn.0));
         }
+    }
+
+    /// Found by fuzzing: each block that the superblock claimed was looked for, some hundred million of them.
+    #[test]
+    fn a_superblock_that_claims_more_than_there_is_costs_neither_time_nor_memory() {
+        for layout in [TierLayout::memory(TIER_BLOCKS_MAX).unwrap(), TierLayout::flash(TIER_BLOCKS_MAX).unwrap()] {
+            let mut tier = Built::new();
+            let superblock =
+                Superblock { volume: VOLUME, name: [0; 64], size_bytes: 1 << 20, created_unix_s: 1, layout };
+            tier.put(0, &superblock.encode());
+            tier.bytes.truncate(16 * TIER_BLOCK_BYTES);
+            let content = tier.read();
+            assert!(content.cut_off && content.records.is_empty());
+            assert!(content.damage.len() <= 20, "{} remarks for 16 blocks", content.damage.len());
+        }
+    }
+
+    #[test]
+    fn the_greatest_batch_number_has_no_successor_and_is_read_like_any_other() {
+        let mut tier = Built::new();
+        tier.batch(0, 1, u64::MAX, 0, 1, &[(1, 5)]);
+        tier.batch(tier.layout.segment_blocks, 2, u64::MAX, 0, 1, &[(2, 6)]);
+        assert_eq!(lsns(&tier.read()), [1, 2]);
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_than_a_block_is_no_tier() {
+        let mut tier = Built::new();
+        tier.bytes.truncate(100);
+        let error = TierReader::open(&tier.path()).unwrap().content().unwrap_err().to_string();
+        assert!(error.contains("is no tier: it is shorter than one block"), "{error}");
     }
 
     #[test]

@@ -50,13 +50,7 @@ pub fn random_bytes(bytes: &mut [u8]) -> Result<()> {
 
 impl std::fmt::Display for VolumeId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        forebay_io::journal::Uuid(&self.0).fmt(f)
     }
 }
 

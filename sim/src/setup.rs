@@ -179,7 +179,7 @@ impl Setup {
                 TierKind::Flash => 96,
             },
             backing_align: 512,
-            backing_depth_max: 4,
+            backing_depth_max: 8,
             backing_write_bytes_max: 64 << 10,
             destage_round_bytes_max: 256 << 10,
             destage_delay: Duration(0),
@@ -256,7 +256,7 @@ impl Setup {
         }
         setup.policy = if random.below(5) == 0 { Policy::Through } else { Policy::Back };
         setup.backing_align = random.pick(&[512, 512, 4096]);
-        setup.backing_depth_max = random.pick(&[1, 2, 4, 16]);
+        setup.backing_depth_max = random.pick(&[2, 4, 8, 32]);
         setup.backing_write_bytes_max = random.pick(&[4096, 16 << 10, 128 << 10]);
         setup.destage_round_bytes_max = random.pick(&[16 << 10, 64 << 10, 1 << 20]);
         setup.destage_delay = random.pick(&[Duration(0), Duration::from_millis(1), Duration::from_millis(200)]);

@@ -296,7 +296,7 @@ fn no_request_waits_long_while_others_are_answered() {
             setup.request_bytes_max = 256 << 10;
             setup.unaligned = if seed % 2 == 0 { 0 } else { 200_000 };
             (setup.cold, setup.hot_blocks) = (900_000, 4);
-            (setup.backing_micros_max, setup.backing_depth_max) = (5_000, 16);
+            (setup.backing_micros_max, setup.backing_depth_max) = (5_000, 32);
             setup.check = 0;
             let report = run_setup("fairness", setup, seed, false);
             let report = report.unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));

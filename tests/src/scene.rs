@@ -40,6 +40,8 @@ fn killed_after(folder: &TempDir, tier: Tier, io: IoMode, last: impl FnOnce(&mut
     let mut volume = Volume::new(folder, SIZE, tier, io);
     let image = volume.backing.clone();
     volume.backing = format!("slow:latency=30s:{image}");
+    // What a batch in the journal changes has tests of its own.
+    volume.destage = "ordered";
     let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..LOADED);
     options.requests = Some(300);
     let daemon = volume.start();

@@ -36,13 +36,18 @@ fn served_slow(name: &str, wrapper: &str, io: IoMode) -> (TempDir, Volume) {
     (folder, volume)
 }
 
-#[track_caller]
-fn alike(what: &str, ours: f64, theirs: f64, tolerance: f64) {
+/// Whether both sides came to about the same.
+fn alike(what: &str, ours: f64, theirs: f64, tolerance: f64) -> Result<(), String> {
     let ratio = ours / theirs;
-    assert!(
-        (1.0 - tolerance..=1.0 + tolerance).contains(&ratio),
-        "{what}: slow: gives {ours:.4}, nbdkit {theirs:.4}, ratio {ratio:.2}"
-    );
+    let is_alike = (1.0 - tolerance..=1.0 + tolerance).contains(&ratio);
+    is_alike.then_some(()).ok_or_else(|| format!("{what}: slow: gives {ours:.4}, nbdkit {theirs:.4}, ratio {ratio:.2}"))
+}
+
+/// A model that is wrong is wrong each time; a machine that is busy with something else is not.
+#[track_caller]
+fn in_three_attempts(measured: impl Fn() -> Result<(), String>) {
+    let wrong: Vec<String> = (0..3).map_while(|_| measured().err()).collect();
+    assert!(wrong.len() < 3, "{}", wrong.join("\n"));
 }
 
 in_both_io_modes! {
@@ -52,9 +57,11 @@ in_both_io_modes! {
         let image = folder.join("theirs");
         std::fs::write(&image, vec![0x5a; SIZE as usize]).unwrap();
         let nbdkit = Nbdkit::start(&folder, ["--filter=delay", "file", image.to_str().unwrap(), "rdelay=20ms", "wdelay=20ms"]);
-        let (ours, _) = measure(folder.path(), &volume.uri(), "randread", "4k", 1, 2);
-        let (theirs, _) = measure(folder.path(), &nbdkit.uri(), "randread", "4k", 1, 2);
-        alike("read latency", ours, theirs, 0.25);
+        in_three_attempts(|| {
+            let (ours, _) = measure(folder.path(), &volume.uri(), "randread", "4k", 1, 2);
+            let (theirs, _) = measure(folder.path(), &nbdkit.uri(), "randread", "4k", 1, 2);
+            alike("read latency", ours, theirs, 0.25)
+        });
     }
 
     fn throughput_is_that_of_nbdkits_rate_filter(io: IoMode) {
@@ -65,9 +72,11 @@ in_both_io_modes! {
         // The rate filter counts bits, and lets two seconds of them pass at once unless told otherwise.
         let rate = format!("rate={}", (16 << 20) * 8);
         let nbdkit = Nbdkit::start(&folder, ["--filter=rate", "file", image.to_str().unwrap(), &rate, "burstiness=0.1"]);
-        let (_, ours) = measure(folder.path(), &volume.uri(), "read", "256k", 4, 3);
-        let (_, theirs) = measure(folder.path(), &nbdkit.uri(), "read", "256k", 4, 3);
-        alike("256 KiB reads per second", ours, theirs, 0.25);
+        in_three_attempts(|| {
+            let (_, ours) = measure(folder.path(), &volume.uri(), "read", "256k", 4, 3);
+            let (_, theirs) = measure(folder.path(), &nbdkit.uri(), "read", "256k", 4, 3);
+            alike("256 KiB reads per second", ours, theirs, 0.25)
+        });
     }
 
     fn operations_per_second_are_what_was_asked_for_at_any_depth(io: IoMode) {
@@ -76,7 +85,10 @@ in_both_io_modes! {
         let (latency, alone) = measure(folder.path(), &volume.uri(), "randread", "4k", 1, 2);
         assert!(latency >= 0.0079, "one at a time takes at least the latency, took {latency:.4} s");
         assert!(alone <= 127.0, "one at a time is bounded by the latency: {alone:.0}/s");
-        let (_, many) = measure(folder.path(), &volume.uri(), "randread", "4k", 32, 3);
-        assert!((320.0..=440.0).contains(&many), "at depth 32 it gives its 400 operations: {many:.0}/s");
+        in_three_attempts(|| {
+            let (_, many) = measure(folder.path(), &volume.uri(), "randread", "4k", 32, 3);
+            let is_right = (320.0..=440.0).contains(&many);
+            is_right.then_some(()).ok_or_else(|| format!("at depth 32 it gives its 400 operations: {many:.0}/s"))
+        });
     }
 }

@@ -40,7 +40,9 @@ in_both_io_modes! {
         // Nobody else gets it meanwhile.
         let point = folder.join("point");
         std::fs::create_dir(&point).unwrap();
-        run_tool(MINUTE, "mount", [device.path(), point.as_path()]).expect_failure();
+        let words = ["-t", "ext4", device.path().to_str().unwrap(), point.to_str().unwrap()];
+        let said = run_tool(MINUTE, "mount", words).expect_failure().text();
+        assert!(said.contains("busy"), "{said}");
         daemon.kill9();
         wait_for_late_writes(&volume.image());
         volume.backing = image;

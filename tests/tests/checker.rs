@@ -38,7 +38,9 @@ fn a_server_killed_under_load_leaves_what_it_acknowledged() {
         options.connections = 2;
         options.time = Some(Duration::from_secs(20));
         let ended = std::thread::scope(|scope| {
+            let before = load::journal_bytes(&options.journal);
             let load = scope.spawn(|| load::run(&options));
+            load::wait_until_under_way(&options.journal, before);
             std::thread::sleep(Duration::from_millis(150));
             server.kill9();
             load.join().unwrap().unwrap()

@@ -629,7 +629,8 @@ print("done")
         let mut client = Client::connect(&volume.target()).unwrap();
         let mut bytes = [0; 512];
         client.read(0, &mut bytes).unwrap().unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(2), "a new client waited {:?}", begun.elapsed());
+        // The silent ones are hung up on after ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(8), "a new client waited {:?}", begun.elapsed());
         // And the daemon can be stopped while they are there.
         drop(client);
         daemon.stop(Duration::from_secs(20));

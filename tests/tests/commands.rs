@@ -48,14 +48,14 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
     let create = ["volume", "create", "second", "--backing", image, "--size", "32M", "--create"];
     assert_eq!(json(&daemon, create)["name"], "second");
     assert_eq!(names(&json(&daemon, ["volume", "list"])), ["second", VOLUME_NAME]);
-    daemon.command(create).expect_failure();
+    assert!(daemon.command(create).expect_failure().text().contains("has that name already"));
     let access = json(&daemon, ["volume", "show", "second"])["backing"]["access"].clone();
     assert!(access.as_str().is_some_and(|access| access.contains("O_DIRECT")), "which access was found: {access}");
 
     let target = Target::parse(&format!("nbd+unix:///second?socket={}", folder.join("nbd.sock").display())).unwrap();
     let mut old = Client::connect(&target).unwrap();
     old.write(0, &[0x5a; 4096], 0).unwrap().unwrap();
-    daemon.volume_command(["resize", "second", "16M"]).expect_failure();
+    assert!(daemon.volume_command(["resize", "second", "16M"]).expect_failure().text().contains("can only grow"));
     assert_eq!(json(&daemon, ["volume", "resize", "second", "48M"])["size_bytes"], 48 * MIB);
     // Who is connected goes on with the old size, who comes sees the new one.
     old.write(4096, &[0x5b; 4096], 0).unwrap().unwrap();
@@ -69,7 +69,7 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
     json(&daemon, ["volume", "drain", "second", "--hold", "1m"]);
     assert_eq!(json(&daemon, ["volume", "show", "second"])["backing"]["state"], "held");
     json(&daemon, ["volume", "release", "second"]);
-    daemon.volume_command(["release", "second"]).expect_failure();
+    assert!(daemon.volume_command(["release", "second"]).expect_failure().text().contains("it is not held"));
     let refused = daemon.volume_command(["delete", "second"]).expect_failure().text();
     assert!(refused.contains("2 clients; disconnect them first"), "{refused}");
     drop((old, new));
@@ -82,6 +82,33 @@ fn a_volume_is_created_grown_and_deleted_beside_another_one() {
     for (at, byte) in [(0, 0x5a), (4096, 0x5b), (48 * MIB as usize - 4096, 0x5c)] {
         assert!(left[at..at + 4096].iter().all(|found| *found == byte), "the backing stays, and is complete");
     }
+}
+
+#[test]
+fn a_hold_is_given_up_when_its_caller_goes_away_and_drains_wait_for_each_other() {
+    let folder = TempDir::new("hold-gone");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    volume.backing = format!("slow:latency=1500ms:{}", volume.backing);
+    let daemon = volume.start();
+    let mut client = Client::connect(&volume.target()).unwrap();
+    client.write(0, &[1; 65536], 0).unwrap().unwrap();
+    let mut command = Command::new(forebay());
+    command.args(["volume", "drain", VOLUME_NAME, "--hold", "10m", "--api"]).arg(volume.api());
+    let mut caller = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(caller.try_wait().unwrap().is_none(), "the drain was over before its caller could go away");
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    // Waits for the drain that goes on, and is not refused; behind it nothing is held.
+    let drained = json(&daemon, ["volume", "drain", VOLUME_NAME]);
+    assert_eq!((&drained["backing"]["state"], &drained["dirty"]["bytes"]), (&"ready".into(), &0.into()), "{drained}");
+    // One whose caller is there is in effect, and says for how long.
+    let held = json(&daemon, ["volume", "drain", VOLUME_NAME, "--hold", "10m"]);
+    let left = held["backing"]["hold_left_s"].as_f64();
+    assert!(left.is_some_and(|left| (590.0..=600.0).contains(&left)), "{held}");
+    let said = daemon.volume_command(["release", VOLUME_NAME]).expect_success().stdout;
+    assert!(said.contains("in effect until now"), "{said}");
+    assert_eq!(daemon.show()["backing"].get("hold_left_s"), None);
 }
 
 #[test]
@@ -251,7 +278,8 @@ fn inspect_and_salvage_read_a_dirty_log_and_write_nothing_to_it() {
         serde_json::from_str::<Value>(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"))
     };
     let shown = run(&["inspect".as_ref(), tier.as_ref()]);
-    assert!(shown.to_string().contains(VOLUME_NAME), "{shown}");
+    assert_eq!((&shown["name"], &shown["damage"]), (&VOLUME_NAME.into(), &Value::Array(Vec::new())), "{shown}");
+    assert!(shown["records_dirty"].as_u64() > Some(0), "{shown}");
     let salvaged = folder.join("salvaged.img");
     run(&["salvage".as_ref(), tier.as_ref(), "--to".as_ref(), salvaged.as_ref()]);
     assert!(state(&tier) == before, "inspect or salvage changed the tier");

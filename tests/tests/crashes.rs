@@ -1,13 +1,15 @@
 //! The daemon killed at random moments under pattern load: what it acknowledged is there when it runs again; its image
 //! alone is a crash image when all logs are lost; writes of the killed process that land late harm nothing.
 
-use forebay_tests::harness::{Fuse, IoMode, Nbdkit, TempDir, Tier, Volume, no_fuse_or_loop, rounds, skip};
+use forebay_tests::harness::{IoMode, TempDir, Tier, UnseenLock, VOLUME_NAME, Volume, forebay, rounds, run_command};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
 use forebay_tests::rng::Rng;
+use forebay_tests::scene::{killed_with_a_dirty_tier, tier_path};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SIZE: u64 = 48 << 20;
@@ -23,19 +25,36 @@ fn load_options(volume: &Volume, folder: &TempDir, rng: &mut Rng) -> LoadOptions
     options
 }
 
-/// Starts the volume, loads it, kills it after a while. Returns how much was acknowledged.
-fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) -> u64 {
+/// What a daemon had done when it was killed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Killed {
+    /// Requests that it had acknowledged.
+    acknowledged: u64,
+    /// Writes to the image that it had asked for.
+    destaged: u64,
+    /// Batches that it had begun to bring into the journal.
+    batches: u64,
+}
+
+/// Starts the volume, loads it, kills it after a while.
+fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) -> Killed {
     let daemon = volume.start();
-    let ended = std::thread::scope(|scope| {
+    let (shown, ended) = std::thread::scope(|scope| {
         let before = load::journal_bytes(&options.journal);
         let load = scope.spawn(|| load::run(options));
         load::wait_until_under_way(&options.journal, before);
         std::thread::sleep(alive);
+        let shown = daemon.show();
         daemon.kill9();
-        load.join().expect("the load ends")
+        (shown, load.join().expect("the load ends"))
     });
+    let counter = |name: &str| shown["counters"][name].as_u64().expect("a counter");
     match ended.unwrap_or_else(|e| panic!("seed {}: {e}", options.seed)) {
-        Ended::ConnectionLost(totals) => totals.acknowledged,
+        Ended::ConnectionLost(totals) => Killed {
+            acknowledged: totals.acknowledged,
+            destaged: counter("backing_writes"),
+            batches: counter("journal_batches"),
+        },
         Ended::Finished(totals) => panic!("the load ended before the kill: {totals:?}"),
     }
 }
@@ -43,18 +62,23 @@ fn load_until_killed(volume: &Volume, options: &LoadOptions, alive: Duration) ->
 fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
     let folder = TempDir::new(name);
     let mut volume = Volume::new(&folder, SIZE, tier, io);
-    // Smaller than the load, so that destage, throttle and reuse are all under way when the kill comes.
+    // Smaller than the loads of all rounds, so that segments are reused.
     volume.tier_size = 16 << 20;
     volume.policy = policy;
     let seed = Rng::fresh_seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut destaged, mut batches) = (0, 0, 0);
     for round in 0..rounds(5, 60) {
         volume.destage = ["auto", "journaled", "ordered"][round as usize % 3];
         let mut options = load_options(&volume, &folder, &mut rng);
         options.exact_groups = round % 2 == 0;
-        acknowledged += load_until_killed(&volume, &options, Duration::from_millis(30 + rng.below(500)));
+        // Every other kill comes when the oldest writes are on their way to the image, in each way of destage.
+        let alive = if round % 2 == 0 { 600 } else { 30 } + rng.below(500);
+        let killed = load_until_killed(&volume, &options, Duration::from_millis(alive));
+        acknowledged += killed.acknowledged;
+        destaged += u64::from(killed.destaged > 0);
+        batches += u64::from(killed.batches > 0);
         let daemon = volume.start();
         check::settle_after_kill(&options.journal, &volume.target())
             .unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}\nthe daemon said: {}", daemon.output()));
@@ -62,6 +86,8 @@ fn kill_loop(name: &str, io: IoMode, tier: Tier, policy: &'static str) {
         daemon.kill9();
     }
     assert!(acknowledged > 50, "{acknowledged} acknowledged requests prove little");
+    assert!(destaged >= 2, "{destaged} kills came after something was sent to the image");
+    assert!(batches > 0 || policy == "through", "no kill came after something was sent to the journal");
     let journal = folder.join("journal");
     let daemon = volume.start();
     check::settle_after_kill(&journal, &volume.target()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -168,23 +194,29 @@ in_both_io_modes! {
     }
 
     fn a_held_drain_leaves_the_image_unchanged_while_writes_go_on(io: IoMode) {
-        let folder = TempDir::new("hold");
-        let volume = Volume::new(&folder, SIZE, Tier::Flash, io);
-        let daemon = volume.start();
-        let mut options = load_options(&volume, &folder, &mut Rng::new(9));
-        options.requests = Some(300);
-        load::run(&options).unwrap();
-        daemon.volume_command(["drain", "vm1", "--hold", "5m"]).expect_success();
-        let held = std::fs::read(volume.image()).unwrap();
-        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
-        options.requests = Some(150);
-        load::run(&options).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(std::fs::read(volume.image()).unwrap() == held, "the image changed under the hold");
-        daemon.volume_command(["release", "vm1"]).expect_success();
-        daemon.volume_command(["release", "vm1"]).expect_failure();
-        daemon.drain();
-        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        for destage in ["ordered", "journaled"] {
+            let folder = TempDir::new("hold");
+            let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+            volume.destage = destage;
+            let daemon = volume.start();
+            let mut options = load_options(&volume, &folder, &mut Rng::new(9));
+            options.requests = Some(300);
+            load::run(&options).unwrap();
+            daemon.volume_command(["drain", "vm1", "--hold", "5m"]).expect_success();
+            let held = std::fs::read(volume.image()).unwrap();
+            check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+            options.requests = Some(150);
+            load::run(&options).unwrap();
+            // Longer than writes are left to age before they go out; then something happens that would send them.
+            std::thread::sleep(Duration::from_millis(1000));
+            load::run(&options).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(std::fs::read(volume.image()).unwrap() == held, "{destage}: the image changed under the hold");
+            daemon.volume_command(["release", "vm1"]).expect_success();
+            daemon.volume_command(["release", "vm1"]).expect_failure();
+            daemon.drain();
+            check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        }
     }
 
     fn a_drain_through_keeps_the_image_complete_while_writes_go_on(io: IoMode) {
@@ -220,88 +252,59 @@ in_both_io_modes! {
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
     }
 
-    /// The killed process's writes land seconds after its death: behind this server each takes two seconds, and FUSE
-    /// lets only one be under way.
-    fn late_writes_of_a_killed_daemon_do_not_overwrite_newer_data(io: IoMode) {
-        if let Some(reason) = no_fuse_or_loop() {
-            return skip(reason);
-        }
+    /// Requests of a killed daemon that are still under way keep the image locked, and no process is seen to hold it. The
+    /// next daemon serves from its log, and not a byte reaches the image before they have ended.
+    fn nothing_is_destaged_before_the_requests_of_a_killed_daemon_have_ended(io: IoMode) {
         let folder = TempDir::new("late");
-        let disk = folder.sparse("disk", SIZE);
-        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "wdelay=2"]);
-        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
-        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
-        volume.backing = mount.file().to_str().unwrap().to_owned();
-        volume.size = None;
-        let mut options = LoadOptions::new(volume.target(), folder.join("journal"), 0..4 << 20);
-        // One small group: behind this backing each round of a few writes takes seconds.
-        (options.requests, options.flush_every, options.fua_percent, options.zero_percent) = (Some(2), 0, 0, 0);
+        let (volume, mut options) = killed_with_a_dirty_tier(&folder, Tier::Flash, io);
+        let before = std::fs::read(volume.image()).unwrap();
+        let late = UnseenLock::hold(&volume.image());
         let daemon = volume.start();
-        load::run(&options).unwrap();
-        // Long enough that the group is on its way to the backing, too short for it to have arrived.
-        std::thread::sleep(Duration::from_millis(1500));
-        assert_eq!(daemon.show()["positions"]["destaged"], 0, "nothing has arrived yet");
-        daemon.kill9();
-        let daemon = volume.start();
-        // Opening the file may itself have to wait in the kernel for a write that is under way.
-        assert!(daemon.began < Duration::from_secs(15), "it serves from its log meanwhile, but took {:?}", daemon.began);
         check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-        // The same seed: the very ranges that the late writes hit are rewritten while those are still under way.
+        options.requests = Some(100);
         load::run(&options).unwrap();
-        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
-        daemon.stop(Duration::from_secs(120));
-        check::image_complete(&History::read(&options.journal).unwrap(), mount.file()).unwrap();
-        drop(mount);
-        drop(slow);
-        check::image_complete(&History::read(&options.journal).unwrap(), &disk).unwrap();
+        std::thread::scope(|scope| {
+            // What is to be drained is in a hurry.
+            let drain = scope.spawn(|| daemon.drain());
+            std::thread::sleep(Duration::from_millis(1500));
+            let shown = daemon.show();
+            assert_eq!(shown["backing"]["state"], "awaiting-lock", "{shown}");
+            assert!(!drain.is_finished(), "drained although the image is locked: {shown}");
+            assert!(std::fs::read(volume.image()).unwrap() == before, "the image was written to: {shown}");
+            drop(late);
+        });
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
+        daemon.stop(MINUTE);
     }
 
-    /// The killed process's reads of the backing point into its memory tier. They must have ended before that memory
-    /// holds new records, which nothing would protect from them.
-    fn late_reads_of_a_killed_daemon_do_not_land_in_newer_data(io: IoMode) {
-        if let Some(reason) = no_fuse_or_loop() {
-            return skip(reason);
-        }
-        let folder = TempDir::new("late-reads");
-        let disk = folder.join("disk");
-        std::fs::write(&disk, vec![0xee; SIZE as usize]).unwrap();
-        let slow = Nbdkit::start(&folder, ["--filter=delay", "file", disk.to_str().unwrap(), "rdelay=1"]);
-        let mount = Fuse::mount(&folder.join("late.img"), &slow.uri());
-        let mut volume = Volume::new(&folder, SIZE, Tier::Memory, io);
-        volume.backing = mount.file().to_str().unwrap().to_owned();
-        (volume.size, volume.tier_size) = (None, 8 << 20);
-        let daemon = volume.start();
-        let target = volume.target();
-        let readers: Vec<_> = (0..8)
-            .map(|i| {
-                let mut client = Client::connect(&target).unwrap();
-                // The answer never comes: the daemon is killed before.
-                std::thread::spawn(move || client.read((40 << 20) + i * (64 << 10), &mut vec![0; 64 << 10]).is_ok())
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(400));
-        daemon.kill9();
-        let answered = readers.into_iter().filter_map(|reader| reader.join().ok()).filter(|ok| *ok).count();
-        assert_eq!(answered, 0, "every read was under way when the daemon was killed");
-        let daemon = volume.start();
-        println!("the second start took {:?}: {}", daemon.began, daemon.output());
-        // Fresh memory is used first: what the late reads would hit is in here.
-        let mut client = Client::connect(&target).unwrap();
-        let bytes = vec![0x11; 1 << 20];
-        for at in 0..5 {
-            client.write(at << 20, &bytes, 0).unwrap().unwrap();
-        }
-        let end = Instant::now() + Duration::from_secs(4);
-        while Instant::now() < end {
-            for at in 0..5 {
-                let mut found = vec![0; 1 << 20];
-                client.read(at << 20, &mut found).unwrap().unwrap();
-                assert!(found == bytes, "a read of the former process has landed in a newer record");
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        drop(client);
+    /// Reads and writes of the backing by a killed daemon use the memory of its tier. While they are under way, the next one
+    /// does not touch that memory: it does not serve.
+    fn a_memory_tier_is_not_used_before_the_requests_of_a_killed_daemon_have_ended(io: IoMode) {
+        let folder = TempDir::new("late-memory");
+        let (volume, options) = killed_with_a_dirty_tier(&folder, Tier::Memory, io);
+        let tier = tier_path(&volume);
+        let before = [&tier, &volume.image()].map(|path| std::fs::read(path).unwrap());
+        let late = UnseenLock::hold(&volume.image());
+        let daemon = std::thread::scope(|scope| {
+            let meanwhile = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(1500));
+                let mut show = Command::new(forebay());
+                show.args(["volume", "show", VOLUME_NAME, "--json", "--api"]).arg(volume.api());
+                let shown = run_command(MINUTE, show).expect_success().stdout;
+                let after = [&tier, &volume.image()].map(|path| std::fs::read(path).unwrap());
+                // Whatever was found, the start is not to wait for ever.
+                drop(late);
+                let shown: serde_json::Value = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}: {shown}"));
+                assert_eq!(shown["phase"], "waiting", "it uses memory that others may still write to: {shown}");
+                assert!(after == before, "the tier or the image was written to");
+            });
+            let daemon = volume.start();
+            meanwhile.join().expect("it waits");
+            daemon
+        });
+        check::settle_after_kill(&options.journal, &volume.target()).unwrap();
         daemon.stop(MINUTE);
+        check::image_complete(&History::read(&options.journal).unwrap(), &volume.image()).unwrap();
     }
 
     fn slow_backing_killed_with_writes_in_flight_then_rewritten_and_drained_is_complete(io: IoMode) {

@@ -91,7 +91,7 @@ in_both_io_modes! {
         assert!(std::fs::read(&copy).unwrap() == scene.content, "the copy is the volume");
         let said = daemon.stop_failing(MINUTE);
         assert!(!said.contains("every image is complete"), "{said}");
-        scene.volume.expect_refusal().says(&["backing.img"]);
+        scene.volume.expect_refusal().says(&["backing.img", "there is no such file"]);
         // The copy in its place is another file: that it is the right one, the operator says.
         std::fs::rename(&copy, scene.volume.image()).unwrap();
         scene.volume.expect_refusal().says(&["is not the image", "--adopt-changed-backing"]);
@@ -123,7 +123,7 @@ in_both_io_modes! {
         scene.write(2);
         std::fs::rename(&aside, scene.volume.image()).unwrap();
         shown(&daemon, |text| text.is_none());
-        assert!(daemon.output().contains("again"), "{}", daemon.output());
+        assert!(daemon.output().contains("backing.img again"), "{}", daemon.output());
         daemon.drain();
         // Moved while the daemon ends: what it held is in the tier and the moved file together.
         std::fs::rename(scene.volume.image(), &aside).unwrap();

@@ -90,14 +90,15 @@ in_both_io_modes! {
             options.requests = Some(1200);
             let daemon = volume.start();
             load::run(&options).unwrap();
-            assert!(daemon.show()["dirty"]["bytes"].as_u64() > Some(0), "nothing was dirty: nothing is proved");
+            await_shown(&daemon, "a part that is in the image", |shown| shown["positions"]["destaged"].as_u64() > Some(0));
             daemon.kill9();
             forebay_tests::harness::wait_for_late_writes(&volume.image());
             std::fs::remove_file(tier_path(&volume)).unwrap();
             volume.backing = image;
             let history = History::read(&options.journal).unwrap();
             let salvaged = volume.image_after_salvage();
-            check::image(&history, &salvaged).unwrap();
+            let (from, _, all) = check::image(&history, &salvaged).unwrap().groups.expect("an image check names its groups");
+            assert!(0 < from && from < all, "{tier:?}: group {from} of {all}: the image is not behind, or empty");
             let before = std::fs::read(salvaged).unwrap();
             if tier == Tier::Flash {
                 volume.expect_refusal().says(&["tier", "not there", "salvage", "--adopt-changed-backing"]);
@@ -209,12 +210,17 @@ in_both_io_modes! {
                 }
                 // The superblock; both checkpoints; the first entry of the table, or the header of the first batch, which
                 // write-through has let go of by now.
-                let places: [&[usize]; 3] = [&[20], &[BLOCK + 30, 2 * BLOCK + 30], &[3 * BLOCK + 9]];
-                for places in &places[..if policy == "back" { 3 } else { 2 }] {
+                let first = if tier == Tier::Memory { "a descriptor in the tier is damaged" } else { "a synced batch in the tier" };
+                let places: [(&[usize], &str); 3] = [
+                    (&[20], "superblock: checksum mismatch"),
+                    (&[BLOCK + 30, 2 * BLOCK + 30], "neither copy of its checkpoint can be read"),
+                    (&[3 * BLOCK + 9], first),
+                ];
+                for (places, words) in &places[..if policy == "back" { 3 } else { 2 }] {
                     let mut bytes = whole.clone();
                     places.iter().for_each(|&place| bytes[place] ^= 0x10);
                     std::fs::write(&path, &bytes).unwrap();
-                    volume.expect_refusal().says(&["tier", path.to_str().unwrap(), "salvage"]);
+                    volume.expect_refusal().says(&["tier", path.to_str().unwrap(), "salvage", words]);
                     assert!(std::fs::read(&path).unwrap() == bytes, "{policy} {tier:?} {places:?}: the tier was changed");
                     assert!(std::fs::read(volume.image()).unwrap() == image, "{policy} {tier:?}: the image was changed");
                 }
@@ -320,11 +326,15 @@ in_both_io_modes! {
         let image = std::fs::read(volume.image()).unwrap();
         let mut newer = whole.clone();
         newer[8..10].copy_from_slice(&9u16.to_le_bytes());
-        let cuts = [0, 100, BLOCK, whole.len() / 2, whole.len() - BLOCK].map(|length| whole[..length].to_vec());
-        for bytes in cuts.into_iter().chain([newer]) {
+        let cut_off = "it was cut off";
+        let cuts = [(0, "shorter than one block"), (100, "shorter than one block"), (BLOCK, cut_off)]
+            .into_iter()
+            .chain([(whole.len() / 2, cut_off), (whole.len() - BLOCK, cut_off)])
+            .map(|(length, words)| (whole[..length].to_vec(), words));
+        for (bytes, words) in cuts.chain([(newer, "written by a newer version")]) {
             std::fs::write(&path, &bytes).unwrap();
             let refusal = volume.expect_refusal();
-            refusal.says(&["tier", path.to_str().unwrap()]);
+            refusal.says(&["tier", path.to_str().unwrap(), words]);
             assert!(std::fs::read(&path).unwrap() == bytes, "the tier was changed: {refusal}");
             assert!(std::fs::read(volume.image()).unwrap() == image, "the image was changed: {refusal}");
         }
@@ -378,6 +388,11 @@ in_both_io_modes! {
                     });
                     std::thread::sleep(Duration::from_millis(500));
                     assert!(!load.is_finished(), "{policy} {tier:?}: the load ended although its backing hung");
+                    if policy == "back" {
+                        let dirty = daemon.show()["dirty"].clone();
+                        let (held, most) = (dirty["bytes"].as_u64(), dirty["bytes_max"].as_u64().map(|most| most / 10 * 9));
+                        assert!(held > most, "{tier:?}: writes waited before the tier was full: {dirty}");
+                    }
                     if policy == "through" {
                         let read = History::read(&options.journal).unwrap().records.len();
                         assert!(read < 200, "{tier:?}: requests went on without the backing: {read}");

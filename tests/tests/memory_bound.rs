@@ -40,35 +40,27 @@ const ATTACKS: [&[Hostility]; 2] = [
     &[Hostility::LargeWrites, Hostility::HalfPayload, Hostility::FullQueue],
 ];
 
-/// Sends until the socket is shut down by somebody else; the bytes sent.
-fn attack(stream: &mut Stream, hostility: Hostility, length: u32, seed: u64) -> u64 {
-    let payload = vec![0xa5; length as usize];
+/// Sends until the socket is shut down by somebody else; the bytes sent. The payload, of the largest write, is one for all
+/// clients: hundreds of their own would take more memory than the machine may have.
+fn attack(stream: &mut Stream, hostility: Hostility, payload: &[u8], seed: u64) -> u64 {
+    let length = payload.len() as u32;
     let blocks = SIZE / u64::from(length);
     let mut sent = 0;
     for number in 0.. {
         let offset = (seed + number * 7) % blocks * u64::from(length);
-        let mut bytes = Vec::new();
-        match hostility {
-            Hostility::SlowReader => bytes.extend(request_header(0, READ, number, offset, length)),
-            Hostility::HalfPayload => {
-                bytes.extend(request_header(0, WRITE, number, offset, length));
-                bytes.extend(&payload[..length as usize / 2]);
-            }
-            Hostility::FullQueue => {
-                bytes.extend(request_header(0, WRITE, number, offset, 4096));
-                bytes.extend(&payload[..4096]);
-            }
-            Hostility::LargeWrites => {
-                bytes.extend(request_header(0, WRITE, number, offset, length));
-                bytes.extend(&payload);
-            }
+        let (command, asked, payload) = match hostility {
+            Hostility::SlowReader => (READ, length, &[][..]),
+            Hostility::HalfPayload => (WRITE, length, &payload[..payload.len() / 2]),
+            Hostility::FullQueue => (WRITE, 4096, &payload[..4096]),
+            Hostility::LargeWrites => (WRITE, length, payload),
             Hostility::Silent => return 0,
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let Ok(taken) = stream.write(rest) else { return sent };
-            sent += taken as u64;
-            rest = &rest[taken..];
+        };
+        for mut rest in [&request_header(0, command, number, offset, asked)[..], payload] {
+            while !rest.is_empty() {
+                let Ok(taken) = stream.write(rest) else { return sent };
+                sent += taken as u64;
+                rest = &rest[taken..];
+            }
         }
         if matches!(hostility, Hostility::HalfPayload) {
             return sent;
@@ -96,19 +88,19 @@ fn take_answers(stream: &mut Stream, hostility: Hostility) -> u64 {
 /// Clients that attack together for a while. The bytes that went both ways.
 fn attack_by(volume: &Volume, clients: u64, hostilities: &[Hostility], time: Duration) -> u64 {
     let moved = AtomicU64::new(0);
+    let payload = vec![0xa5; Client::connect(&volume.target()).unwrap().request_bytes_max as usize];
     std::thread::scope(|scope| {
         let mut ends = Vec::new();
         for number in 0..clients {
             let client = Client::connect(&volume.target()).unwrap_or_else(|e| panic!("client {number}: {e}"));
-            let length = client.request_bytes_max;
             let (mut stream, end) = client.split().unwrap();
             let mut answers = end.try_clone().unwrap();
             ends.push(end);
-            let moved = &moved;
+            let (moved, payload) = (&moved, &payload);
             let hostility = hostilities[number as usize % hostilities.len()];
             scope.spawn(move || moved.fetch_add(take_answers(&mut answers, hostility), Ordering::Relaxed));
             scope.spawn(move || {
-                moved.fetch_add(attack(&mut stream, hostility, length, number), Ordering::Relaxed);
+                moved.fetch_add(attack(&mut stream, hostility, payload, number), Ordering::Relaxed);
             });
         }
         std::thread::sleep(time);

@@ -3,12 +3,13 @@
 
 use forebay_tests::harness::{Daemon, IoMode, Nbdkit, TempDir, Tier, Volume};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
 use forebay_tests::rng::Rng;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SIZE: u64 = 32 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -37,7 +38,9 @@ impl Setup {
 
     fn server(&self) -> Nbdkit {
         let image = self.image.to_str().expect("a plain path");
-        Nbdkit::start_at(&self.socket, ["--filter=delay", "file", image, self.delay])
+        // What it has answered and not flushed lies in its own cache, which a kill takes from it.
+        let filters = ["--filter=delay", "--filter=cache", "file", image, "cache=writeback", self.delay];
+        Nbdkit::start_at(&self.socket, filters)
     }
 
     fn load_options(&self, rng: &mut Rng) -> LoadOptions {
@@ -61,7 +64,9 @@ fn load_until_killed(
 ) -> (Nbdkit, u64) {
     let (before, down, after) = (100 + rng.below(300), rng.below(300), 100 + rng.below(600));
     let (server, ended) = std::thread::scope(|scope| {
+        let journal_before = load::journal_bytes(&options.journal);
         let load = scope.spawn(|| load::run(options));
+        load::wait_until_under_way(&options.journal, journal_before);
         std::thread::sleep(Duration::from_millis(before));
         server.kill9();
         std::thread::sleep(Duration::from_millis(down));
@@ -95,7 +100,7 @@ in_both_io_modes! {
                     server = setup.server();
                 }
                 let daemon = setup.volume.start();
-                assert!(daemon.output().contains("nbd_quiet"), "{}", daemon.output());
+                assert!(daemon.output().contains("not stopped cleanly"), "{}", daemon.output());
                 check::settle_after_kill(&options.journal, &setup.volume.target())
                     .unwrap_or_else(|e| panic!("seed {seed}, round {round}, {tier:?}: {e}\n{}", daemon.output()));
                 daemon.kill9();
@@ -115,6 +120,90 @@ in_both_io_modes! {
             assert!(!daemon.output().contains("not stopped cleanly"), "{}", daemon.output());
             drop(server);
         }
+    }
+
+    /// Proves N-1: the server is still at work on a write of the killed process while its block is written again. The older
+    /// content lands first, because nothing is sent before the quiet time has passed.
+    fn a_late_write_of_a_killed_daemon_lands_before_anything_newer(io: IoMode) {
+        let mut setup = Setup::new("nbd-late", io, Tier::Flash, "4s");
+        let hold = setup.folder.sparse("hold", 0);
+        let started = setup.folder.join("started");
+        setup.volume.destage = "ordered";
+        // Writes take two seconds for as long as they are held up, each by itself; nothing else does.
+        let (image, hold_path) = (setup.image.display(), hold.display());
+        let pwrite = format!(
+            "pwrite=if [ -e {hold_path} ]; then echo $4 >> {}; sleep 2; fi; dd of={image} bs=64k seek=$4 \
+             oflag=seek_bytes iflag=fullblock conv=notrunc status=none",
+            started.display()
+        );
+        let script = [
+            "thread_model=echo parallel".to_owned(),
+            format!("get_size=echo {SIZE}"),
+            format!("pread=dd if={image} bs=64k skip=$4 count=$3 iflag=skip_bytes,count_bytes status=none"),
+            pwrite,
+            "can_write=exit 0".to_owned(),
+            "can_flush=exit 0".to_owned(),
+            "flush=exit 0".to_owned(),
+        ];
+        let _server = Nbdkit::start_at(&setup.socket, std::iter::once("eval".to_owned()).chain(script));
+        let write = |content: u8| {
+            let mut client = Client::connect(&setup.volume.target()).unwrap();
+            client.write(0, &[content; 4096], 0).unwrap().unwrap();
+            client.flush().unwrap().unwrap();
+        };
+        let daemon = setup.volume.start();
+        write(1);
+        let begun = Instant::now();
+        while std::fs::read_to_string(&started).unwrap_or_default().trim() != "0" {
+            assert!(begun.elapsed() < MINUTE, "the server was never asked to write: {}", daemon.show());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon.kill9();
+        std::fs::remove_file(&hold).unwrap();
+        let killed = Instant::now();
+        let daemon = setup.volume.start();
+        write(2);
+        daemon.drain();
+        std::thread::sleep(Duration::from_secs(5).saturating_sub(killed.elapsed()));
+        let image = std::fs::read(&setup.image).unwrap();
+        assert!(image[..4096] == [2; 4096], "the image holds {} and should hold 2", image[0]);
+        daemon.stop(MINUTE);
+    }
+
+    /// Proves L-BF-11: what the server had answered and not flushed went with it, and none of that was under way when the
+    /// connection was lost.
+    fn what_a_killed_server_had_answered_and_not_flushed_is_written_again(io: IoMode) {
+        let mut setup = Setup::new("nbd-unflushed", io, Tier::Flash, "0s");
+        (setup.volume.destage, setup.delay) = ("ordered", "delay-write=0");
+        let (mut server, daemon) = (setup.server(), setup.volume.start());
+        let counter = |name: &str| daemon.show()["counters"][name].as_u64().expect("a counter");
+        let connected = || daemon.output().matches("again").count();
+        let (mut content, mut hit) = (0, false);
+        while !hit {
+            content += 1;
+            assert!(content < 50, "the sync, half a second behind its write, always came before the new connection");
+            let (writes, syncs, connections) = (counter("backing_writes"), counter("backing_syncs"), connected());
+            Client::connect(&setup.volume.target()).unwrap().write(0, &[content; 4096], 0).unwrap().unwrap();
+            let begun = Instant::now();
+            while counter("backing_writes") == writes {
+                assert!(begun.elapsed() < MINUTE, "never destaged: {}", daemon.show());
+            }
+            // It has been sent; the answer of a server that has nothing else to do follows.
+            std::thread::sleep(Duration::from_millis(50));
+            server.kill9();
+            server = setup.server();
+            while connected() == connections {
+                assert!(begun.elapsed() < MINUTE, "never connected again: {}", daemon.output());
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            hit = counter("backing_syncs") == syncs;
+            daemon.drain();
+        }
+        server.kill9();
+        let image = std::fs::read(&setup.image).unwrap();
+        assert!(image[..4096] == [content; 4096], "the image holds {} and should hold {content}", image[0]);
+        let _server = setup.server();
+        daemon.stop(MINUTE);
     }
 
     fn a_stop_does_not_sit_out_the_quiet_time(io: IoMode) {
@@ -151,7 +240,7 @@ in_both_io_modes! {
         // A volume that is deleted is not waited for either.
         let daemon = setup.volume.start();
         awaiting(&daemon);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         daemon.volume_command(["delete", "vm1", "--discard-dirty"]).expect_success();
         assert!(begun.elapsed() < at_once, "{:?}", begun.elapsed());
     }

@@ -242,7 +242,8 @@ fn a_start_says_what_is_wrong_with_tls_and_where_it_is_missing() {
     expired.arguments[1] = format!("tcp:127.0.0.1:{port}").into();
     let daemon = expired.start();
     let uri = format!("nbds://localhost:{port}/{VOLUME_NAME}?tls-certificates={}", old.display());
-    run_tool(MINUTE, "nbdinfo", ["--size", &uri]).expect_failure();
+    let said = run_tool(MINUTE, "nbdinfo", ["--size", &uri]).expect_failure().text();
+    assert!(said.contains("certificate verification"), "{said}");
     daemon.stop(MINUTE);
     let mut open = volume(&[]);
     open.arguments[1] = "tcp:0.0.0.0:0".into();

@@ -80,6 +80,14 @@ impl ControlState {
         matches!(self.hold, Hold::Until(_))
     }
 
+    /// Time until a hold ends by itself.
+    pub(super) fn hold_left(&self, now: Instant) -> Option<Duration> {
+        match self.hold {
+            Hold::Until(end) => Some(Duration(end.0.saturating_sub(now.0))),
+            Hold::No | Hold::Ended => None,
+        }
+    }
+
     /// Destage goes no further than this.
     pub(super) fn destage_stops_after(&self) -> Option<Lsn> {
         match (&self.goal, self.hold) {
@@ -142,6 +150,10 @@ impl Volume {
                 self.begin_goal(id, Then::Hold(span));
             }
             Control::Release => {
+                // A hold that has not begun never will: who asked for it may have gone away.
+                if let Some(goal) = self.control.goal.take_if(|goal| matches!(goal.then, Then::Hold(_))) {
+                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
+                }
                 let result = match self.control.hold {
                     Hold::Until(_) => Ok(()),
                     Hold::Ended => Err(ControlError::HoldEnded),

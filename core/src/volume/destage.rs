@@ -31,8 +31,14 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// A round between two syncs is sized to take about this long, so that room is freed smoothly.
 const ROUND_TIME: Duration = Duration::from_millis(500);
+/// The first round, while the backing's speed is not known: two thirds of a second for a disk of 100 operations a second. A
+/// larger one fills a small tier before the first sync tells how much to slow down, and then nothing moves until it ends.
+const FIRST_ROUND_BYTES: u64 = 256 << 10;
 /// Pressure above which destage does not wait for writes to age.
 const FILL_EAGER: f64 = 0.25;
+/// Writes in a second from which on a backing is fast: it gets the whole depth, others half of it. Twice as many at one
+/// time cost less CPU each, and here they take some milliseconds at most; a read waits behind them.
+const FAST_WRITES_PER_SEC: u64 = 16_000;
 /// Ages are noted this often.
 const AGE_STEP: Duration = Duration::from_millis(50);
 
@@ -82,6 +88,8 @@ pub(super) struct Destage {
     zero_unsupported: bool,
     /// Bytes completed since the last sync began.
     unsynced_bytes: u64,
+    /// Writes completed since the last sync began.
+    unsynced_writes: u64,
     unsynced_since: Option<Instant>,
     syncing: bool,
     failing: Option<IoError>,
@@ -93,6 +101,8 @@ pub(super) struct Destage {
     busy_since: Option<Instant>,
     busy: Duration,
     rate_bytes_per_sec: u64,
+    /// The last round that was long enough to tell went at [`FAST_WRITES_PER_SEC`].
+    fast: bool,
     /// When positions were accepted, coarsely: `(first position, time)`.
     ages: VecDeque<(Lsn, Instant)>,
 }
@@ -115,15 +125,17 @@ impl Destage {
             range_in_flight: false,
             zero_unsupported: false,
             unsynced_bytes: 0,
+            unsynced_writes: 0,
             unsynced_since: None,
             syncing: false,
             failing: None,
             retry_at: now,
             retry_delay: RETRY_DELAY_MIN,
-            round_bytes: config.destage_round_bytes_max.min(4 << 20),
+            round_bytes: config.destage_round_bytes_max.min(FIRST_ROUND_BYTES),
             busy_since: None,
             busy: Duration(0),
             rate_bytes_per_sec: 0,
+            fast: false,
             ages: VecDeque::new(),
         }
     }
@@ -305,7 +317,7 @@ impl Volume {
             flash.nothing_is_on_its_way();
         }
         let d = &mut self.destage;
-        d.unsynced_bytes = 0;
+        (d.unsynced_bytes, d.unsynced_writes) = (0, 0);
         d.unsynced_since = None;
         d.busy = Duration(0);
         d.collected = self.durable;
@@ -428,8 +440,14 @@ impl Volume {
         self.destage.queue.push_back((id, lsn));
     }
 
+    /// Backing operations in flight at one time, now.
+    fn depth_now(&self) -> u32 {
+        let most = self.config.backing_depth_max;
+        if self.destage.fast { most } else { most.div_ceil(2) }
+    }
+
     fn issue_queued(&mut self) {
-        let depth = self.config.backing_depth_max;
+        let depth = self.depth_now();
         // By halves: what goes out together costs one wake-up and one notification of the device, and ends together as
         // well. Not while a client waits for the backing.
         let awaited = self.control.effective == Policy::Through || self.acks.wants_backing_sync();
@@ -759,6 +777,7 @@ impl Volume {
         if self.destage.unsynced_since.is_none() {
             self.destage.unsynced_since = Some(self.now);
         }
+        self.destage.unsynced_writes += 1;
         for (id, lsn) in records {
             self.live.set_state(id, State::Written);
             self.counters.destaged_blocks += 1;
@@ -830,10 +849,11 @@ impl Volume {
             let rate = (d.unsynced_bytes as f64 * 1e9 / took as f64) as u64;
             // Half old, half new: follows a change within a few rounds, does not jump with one.
             d.rate_bytes_per_sec = if d.rate_bytes_per_sec == 0 { rate } else { (d.rate_bytes_per_sec + rate) / 2 };
+            d.fast = d.unsynced_writes as f64 * 1e9 / took as f64 >= FAST_WRITES_PER_SEC as f64;
             let target = (d.rate_bytes_per_sec as f64 * ROUND_TIME.as_secs_f64()) as u64;
             d.round_bytes = target.clamp(64 << 10, self.config.destage_round_bytes_max.max(64 << 10));
         }
-        d.unsynced_bytes = 0;
+        (d.unsynced_bytes, d.unsynced_writes) = (0, 0);
         d.unsynced_since = None;
         d.retry_delay = RETRY_DELAY_MIN;
         if self.journal.is_applying() {

@@ -69,7 +69,7 @@ pub struct VolumeConfig {
     pub frames: u32,
     /// Backing writes and zeros must be multiples of this: 512 or 4096.
     pub backing_align: u32,
-    /// Backing operations in flight at one time.
+    /// Backing operations in flight at one time, before a fast backing; before others half of it.
     pub backing_depth_max: u32,
     /// Largest single backing write.
     pub backing_write_bytes_max: u32,
@@ -597,6 +597,7 @@ impl Volume {
             reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
+            hold_left: self.control.hold_left(now),
             destage: self.journal.requested,
             journaled: self.is_journaled(),
             destage_reason: self.journal.reason,

@@ -1,8 +1,8 @@
 //! Disk operations by an io_uring of the shard's thread.
 //!
 //! Submissions are gathered and go to the kernel together, with a block by the same call. Sockets stay with epoll, which the
-//! ring polls only while the thread blocks: the poll is single-shot and armed again for each block, because that
-//! reports what is already ready, as a level-triggered epoll must.
+//! ring polls: the poll is single-shot and, once it has ended, armed again by the next block, because that reports what
+//! is already ready, as a level-triggered epoll must. It stays armed over blocks that operations end.
 
 use super::Completion;
 use super::epoll::Epoll;
@@ -171,11 +171,17 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits until an operation has ended, the epoll is ready, or the time is over.
-    pub(super) fn block(&mut self, epoll: &Epoll, timeout: Option<Duration>) -> io::Result<()> {
+    /// False while the ring's poll of the epoll is armed and has not ended: then no descriptor is ready, and to ask the
+    /// epoll would cost a system call that finds nothing.
+    pub(super) fn descriptors_may_be_ready(&self) -> bool {
+        !self.poll_armed
+    }
+
+    /// Waits until so many operations have ended, or the time is over. A ready epoll counts as one of them.
+    pub(super) fn block(&mut self, epoll: &Epoll, wanted: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_poll(epoll.raw());
         let waiting = self.ring.submission().len() as u32;
-        self.enter(waiting, 1, timeout)
+        self.enter(waiting, wanted, timeout)
     }
 
     fn enter(&mut self, submissions: u32, wanted: usize, timeout: Option<Duration>) -> io::Result<()> {
@@ -292,7 +298,7 @@ mod tests {
             let limit = std::time::Instant::now() + Duration::from_secs(60);
             while (out.len() as u64) < COUNT {
                 assert!(std::time::Instant::now() < limit, "{flags:?}: {} of {COUNT} ended", out.len());
-                ring.block(&epoll, Some(Duration::from_secs(20))).unwrap();
+                ring.block(&epoll, 1, Some(Duration::from_secs(20))).unwrap();
                 ring.collect(&mut out).unwrap();
                 ring.begin_submitted().unwrap();
             }
@@ -309,7 +315,7 @@ mod tests {
             let event = new_eventfd().unwrap();
             epoll.add(event.as_raw_fd(), 1, Interest::READ).unwrap();
             let start = std::time::Instant::now();
-            ring.block(&epoll, Some(Duration::from_millis(20))).unwrap();
+            ring.block(&epoll, 1, Some(Duration::from_millis(20))).unwrap();
             ring.collect(&mut out).unwrap();
             assert!(start.elapsed() >= Duration::from_millis(19), "{flags:?}: nothing was ready");
             let raw = event.as_raw_fd();
@@ -319,7 +325,7 @@ mod tests {
             });
             for _ in 0..3 {
                 let start = std::time::Instant::now();
-                ring.block(&epoll, Some(Duration::from_secs(20))).unwrap();
+                ring.block(&epoll, 1, Some(Duration::from_secs(20))).unwrap();
                 ring.collect(&mut out).unwrap();
                 assert!(start.elapsed() < Duration::from_secs(10), "{flags:?}: readiness was missed");
                 let mut ready = 0;

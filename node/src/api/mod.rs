@@ -182,7 +182,9 @@ struct HoldTime {
 
 async fn hold(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<HoldTime>) -> Outcome {
     let Json(time) = body?;
-    ok(to_the_end(async move { node.hold(&name, time.seconds).await }).await?)
+    // Dropped with this future, which ends when the caller hangs up.
+    let (_caller, gone) = tokio::sync::oneshot::channel();
+    ok(to_the_end(async move { node.hold(&name, time.seconds, gone).await }).await?)
 }
 
 // The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
@@ -232,8 +234,12 @@ mod tests {
             [("Volume", serde_json::to_value(volume).unwrap()), ("Node", serde_json::to_value(node).unwrap())]
         {
             let described = file["components"]["schemas"][schema]["properties"].as_object().unwrap();
-            for key in value.as_object().unwrap().keys() {
+            for (key, inner) in value.as_object().unwrap() {
                 assert!(described.contains_key(key), "{schema}.{key} is not in the OpenAPI file");
+                let Some(inner_described) = described[key]["properties"].as_object() else { continue };
+                for part in inner.as_object().unwrap().keys() {
+                    assert!(inner_described.contains_key(part), "{schema}.{key}.{part} is not in the OpenAPI file");
+                }
             }
         }
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();

@@ -90,12 +90,13 @@ struct ApiArgs {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "backing"]))]
 struct ServeArgs {
     /// Config file (TOML)
-    #[arg(long, value_name = "FILE", conflicts_with = "backing")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Backing of the one volume: a file, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
-    #[arg(long, value_name = "BACKING", required_unless_present = "config")]
+    #[arg(long, value_name = "BACKING")]
     backing: Option<String>,
     /// Size of the volume, such as 10G; needed to create a backing
     #[arg(long, value_parser = parse_size, requires = "backing")]

@@ -120,6 +120,8 @@ pub enum Command {
 
 /// Carries one out.
 pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
+    // In place of the volume's report, for people.
+    let mut said = None;
     let answer = match command {
         Command::Create {
             name,
@@ -173,21 +175,42 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
-        Command::Drain { name, hold, through } => drain(client, &name, hold, through, json)?,
-        Command::Release { name } => client.call("POST", &path(&name, "/release"), None)?,
+        Command::Drain { name, hold, through } => {
+            said = Some(drained(hold, through));
+            drain(client, &name, hold, through, json)?
+        }
+        Command::Release { name } => {
+            said = Some("released; the hold, or `drain --through`, was in effect until now".to_owned());
+            client.call("POST", &path(&name, "/release"), None)?
+        }
         Command::Resize { name, size } => {
+            said = Some(format!("it has {} now; clients see that when they connect anew", show_size(size)));
             client.call("POST", &path(&name, "/resize"), Some(&json!({ "size_bytes": size })))?
         }
         Command::Delete { name, discard_dirty } => {
             client.call("DELETE", &path(&name, &format!("?discard_dirty={discard_dirty}")), None)?;
-            if !json {
-                println!("volume {name} is deleted; its backing stays as it is");
-            }
-            return Ok(true);
+            said = Some("deleted; its backing stays as it is".to_owned());
+            json!({ "name": name, "deleted": true })
         }
     };
-    print(&answer, json)?;
+    match said {
+        Some(said) if !json => println!("volume {}: {said}", answer["name"].as_str().unwrap_or_default()),
+        Some(_) | None => print(&answer, json)?,
+    }
     Ok(true)
+}
+
+/// What a drain has brought about, and what is to be done next.
+fn drained(hold: Option<u64>, through: bool) -> String {
+    match (hold, through) {
+        (Some(seconds), _) => format!(
+            "the image is complete and stays unchanged for {} at most; `release` it when you have copied it, and \
+             throw the copy away if that fails",
+            show_seconds(seconds as f64)
+        ),
+        (None, true) => "the image is complete and is kept so, at the backing's speed, until `release`".to_owned(),
+        (None, false) => "the image has everything that was written before the drain".to_owned(),
+    }
 }
 
 /// The daemon itself.
@@ -300,6 +323,8 @@ fn destage_text(v: &VolumeReport) -> String {
 /// Time to drain, if it is known, and its limit, if there is one.
 fn drain_text(v: &VolumeReport) -> String {
     let left = match v.dirty.drain_left_s {
+        // The speed of a backing that answers nothing is a thing of the past.
+        Some(_) if v.dirty.bytes > 0 && v.backing.state == "failing" => "time left not known".to_owned(),
         Some(left) => format!("{} left at {}/s", show_seconds(left), show_size(v.dirty.destage_bytes_per_s)),
         None => "time left not yet known".to_owned(),
     };
@@ -310,6 +335,9 @@ fn drain_text(v: &VolumeReport) -> String {
 }
 
 fn print_list(volumes: &[VolumeReport]) {
+    if volumes.is_empty() {
+        return println!("no volumes; `forebay volume create` makes one");
+    }
     let mut rows = vec![["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING"].map(str::to_owned)];
     for v in volumes {
         rows.push([
@@ -340,7 +368,8 @@ fn print_one(v: &VolumeReport) {
     println!("phase     {}{}", v.phase, v.problem.as_ref().map(|p| format!(": {p}")).unwrap_or_default());
     println!("policy    {}", policy_text(v));
     let error = v.backing.error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
-    println!("backing   {} ({}), {}{error}", v.backing.spec, v.backing.access, v.backing.state);
+    let left = v.backing.hold_left_s.map(|left| format!(", {} left", show_seconds(left))).unwrap_or_default();
+    println!("backing   {} ({}), {}{left}{error}", v.backing.spec, v.backing.access, v.backing.state);
     if let Some(displaced) = &v.backing.displaced {
         println!("warning   {displaced}");
     }
@@ -351,7 +380,7 @@ fn print_one(v: &VolumeReport) {
     let volatile = if v.tier.volatile { ", volatile" } else { "" };
     println!("tier      {kind} {} ({}{volatile}), term {}", v.tier.path, show_size(v.tier.size_bytes), v.term);
     println!(
-        "dirty     {} of {}, oldest {}, {} groups, {}",
+        "dirty     {} of {}, oldest {}, groups waiting {}, {}",
         show_size(v.dirty.bytes),
         show_size(v.dirty.bytes_max),
         show_seconds(v.dirty.oldest_s),
@@ -365,8 +394,9 @@ fn print_one(v: &VolumeReport) {
         v.positions.accepted, v.positions.held, v.positions.synced, v.positions.destaged
     );
     println!("clients   {}", v.connections);
-    for (name, value) in v.counters.iter().filter(|(_, value)| **value > 0) {
-        println!("          {name} {value}");
+    let counters = v.counters.iter().filter(|(_, value)| **value > 0);
+    for (number, (name, value)) in counters.enumerate() {
+        println!("{:<9} {name} {value}", if number == 0 { "counters" } else { "" });
     }
 }
 

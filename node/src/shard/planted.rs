@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! sync-dropped          a sync of tier or backing is answered and not done
+//! backing-sync-dropped  a sync of the backing is answered and not done
 //! sync-early            a sync of tier or backing is answered while it is still being done
 //! groups-reordered      destage ignores the order of barrier groups
 //! ack-early             a write is acknowledged before the tier has it
@@ -18,6 +19,7 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     SyncDropped,
+    BackingSyncDropped,
     SyncEarly,
     GroupsReordered,
     AckEarly,
@@ -49,6 +51,7 @@ impl Plant {
         let fault = match std::env::var("FOREBAY_PLANT").ok().as_deref() {
             None | Some("") => None,
             Some("sync-dropped") => Some(Fault::SyncDropped),
+            Some("backing-sync-dropped") => Some(Fault::BackingSyncDropped),
             Some("sync-early") => Some(Fault::SyncEarly),
             Some("groups-reordered") => Some(Fault::GroupsReordered),
             Some("ack-early") => Some(Fault::AckEarly),
@@ -59,7 +62,14 @@ impl Plant {
         match fault {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
-            Some(Fault::SyncDropped | Fault::SyncEarly | Fault::JournalDropped | Fault::JournalSyncDropped) | None => {}
+            Some(
+                Fault::SyncDropped
+                | Fault::BackingSyncDropped
+                | Fault::SyncEarly
+                | Fault::JournalDropped
+                | Fault::JournalSyncDropped,
+            )
+            | None => {}
         }
         Plant { fault, answered: HashSet::new() }
     }
@@ -67,6 +77,7 @@ impl Plant {
     /// What becomes of an effect.
     pub fn twist(&mut self, effect: Effect) -> Twisted {
         let of_journal = matches!(effect, Effect::JournalSync { .. });
+        let of_backing = matches!(effect, Effect::BackingSync { .. });
         let op = match effect {
             Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => op,
             Effect::JournalWrite { op, .. } if self.fault == Some(Fault::JournalDropped) => {
@@ -77,12 +88,19 @@ impl Plant {
         let done = Event::Done { op, outcome: Outcome::Ok };
         match self.fault {
             Some(Fault::SyncDropped) => Twisted { event: Some(done), effect: None },
+            Some(Fault::BackingSyncDropped) if of_backing => Twisted { event: Some(done), effect: None },
             Some(Fault::JournalSyncDropped) if of_journal => Twisted { event: Some(done), effect: None },
             Some(Fault::SyncEarly) => {
                 self.answered.insert(op);
                 Twisted { event: Some(done), effect: Some(effect) }
             }
-            Some(Fault::GroupsReordered | Fault::AckEarly | Fault::JournalDropped | Fault::JournalSyncDropped)
+            Some(
+                Fault::BackingSyncDropped
+                | Fault::GroupsReordered
+                | Fault::AckEarly
+                | Fault::JournalDropped
+                | Fault::JournalSyncDropped,
+            )
             | None => Twisted { event: None, effect: Some(effect) },
         }
     }

@@ -65,6 +65,22 @@ fn wrong(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
+/// The two directions of a connection, as far as agreeing on an export needs them: what a server says is judged by
+/// [`negotiate`] and nothing else, wherever it comes from.
+pub trait Wire {
+    /// The next bytes that the server says; an error where it says no more.
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()>;
+    /// Says something to the server.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// The next few bytes.
+    fn read<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
 /// Reading and writing until a point in time.
 struct Timed {
     socket: Socket,
@@ -76,13 +92,9 @@ impl Timed {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(late()) } else { Ok(left) }
     }
+}
 
-    fn read<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.fill(&mut bytes)?;
-        Ok(bytes)
-    }
-
+impl Wire for Timed {
     fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         let mut at = 0;
         while at < bytes.len() {
@@ -178,7 +190,9 @@ fn tune(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
 }
 
-fn negotiate(timed: &mut Timed, uri: &NbdUri) -> io::Result<Export> {
+/// Chooses the export. Whatever the server says, what is kept of it is bounded, and an export that is taken has limits
+/// that requests can be cut to.
+pub fn negotiate(timed: &mut impl Wire, uri: &NbdUri) -> io::Result<Export> {
     if u64::from_be_bytes(timed.read()?) != INIT_MAGIC {
         return Err(wrong("what listens there is no NBD server"));
     }

@@ -1,18 +1,17 @@
 //! How many acknowledged writes one write to the backing stands for, where clients write some blocks far more often than
-//! others and flush all the time: merging is what the journal is for. Time is counted, not waited for.
+//! others and flush all the time: merging is what the journal is for.
 //!
 //! What bounds it is how many writes one batch sees, because only within a batch is an older write left out for a newer one of
 //! a later group: the room of half a journal, as long as the backing is what everything waits for.
 
+use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{Counters, DestageMode, Policy};
+use forebay_core::status::DestageMode;
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::VecDeque;
 
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MILLISECOND;
 /// A tier of 32 MiB and a volume ten times as large, with a journal as large in proportion as the default one of
 /// a volume of 10 GiB is beside a tier of 1 GiB.
 const TIER_BLOCKS: u32 = 8 << 10;
@@ -61,51 +60,13 @@ struct Bench {
     open: usize,
 }
 
-impl Bench {
-    fn new(destage: DestageMode, journal_blocks: u32) -> Bench {
-        let layout = TierLayout::memory(TIER_BLOCKS).unwrap();
-        let size_bytes = VOLUME_BLOCKS * BLOCK_BYTES;
-        let superblock = Superblock { volume: [1; 16], name: [0; 64], size_bytes, created_unix_s: 0, layout };
-        let config = VolumeConfig {
-            superblock,
-            fresh: true,
-            size_bytes,
-            policy: Policy::Back,
-            frames: layout.payload_blocks,
-            backing_align: 512,
-            backing_depth_max: 32,
-            backing_write_bytes_max: 1 << 20,
-            destage_round_bytes_max: 32 << 20,
-            journal_blocks,
-            destage,
-            destage_delay: Duration::from_millis(500),
-            drain_max: Duration(0),
-        };
-        let mut volume = Volume::new(config, Instant(SECOND));
-        volume.handle(Instant(SECOND), Event::BackingReady);
-        let (backing, zipf) = (VecDeque::new(), Zipf::new());
-        let mut bench = Bench { volume, now: SECOND, backing, free_at: 0, zipf, requests: 0, open: 0 };
-        bench.work();
-        bench
+impl Stand for Bench {
+    fn volume(&mut self) -> &mut Volume {
+        &mut self.volume
     }
 
-    fn work(&mut self) {
-        loop {
-            self.volume.settle(Instant(self.now));
-            let mut idle = true;
-            while let Some(effect) = self.volume.poll_effect() {
-                idle = false;
-                self.execute(effect);
-            }
-            if idle {
-                return;
-            }
-        }
-    }
-
-    fn at_backing(&mut self, op: OpId, blocks: u64) {
-        self.free_at = self.free_at.max(self.now) + BACKING_WRITE_NS.max(blocks * BACKING_BLOCK_NS);
-        self.backing.push_back((self.free_at, op));
+    fn now(&self) -> Instant {
+        Instant(self.now)
     }
 
     fn execute(&mut self, effect: Effect) {
@@ -114,15 +75,31 @@ impl Bench {
                 assert_eq!(result, Ok(Pieces::new()));
                 self.open -= 1;
             }
-            Effect::TierWrite { op, .. } | Effect::TierSync { op } => {
-                self.volume.handle(Instant(self.now), Event::Done { op, outcome: Outcome::Ok });
-            }
+            Effect::TierWrite { op, .. } | Effect::TierSync { op } => self.done(op),
             Effect::BackingWrite { op, parts, .. } => self.at_backing(op, parts.len() as u64),
             Effect::JournalWrite { op, frames, .. } => self.at_backing(op, frames.len() as u64 + 1),
             Effect::BackingSync { op } | Effect::JournalSync { op } => self.at_backing(op, 0),
             Effect::Describe { .. } | Effect::FramesFree | Effect::Copy { .. } => {}
             other => panic!("whole blocks need no {other:?}"),
         }
+    }
+}
+
+impl Bench {
+    fn new(destage: DestageMode, journal_blocks: u32) -> Bench {
+        let layout = TierLayout::memory(TIER_BLOCKS).unwrap();
+        let config = VolumeConfig { journal_blocks, destage, ..config(layout, VOLUME_BLOCKS * BLOCK_BYTES) };
+        let mut volume = Volume::new(config, Instant(SECOND));
+        volume.handle(Instant(SECOND), Event::BackingReady);
+        let (backing, zipf) = (VecDeque::new(), Zipf::new());
+        let mut bench = Bench { volume, now: SECOND, backing, free_at: 0, zipf, requests: 0, open: 0 };
+        bench.work();
+        bench
+    }
+
+    fn at_backing(&mut self, op: OpId, blocks: u64) {
+        self.free_at = self.free_at.max(self.now) + BACKING_WRITE_NS.max(blocks * BACKING_BLOCK_NS);
+        self.backing.push_back((self.free_at, op));
     }
 
     fn run(&mut self, seconds: u64) {
@@ -131,7 +108,7 @@ impl Bench {
             self.now += MILLISECOND;
             while self.backing.front().is_some_and(|(at, _)| *at <= self.now) {
                 let (_, op) = self.backing.pop_front().unwrap();
-                self.volume.handle(Instant(self.now), Event::Done { op, outcome: Outcome::Ok });
+                self.done(op);
                 self.work();
             }
             let mut left = WRITES_PER_MS;
@@ -143,36 +120,27 @@ impl Bench {
     }
 
     fn write(&mut self) -> bool {
-        let mut frames = Frames::new();
-        if !self.volume.take_frames(ClientId(0), 1, &mut frames) {
+        let block = self.zipf.draw();
+        if !self.write_block(self.requests + 1, block) {
             return false;
         }
         self.requests += 1;
         self.open += 1;
-        let payload = Payloads::from_slice(&[Payload { frame: frames[0], checksum: 0 }]);
-        let offset = self.zipf.draw() * BLOCK_BYTES;
-        let request = Request::Write { offset, length: BLOCK_BYTES as u32, payload, fua: false };
-        self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
         if self.requests.is_multiple_of(FLUSH_EVERY) {
             self.open += 1;
-            let id = RequestId(self.requests | 1 << 63);
-            self.volume.handle(Instant(self.now), Event::Request { id, request: Request::Flush });
+            self.handle(Event::Request { id: RequestId(self.requests | 1 << 63), request: Request::Flush });
         }
         self.work();
         true
     }
 
-    fn counters(&self) -> Counters {
-        self.volume.status(Instant(self.now)).counters
-    }
-
     /// Acknowledged writes for each write to the backing, once the start is over.
     fn merged(&mut self) -> f64 {
         self.run(1);
-        let before = self.counters();
+        let before = self.status().counters;
         self.run(5);
-        let after = self.counters();
-        let status = self.volume.status(Instant(self.now));
+        let after = self.status().counters;
+        let status = self.status();
         let writes = after.writes - before.writes;
         let to_backing = after.backing_writes - before.backing_writes;
         let batches = after.journal_batches - before.journal_batches;

@@ -1,20 +1,18 @@
 //! The log on flash over time: a device of a known speed that keeps what it is given, clients that write without pause, a
-//! backing that is slow. Time is counted, not waited for.
+//! backing that is slow.
 
+use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{DestageMode, Phase, Policy, Status};
+use forebay_core::status::Phase;
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
 
-const MICROSECOND: u64 = 1_000;
-const MILLISECOND: u64 = 1_000 * MICROSECOND;
-const SECOND: u64 = 1_000 * MILLISECOND;
 const VOLUME_BYTES: u64 = 1 << 30;
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// 60 MB/s: a tier of 64 MiB is rewritten as often in a second as one of 512 MiB is by a fast disk.
-const TIER_BLOCK_TIME: u64 = 68 * MICROSECOND;
+const TIER_BLOCK_TIME: u64 = 68_000;
 /// As long as one takes beside writes that never pause, on a disk that others use.
 const TIER_SYNC_TIME: u64 = 25 * MILLISECOND;
 /// 700 operations a second.
@@ -37,67 +35,13 @@ struct Bench {
     scans: usize,
 }
 
-impl Bench {
-    fn begin(tier_blocks: u32, tier: Metadata, depth: usize) -> Bench {
-        let layout = TierLayout::flash(tier_blocks).unwrap();
-        let fresh = Superblock { volume: [1; 16], name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 0, layout };
-        let superblock = tier.get(&0).map_or(fresh, |bytes| Superblock::decode(bytes).unwrap());
-        let config = VolumeConfig {
-            superblock,
-            fresh: tier.is_empty(),
-            size_bytes: VOLUME_BYTES,
-            policy: Policy::Back,
-            frames: 4096,
-            backing_align: 512,
-            backing_depth_max: 32,
-            backing_write_bytes_max: 1 << 20,
-            destage_round_bytes_max: 32 << 20,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration::from_millis(500),
-            drain_max: Duration(0),
-        };
-        let mut bench = Bench {
-            volume: Volume::new(config, Instant(SECOND)),
-            now: SECOND,
-            tier,
-            tier_free_at: 0,
-            backing_free_at: 0,
-            agenda: BTreeMap::new(),
-            depth,
-            open: 0,
-            requests: 0,
-            scans: 0,
-        };
-        bench.work();
-        while bench.status().phase == Phase::Recovering {
-            bench.wait();
-        }
-        assert_eq!(bench.status().phase, Phase::Serving);
-        bench
+impl Stand for Bench {
+    fn volume(&mut self) -> &mut Volume {
+        &mut self.volume
     }
 
-    fn status(&self) -> Status {
-        self.volume.status(Instant(self.now))
-    }
-
-    fn work(&mut self) {
-        loop {
-            self.volume.settle(Instant(self.now));
-            let mut idle = true;
-            while let Some(effect) = self.volume.poll_effect() {
-                idle = false;
-                self.execute(effect);
-            }
-            if idle {
-                return;
-            }
-        }
-    }
-
-    fn tier_works(&mut self, time: u64) -> u64 {
-        self.tier_free_at = self.tier_free_at.max(self.now) + time;
-        self.tier_free_at
+    fn now(&self) -> Instant {
+        Instant(self.now)
     }
 
     fn execute(&mut self, effect: Effect) {
@@ -136,6 +80,40 @@ impl Bench {
         };
         self.agenda.insert((end, op), outcome);
     }
+}
+
+impl Bench {
+    fn begin(tier_blocks: u32, tier: Metadata, depth: usize) -> Bench {
+        let layout = TierLayout::flash(tier_blocks).unwrap();
+        let new = VolumeConfig { frames: 4096, ..config(layout, VOLUME_BYTES) };
+        let config = match tier.get(&0) {
+            Some(bytes) => VolumeConfig { superblock: Superblock::decode(bytes).unwrap(), fresh: false, ..new },
+            None => new,
+        };
+        let mut bench = Bench {
+            volume: Volume::new(config, Instant(SECOND)),
+            now: SECOND,
+            tier,
+            tier_free_at: 0,
+            backing_free_at: 0,
+            agenda: BTreeMap::new(),
+            depth,
+            open: 0,
+            requests: 0,
+            scans: 0,
+        };
+        bench.work();
+        while bench.status().phase == Phase::Recovering {
+            bench.wait();
+        }
+        assert_eq!(bench.status().phase, Phase::Serving);
+        bench
+    }
+
+    fn tier_works(&mut self, time: u64) -> u64 {
+        self.tier_free_at = self.tier_free_at.max(self.now) + time;
+        self.tier_free_at
+    }
 
     /// Until the next operation ends, or the volume's time has come.
     fn wait(&mut self) {
@@ -147,22 +125,18 @@ impl Bench {
             && entry.key().0 <= self.now
         {
             let ((_, op), outcome) = entry.remove_entry();
-            self.volume.handle(Instant(self.now), Event::Done { op, outcome });
+            self.handle(Event::Done { op, outcome });
         }
         self.work();
     }
 
     fn write(&mut self, block: u64) -> bool {
-        let mut frames = Frames::new();
-        if !self.volume.take_frames(ClientId(0), 1, &mut frames) {
-            return false;
+        let asked = self.write_block(self.requests + 1, block);
+        if asked {
+            self.requests += 1;
+            self.open += 1;
         }
-        self.requests += 1;
-        self.open += 1;
-        let payload = Payloads::from_slice(&[Payload { frame: frames[0], checksum: 0 }]);
-        let request = Request::Write { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32, payload, fua: false };
-        self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
-        true
+        asked
     }
 
     /// Clients write these blocks, each the next one when its last write is answered.
@@ -196,7 +170,7 @@ fn random(below: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn a_hot_set_that_is_rewritten_without_a_pause_is_never_throttled() {
     let mut bench = Bench::begin(16 << 10, Metadata::new(), 32);
-    bench.volume.handle(Instant(bench.now), Event::BackingReady);
+    bench.handle(Event::BackingReady);
     let hot = 2 << 10;
     bench.write_all(random(hot).take(300_000));
     let counters = bench.status().counters;
@@ -214,7 +188,7 @@ fn a_start_walks_a_small_part_of_a_log_that_nothing_was_destaged_from() {
     let before = bench.status();
     assert!(before.dirty_bytes > 200 << 20, "{before:?}");
 
-    let again = Bench::begin(tier_blocks, bench.tier, 4);
+    let mut again = Bench::begin(tier_blocks, bench.tier, 4);
     assert_eq!(again.status().dirty_bytes, before.dirty_bytes);
     let layout = TierLayout::flash(tier_blocks).unwrap();
     let batches = before.counters.tier_writes as usize;

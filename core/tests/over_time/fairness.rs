@@ -1,15 +1,13 @@
 //! Nobody waits for frames for ever while others get them: reads, small and large writes, and writes that read before they
-//! write, each beside more of the others than the arena holds. Time is counted, not waited for.
+//! write, each beside more of the others than the arena holds.
 
+use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{DestageMode, Policy};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
 
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MILLISECOND;
 /// 8 MiB of memory.
 const BLOCKS: u32 = 2 << 10;
 const VOLUME_BYTES: u64 = 8 << 30;
@@ -53,7 +51,7 @@ struct Asked {
 }
 
 /// A volume before a backing that does one thing after the other.
-struct Stand {
+struct Bench {
     volume: Volume,
     now: u64,
     backing: VecDeque<(u64, OpId)>,
@@ -66,79 +64,13 @@ struct Stand {
     sent: Vec<Pieces>,
 }
 
-impl Stand {
-    fn new(kind: TierKind, habits: &[Habit]) -> Stand {
-        let layout = match kind {
-            TierKind::Memory => TierLayout::memory(BLOCKS),
-            TierKind::Flash => TierLayout::flash(4 * BLOCKS),
-        }
-        .unwrap();
-        let superblock =
-            Superblock { volume: [1; 16], name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 0, layout };
-        let config = VolumeConfig {
-            superblock,
-            fresh: true,
-            size_bytes: VOLUME_BYTES,
-            policy: Policy::Back,
-            frames: if kind == TierKind::Memory { layout.payload_blocks } else { BLOCKS },
-            backing_align: 512,
-            backing_depth_max: 32,
-            backing_write_bytes_max: 1 << 20,
-            destage_round_bytes_max: 32 << 20,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration::from_millis(500),
-            drain_max: Duration(0),
-        };
-        let mut volume = Volume::new(config, Instant(SECOND));
-        volume.handle(Instant(SECOND), Event::BackingReady);
-        let client = |&habit| Client { habit, open: 0, refused_at: None, done: 0, longest: 0 };
-        let mut stand = Stand {
-            volume,
-            now: SECOND,
-            backing: VecDeque::new(),
-            tier: Vec::new(),
-            free_at: 0,
-            clients: habits.iter().map(client).collect(),
-            asked: BTreeMap::new(),
-            requests: 0,
-            sent: Vec::new(),
-        };
-        while stand.work() {
-            stand.end_tier_operations();
-        }
-        stand
+impl Stand for Bench {
+    fn volume(&mut self) -> &mut Volume {
+        &mut self.volume
     }
 
-    fn handle(&mut self, event: Event) {
-        self.volume.handle(Instant(self.now), event);
-    }
-
-    fn end_tier_operations(&mut self) {
-        for op in std::mem::take(&mut self.tier) {
-            self.handle(Event::Done { op, outcome: Outcome::Ok });
-        }
-    }
-
-    /// Decides and carries out until there is nothing left to do now. True if there was anything.
-    fn work(&mut self) -> bool {
-        let mut any = false;
-        loop {
-            self.volume.settle(Instant(self.now));
-            let mut idle = true;
-            while let Some(effect) = self.volume.poll_effect() {
-                (idle, any) = (false, true);
-                self.execute(effect);
-            }
-            if idle {
-                return any;
-            }
-        }
-    }
-
-    fn at_backing(&mut self, op: OpId, bytes: u64) {
-        self.free_at = self.free_at.max(self.now) + bytes * SECOND / BACKING_BYTES_PER_S;
-        self.backing.push_back((self.free_at, op));
+    fn now(&self) -> Instant {
+        Instant(self.now)
     }
 
     fn execute(&mut self, effect: Effect) {
@@ -162,6 +94,47 @@ impl Stand {
             Effect::Describe { .. } | Effect::Copy { .. } => {}
             other => panic!("not needed here: {other:?}"),
         }
+    }
+}
+
+impl Bench {
+    fn new(kind: TierKind, habits: &[Habit]) -> Bench {
+        let layout = match kind {
+            TierKind::Memory => TierLayout::memory(BLOCKS),
+            TierKind::Flash => TierLayout::flash(4 * BLOCKS),
+        }
+        .unwrap();
+        let frames = if kind == TierKind::Memory { layout.payload_blocks } else { BLOCKS };
+        let config = VolumeConfig { frames, ..config(layout, VOLUME_BYTES) };
+        let mut volume = Volume::new(config, Instant(SECOND));
+        volume.handle(Instant(SECOND), Event::BackingReady);
+        let client = |&habit| Client { habit, open: 0, refused_at: None, done: 0, longest: 0 };
+        let mut bench = Bench {
+            volume,
+            now: SECOND,
+            backing: VecDeque::new(),
+            tier: Vec::new(),
+            free_at: 0,
+            clients: habits.iter().map(client).collect(),
+            asked: BTreeMap::new(),
+            requests: 0,
+            sent: Vec::new(),
+        };
+        while bench.work() {
+            bench.end_tier_operations();
+        }
+        bench
+    }
+
+    fn end_tier_operations(&mut self) {
+        for op in std::mem::take(&mut self.tier) {
+            self.done(op);
+        }
+    }
+
+    fn at_backing(&mut self, op: OpId, bytes: u64) {
+        self.free_at = self.free_at.max(self.now) + bytes * SECOND / BACKING_BYTES_PER_S;
+        self.backing.push_back((self.free_at, op));
     }
 
     /// The first clients come first in each round: who is last gets what they leave.
@@ -211,7 +184,7 @@ impl Stand {
             self.now += MILLISECOND;
             while self.backing.front().is_some_and(|(at, _)| *at <= self.now) {
                 let (_, op) = self.backing.pop_front().unwrap();
-                self.handle(Event::Done { op, outcome: Outcome::Ok });
+                self.done(op);
             }
             self.end_tier_operations();
             for pieces in std::mem::take(&mut self.sent) {
@@ -237,11 +210,11 @@ impl Stand {
 /// Runs the clients beside each other on both tiers and asserts that none of them waits long.
 fn nobody_waits_long(habits: &[Habit]) {
     for kind in [TierKind::Memory, TierKind::Flash] {
-        let mut stand = Stand::new(kind, habits);
-        stand.run(RUN_SECONDS);
-        let told: Vec<_> = stand.clients.iter().map(|c| (c.done, c.longest as f64 / MILLISECOND as f64)).collect();
+        let mut bench = Bench::new(kind, habits);
+        bench.run(RUN_SECONDS);
+        let told: Vec<_> = bench.clients.iter().map(|c| (c.done, c.longest as f64 / MILLISECOND as f64)).collect();
         println!("{kind:?}: done, longest wait in ms: {told:?}");
-        for (i, client) in stand.clients.iter().enumerate() {
+        for (i, client) in bench.clients.iter().enumerate() {
             assert!(client.done > 0 && client.longest < WAIT_MAX, "{kind:?}: client {i} is starved: {told:?}");
         }
     }
@@ -284,29 +257,29 @@ fn small_writes_do_not_overtake_a_large_one_for_ever() {
 
 #[test]
 fn reads_of_what_is_in_memory_go_on_beside_reads_that_wait_for_frames() {
-    let mut stand = Stand::new(TierKind::Memory, &[DEEP_READS, DEEP_READS]);
+    let mut bench = Bench::new(TierKind::Memory, &[DEEP_READS, DEEP_READS]);
     // Three blocks in the log.
     let mut frames = Frames::new();
-    assert!(stand.volume.take_frames(ClientId(9), 3, &mut frames));
+    assert!(bench.volume.take_frames(ClientId(9), 3, &mut frames));
     let payload = frames.iter().map(|&frame| Payload { frame, checksum: 0 }).collect();
     let request = Request::Write { offset: 0, length: 3 * 4096, payload, fua: false };
-    stand.clients.push(Client {
+    bench.clients.push(Client {
         habit: Habit::Read { bytes: 4096, depth: 0 },
         open: 2,
         refused_at: None,
         done: 0,
         longest: 0,
     });
-    stand.asked.insert(u64::MAX, Asked { client: 2, at: stand.now });
-    stand.handle(Event::Request { id: RequestId(u64::MAX), request });
-    stand.work();
-    stand.clients_act();
-    stand.work();
-    assert!(stand.asked.len() == 16, "reads wait for frames");
-    let answered = stand.clients[2].done;
-    stand.asked.insert(u64::MAX, Asked { client: 2, at: stand.now });
+    bench.asked.insert(u64::MAX, Asked { client: 2, at: bench.now });
+    bench.handle(Event::Request { id: RequestId(u64::MAX), request });
+    bench.work();
+    bench.clients_act();
+    bench.work();
+    assert!(bench.asked.len() == 16, "reads wait for frames");
+    let answered = bench.clients[2].done;
+    bench.asked.insert(u64::MAX, Asked { client: 2, at: bench.now });
     let request = Request::Read { offset: 4096, length: 4096 };
-    stand.handle(Event::Request { id: RequestId(u64::MAX), request });
-    stand.work();
-    assert_eq!(stand.clients[2].done, answered + 1, "what needs no frame is answered at once");
+    bench.handle(Event::Request { id: RequestId(u64::MAX), request });
+    bench.work();
+    assert_eq!(bench.clients[2].done, answered + 1, "what needs no frame is answered at once");
 }

@@ -1,0 +1,8 @@
+//! A volume over seconds and minutes before devices of known speeds. Time is counted, not waited for.
+
+mod depth;
+mod drain_limit;
+mod fairness;
+mod flash_log;
+mod merging;
+mod stand;
