@@ -50,8 +50,8 @@ fn two_owners(setup: &Setup, state: &State) -> Option<String> {
         .next()
 }
 
-/// Who serves in the newest term is its owner and a member, reaches the backing, serves no write that had been given up, and has
-/// executed no request twice.
+/// Who serves in the newest term is its owner and a member, reaches the backing, serves no write that had been given
+/// up, and has executed no request twice.
 fn not_entitled(setup: &Setup, state: &State, node: NodeId) -> Option<String> {
     let me = &state.nodes[node];
     serving(me)?;
@@ -91,8 +91,8 @@ fn wrong_read(setup: &Setup, state: &State, node: NodeId) -> Option<String> {
     (0..BLOCKS).find_map(|block| {
         let newest = setup.newest(&promised, block, 0, promised.prefix());
         let read = read(setup, state, me, block);
-        let seen = age(setup, &me.log, &promised, read);
-        let wanted = age(setup, &me.log, &promised, newest);
+        let seen = age(&me.log, &promised, read);
+        let wanted = age(&me.log, &promised, newest);
         let foreign = current && seen.is_none();
         (foreign || (current && seen < wanted) || (!current && seen.is_some_and(|seen| Some(seen) < wanted)))
             .then(|| format!("{node} reads {read} from block {block}, although {newest} was acknowledged"))
@@ -100,7 +100,7 @@ fn wrong_read(setup: &Setup, state: &State, node: NodeId) -> Option<String> {
 }
 
 /// The position of a value in a log, or in another one that it is a part of.
-fn age(_: &Setup, log: &Log, promised: &Log, value: Value) -> Option<Position> {
+fn age(log: &Log, promised: &Log, value: Value) -> Option<Position> {
     if value == 0 { Some(0) } else { log.find(value).or_else(|| promised.find(value)) }
 }
 
@@ -186,8 +186,8 @@ fn durable_but_gone(setup: &Setup, state: &State) -> Option<String> {
     let promised = state.acked.cut(state.durable.min(state.acked.prefix()));
     (0..BLOCKS).find_map(|block| {
         let newest = setup.newest(&promised, block, 0, promised.prefix());
-        let wanted = age(setup, &state.sent, &state.acked, newest)?;
-        let there = age(setup, &state.sent, &state.acked, image[block]);
+        let wanted = age(&state.sent, &state.acked, newest)?;
+        let there = age(&state.sent, &state.acked, image[block]);
         (there.is_none_or(|there| there < wanted)).then(|| {
             format!("block {block} has {} after replay, although {newest} was acknowledged as durable", image[block])
         })

@@ -4,29 +4,33 @@
 //! # How to read it
 //!
 //! [`state`] has the types: a node, the coordinator's record, messages, the backing. [`rules`] has every rule by name; each
-//! is a switch. [`protocol`] has the steps, each with what must hold before it, and names the rule at the place where it acts.
+//! is a switch. [`protocol`] has the steps, each with what must hold before it, and names the rule where it acts.
 //! [`checks`] has what must hold in every state. [`setup`] has the worlds, [`checker`] the search.
 //!
 //! # What is promised, and checked in every state
 //!
 //! - No acknowledged write is missing at a recorded member that is up in its recorded incarnation.
 //! - At most one node owns the volume in a term; who serves in the newest term is its recorded owner, and a member.
-//! - A read is never older than what was acknowledged to its session, and a write that an owner has served without never comes back.
-//! - The backing, after replay of the journal beside it and outside pinned ranges, is a crash image: all groups up to one, and any part of
-//!   the next. Where no pin is, it has what the owner has trimmed.
+//! - A read is never older than what was acknowledged to its session, and a write that an owner has served without never
+//!   comes back.
+//! - The backing, after replay of the journal beside it and outside pinned ranges, is a crash image: all groups up to
+//!   one, and any part of the next. Where no pin is, it has what the owner has trimmed.
 //! - What was acknowledged because backing or journal have it is there although every log is lost.
-//! - *Recovery*: from every state, without further faults, a state is reachable in which the recorded owner serves, all copies are there and nothing
-//!   is dirty, pinned or unacknowledged. Only where every recorded log is lost, or the volume was stopped, a person is needed.
+//! - *Recovery*: from every state, without further faults, a state is reachable in which the recorded owner serves, all
+//!   copies are there and nothing is dirty, pinned or unacknowledged. Only where every recorded log is lost, or the volume
+//!   was stopped, a person is needed.
 //!
 //! # What may happen
 //!
-//! Messages are delayed, reordered, duplicated and lost; nodes die with or without their log, and come back; any node takes any other for dead, at
-//! any moment; answers of the coordinator are lost, and transactions applied long after nobody waits for them; writes that
-//! were given to the backing land at any moment, also when their sender is gone. No rule leans on a clock.
+//! Messages are delayed, reordered, duplicated and lost; nodes die with or without their log, and come back; any node
+//! takes any other for dead, at any moment; answers of the coordinator are lost, and transactions applied long after
+//! nobody waits for them; writes that were given to the backing land at any moment, also when their sender is gone. No
+//! rule leans on a clock.
 //!
 //! # The rules
 //!
-//! The numbers are the sections of the design. *New* rules are those that the model has added to it, *sharper* ones those whose plain reading it refuted.
+//! The numbers are the sections of the design. *New* rules are those that the model has added to it, *sharper* ones those
+//! whose plain reading it refuted.
 //!
 //! | rule | design | |
 //! |---|---|---|
@@ -63,8 +67,11 @@
 //!
 //! # What it leaves to others
 //!
-//! Leases and their times (they bound how long a deposed owner answers reads, and nothing else here), checksums and damage, the journal as a way of
-//! destaging, the coordinator's own replication, the operator's words after a total loss. The simulator runs the code itself.
+//! Leases and their times (they bound how long a deposed owner answers reads, and nothing else here), checksums and damage,
+//! the journal as a way of destaging, the coordinator's own replication and its return to an older state, the operator's
+//! words after a total loss. A member need not read the record before it follows a seal: a seal is sent only by who knows
+//! from the record that it owns the term (`unknown_is_not_done`). Nor need a candidate stop following the old owner
+//! before it has won: its log is the truth from the moment in which it learns that.
 //!
 //! Run it: `cargo run --release -p forebay-model -- --help`.
 #![forbid(unsafe_code)]

@@ -78,214 +78,72 @@ pub const PAIR: Setup = Setup {
     rules: Rules::ALL,
 };
 
+/// A table of worlds: what each has that a pair has not, and how often each fault may happen.
+macro_rules! worlds {
+    ($($name:literal: {$($field:ident: $value:expr),*} faults {$($fault:ident: $times:literal),*};)+) => {
+        &[$(Setup {
+            name: $name,
+            $($field: $value,)*
+            budget: Budget { $($fault: $times,)* ..NO_FAULTS },
+            ..PAIR
+        }),+]
+    };
+}
+
 /// Every world of the gate.
-pub const SETUPS: &[Setup] = &[
-    PAIR,
-    Setup { name: "pair, false suspicion", budget: Budget { suspicion: 1, ..NO_FAULTS }, ..PAIR },
-    Setup { name: "pair, both", budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "pair, overwritten",
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "pair, fenced",
-        load: OVERWRITE,
-        fence: true,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "pair, answers lost",
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, unheard: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "pair, two deaths", load: OVERWRITE, budget: Budget { crash: 2, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "pair, journal",
-        load: OVERWRITE,
-        journal: true,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "copy missing",
-        copies: 3,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "copy missing, journal",
-        copies: 3,
-        journal: true,
-        load: OVERWRITE,
-        budget: Budget { suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "flash, killed",
-        load: OVERWRITE,
-        flash: true,
-        budget: Budget { kill: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "flash, power cut",
-        load: OVERWRITE,
-        flash: true,
-        budget: Budget { power: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "sole survivor",
-        members: 1,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "sole survivor, journal",
-        members: 1,
-        load: OVERWRITE,
-        journal: true,
-        budget: Budget { crash: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "custodian",
-        reaches: [true, false, false],
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "custodian, journal",
-        reaches: [true, false, false],
-        load: OVERWRITE,
-        journal: true,
-        budget: Budget { crash: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "hand-over", load: OVERWRITES, budget: Budget { hand_over: 2, queued: 1, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "hand-over, death",
-        load: OVERWRITE,
-        budget: Budget { hand_over: 1, crash: 1, unheard: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "stop",
-        members: 1,
-        wanted: 1,
-        copies: 1,
-        load: OVERWRITE,
-        budget: Budget { stop: 1, suspicion: 1, crash: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "stop of a pair",
-        load: OVERWRITE,
-        budget: Budget { stop: 1, suspicion: 1, unheard: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "spare", nodes: 3, load: OVERWRITE, budget: Budget { crash: 1, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "three copies",
-        nodes: 3,
-        members: 3,
-        wanted: 3,
-        load: ONE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "three copies, two take-overs",
-        nodes: 3,
-        members: 3,
-        wanted: 1,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-];
+pub const SETUPS: &[Setup] = worlds! {
+    "pair": {} faults { crash: 1 };
+    "pair, false suspicion": {} faults { suspicion: 1 };
+    "pair, both": {} faults { crash: 1, suspicion: 1 };
+    "pair, overwritten": { load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "pair, fenced": { load: OVERWRITE, fence: true } faults { crash: 1, suspicion: 1 };
+    "pair, answers lost": { load: OVERWRITE } faults { crash: 1, suspicion: 1, unheard: 1 };
+    "pair, two deaths": { load: OVERWRITE } faults { crash: 2 };
+    "pair, journal": { load: OVERWRITE, journal: true } faults { crash: 1, suspicion: 1 };
+    "copy missing": { copies: 3, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "copy missing, journal": { copies: 3, journal: true, load: OVERWRITE } faults { suspicion: 1 };
+    "flash, killed": { load: OVERWRITE, flash: true } faults { kill: 1, suspicion: 1 };
+    "flash, power cut": { load: OVERWRITE, flash: true } faults { power: 1, suspicion: 1 };
+    "sole survivor": { members: 1, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "sole survivor, journal": { members: 1, load: OVERWRITE, journal: true } faults { crash: 1 };
+    "custodian": { reaches: [true, false, false], load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "custodian, journal": { reaches: [true, false, false], load: OVERWRITE, journal: true } faults { crash: 1 };
+    "hand-over": { load: OVERWRITES } faults { hand_over: 2, queued: 1 };
+    "hand-over, death": { load: OVERWRITE } faults { hand_over: 1, crash: 1, unheard: 1 };
+    "stop": { members: 1, wanted: 1, copies: 1, load: OVERWRITE } faults { stop: 1, suspicion: 1, crash: 1 };
+    "stop of a pair": { load: OVERWRITE } faults { stop: 1, suspicion: 1, unheard: 1 };
+    "spare": { nodes: 3, load: OVERWRITE } faults { crash: 1 };
+    "three copies": { nodes: 3, members: 3, wanted: 3, load: ONE } faults { crash: 1, suspicion: 1 };
+    "three copies, two take-overs": { nodes: 3, members: 3, wanted: 1, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "strict three": { nodes: 3, members: 3, wanted: 1, copies: 3, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "custodian, third node": { nodes: 3, reaches: [true, false, true], load: OVERWRITE } faults { crash: 1 };
+    "flash, hand-over": { flash: true, load: OVERWRITE } faults { kill: 1, hand_over: 1, unheard: 1 };
+    "flash, stop": { flash: true, load: OVERWRITE } faults { kill: 1, stop: 1, unheard: 1 };
+};
 
 /// The worlds of a long run: more of everything.
-pub const DEEP: &[Setup] = &[
-    Setup {
-        name: "pair, three overwrites",
-        load: OVERWRITES,
-        budget: Budget { crash: 2, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "pair, two suspicions", budget: Budget { crash: 1, suspicion: 2, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "pair, operator and coordinator",
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, unheard: 1, hand_over: 1, stop: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "pair, answers lost twice", budget: Budget { suspicion: 1, unheard: 2, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "pair, journal, two deaths",
-        journal: true,
-        load: OVERWRITE,
-        budget: Budget { crash: 2, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "flash, everything",
-        flash: true,
-        load: OVERWRITE,
-        budget: Budget { kill: 1, power: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "custodian, everything",
-        reaches: [true, false, false],
-        load: OVERWRITE,
-        budget: Budget { crash: 2, suspicion: 1, unheard: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup { name: "spare, suspicion", nodes: 3, load: OVERWRITE, budget: Budget { suspicion: 1, ..NO_FAULTS }, ..PAIR },
-    Setup {
-        name: "three copies, three take-overs",
-        nodes: 3,
-        members: 3,
-        wanted: 1,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 2, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "three copies, overwritten",
-        nodes: 3,
-        members: 3,
-        wanted: 3,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "copy missing, everything",
-        copies: 3,
-        journal: true,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-    Setup {
-        name: "copy missing, fence",
-        fence: true,
-        copies: 3,
-        journal: true,
-        load: OVERWRITE,
-        budget: Budget { crash: 1, suspicion: 1, ..NO_FAULTS },
-        ..PAIR
-    },
-];
+pub const DEEP: &[Setup] = worlds! {
+    "pair, three overwrites": { load: OVERWRITES } faults { crash: 2, suspicion: 1 };
+    "pair, two suspicions": {} faults { crash: 1, suspicion: 2 };
+    "pair, operator and coordinator": { load: OVERWRITE } faults { crash: 1, suspicion: 1, unheard: 1, hand_over: 1, stop: 1 };
+    "pair, answers lost twice": {} faults { suspicion: 1, unheard: 2 };
+    "pair, journal, two deaths": { journal: true, load: OVERWRITE } faults { crash: 2 };
+    "flash, everything": { flash: true, load: OVERWRITE } faults { kill: 1, power: 1, suspicion: 1 };
+    "custodian, everything": { reaches: [true, false, false], load: OVERWRITE } faults { crash: 2, suspicion: 1, unheard: 1 };
+    "spare, suspicion": { nodes: 3, load: OVERWRITE } faults { suspicion: 1 };
+    "three copies, three take-overs": { nodes: 3, members: 3, wanted: 1, load: OVERWRITE } faults { crash: 1, suspicion: 2 };
+    "three copies, overwritten": { nodes: 3, members: 3, wanted: 3, load: OVERWRITE } faults { crash: 1 };
+    "copy missing, everything": { copies: 3, journal: true, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "copy missing, fence": { fence: true, copies: 3, journal: true, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "flash, custodian": { flash: true, reaches: [true, false, false], load: OVERWRITE } faults { kill: 1, power: 1, suspicion: 1 };
+    "flash, two deaths": { flash: true } faults { kill: 2 };
+    "flash, three deaths": { flash: true, load: OVERWRITE } faults { kill: 3 };
+    "flash, journal": { flash: true, journal: true, members: 1, load: OVERWRITE } faults { kill: 1, suspicion: 1 };
+    "stop beside a spare": { nodes: 3, load: ONE } faults { crash: 1, stop: 1, unheard: 1 };
+    "stop with a journal": { journal: true, members: 1, load: OVERWRITE } faults { crash: 1, stop: 1 };
+    "three copies, fence": { fence: true, nodes: 3, members: 3, wanted: 1, load: OVERWRITE } faults { suspicion: 2 };
+    "three copies, hand-over": { nodes: 3, members: 3, wanted: 1, load: OVERWRITE } faults { hand_over: 1, suspicion: 1, unheard: 1 };
+};
 
 impl Setup {
     /// The write that made a value.
