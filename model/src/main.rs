@@ -85,3 +85,29 @@ fn one(options: &Options, setup: &Setup) -> bool {
     }
     outcome.found.is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Options, String> {
+        parse(words.iter().map(ToString::to_string))
+    }
+
+    #[test]
+    fn options_are_read_and_refused() {
+        let options = parsed(&["--deep", "--states", "7", "--without", "held_is_a_prefix", "pair"]).unwrap();
+        assert!(options.deep && options.states == 7 && options.worlds == ["pair"]);
+        assert!(options.without.is_some_and(|rule| !rule.removed.held_is_a_prefix));
+        for bad in [&["--states"][..], &["--states", "many"], &["--without", "luck"], &["--fast"], &["nowhere"]] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn no_two_worlds_have_one_name() {
+        let mut names: Vec<&str> = SETUPS.iter().chain(DEEP).map(|setup| setup.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+}
