@@ -72,7 +72,7 @@ fn not_entitled(setup: &Setup, state: &State, node: NodeId) -> Option<String> {
     if let Some(value) = values.iter().find(|value| state.abandoned & (1 << **value) != 0) {
         return Some(format!("write {value} came back after an owner had served without it"));
     }
-    let repeated = values.windows(2).any(|pair| pair[0] >= pair[1]);
+    let repeated = values.windows(2).any(|pair| pair[0] > pair[1]);
     repeated.then(|| format!("{node} executed an old request after a newer one: {values:?}"))
 }
 
