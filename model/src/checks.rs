@@ -5,12 +5,17 @@ use crate::state::{BLOCKS, Log, NODES, Node, NodeId, Owner, Phase, Position, Ran
 
 /// A recorded member that is up, in its recorded incarnation.
 pub fn live(state: &State, node: NodeId) -> bool {
-    state.nodes[node].up && state.record.members[node] == state.nodes[node].incarnation
+    state.nodes[node].up && recorded(state, node)
 }
 
-/// What the recorded members that are up know as pinned.
+/// A recorded member whose log still exists, whether its process runs or not.
+pub fn recorded(state: &State, node: NodeId) -> bool {
+    state.record.members[node] == state.nodes[node].incarnation
+}
+
+/// What the logs of the recorded members know as pinned.
 pub fn told_pins(state: &State) -> Ranges {
-    (0..NODES).filter(|node| live(state, *node)).map(|node| state.nodes[node].pins).fold(0, |all, pins| all | pins)
+    (0..NODES).filter(|node| recorded(state, *node)).map(|node| state.nodes[node].pins).fold(0, |all, pins| all | pins)
 }
 
 /// What is wrong in a state.
@@ -148,7 +153,7 @@ fn no_crash_image(setup: &Setup, state: &State) -> Option<String> {
         return None;
     }
     let image = image(setup, state);
-    let members: Vec<NodeId> = (0..NODES).filter(|node| live(state, *node)).collect();
+    let members: Vec<NodeId> = (0..NODES).filter(|node| recorded(state, *node)).collect();
     let pins = told_pins(state);
     let logs = if members.is_empty() || state.record.clean {
         vec![state.sent]
@@ -198,8 +203,7 @@ fn durable_but_gone(setup: &Setup, state: &State) -> Option<String> {
 /// needed: the volume was stopped, or every recorded log is lost.
 pub fn recovered(setup: &Setup, state: &State) -> bool {
     let record = &state.record;
-    let lost =
-        (0..NODES).all(|node| record.members[node] == 0 || record.members[node] != state.nodes[node].incarnation);
+    let lost = (0..NODES).all(|node| !recorded(state, node));
     let me = &state.nodes[record.owner];
     let Some(owner) = me.owner.filter(|_| me.up && me.term == record.term) else { return lost || record.clean };
     let end = me.log.prefix();

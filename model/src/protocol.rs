@@ -162,8 +162,9 @@ impl Steps<'_> {
         let mut after = self.before.clone();
         if change(&mut after) {
             settle(self.setup, &mut after);
-            // The volume says so itself: a member that finds no other one, and pins that nobody can end any more.
-            after.flagged |= checks::told_pins(self.before) != 0 && (0..NODES).all(|node| !checks::live(&after, node));
+            // Nobody is left who knows the pins: the volume says so, and promises no crash image.
+            let lost = (0..NODES).all(|node| !checks::recorded(&after, node));
+            after.flagged |= lost && checks::told_pins(self.before) != 0;
             if after != *self.before {
                 self.out.push((step, after));
             }
