@@ -15,7 +15,7 @@ echo "##### simulation, $minutes minutes"
 cargo run --locked --quiet --package forebay-sim -j2 -- --from "$(date +%s)000" --minutes "$minutes" || failed="$failed simulation"
 
 echo "##### model, larger worlds"
-# Bounded by states and not by time: some 4 GiB and 20 minutes. What was cut off is said.
+# Bounded by states and not by time: some 2 GiB and 10 to 15 minutes. What was cut off is said.
 cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || failed="$failed model"
 
 echo "##### black box, long"

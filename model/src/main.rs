@@ -10,7 +10,7 @@ const USAGE: &str = "\
 usage: forebay-model [--deep] [--states N] [--without RULE] [WORLD]...
   looks at every state of the worlds of the gate, or of those named, and prints what is wrong in a shortest trace
   --deep          the larger worlds instead
-  --states N      at most so many states of each world (default 20000000, some 4 GiB); what was cut off is said
+  --states N      at most so many states of each world (default 20000000, some 2 GiB); what was cut off is said
   --without RULE  with one rule removed, without the check of recovery: the shortest counterexample of each world";
 
 struct Options {

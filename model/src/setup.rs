@@ -126,6 +126,8 @@ pub const DEEP: &[Setup] = worlds! {
     "pair, three overwrites": { load: OVERWRITES } faults { crash: 2, suspicion: 1 };
     "pair, two suspicions": {} faults { crash: 1, suspicion: 2 };
     "pair, operator and coordinator": { load: OVERWRITE } faults { crash: 1, suspicion: 1, unheard: 1, hand_over: 1, stop: 1 };
+    "pair, answers lost, two blocks": {} faults { crash: 1, suspicion: 1, unheard: 1 };
+    "pair, hand-over, two blocks": {} faults { crash: 1, suspicion: 1, hand_over: 1 };
     "pair, answers lost twice": {} faults { suspicion: 1, unheard: 2 };
     "pair, journal, two deaths": { journal: true, load: OVERWRITE } faults { crash: 2 };
     "flash, everything": { flash: true, load: OVERWRITE } faults { kill: 1, power: 1, suspicion: 1 };
@@ -133,6 +135,8 @@ pub const DEEP: &[Setup] = worlds! {
     "spare, suspicion": { nodes: 3, load: OVERWRITE } faults { suspicion: 1 };
     "three copies, three take-overs": { nodes: 3, members: 3, wanted: 1, load: OVERWRITE } faults { crash: 1, suspicion: 2 };
     "three copies, overwritten": { nodes: 3, members: 3, wanted: 3, load: OVERWRITE } faults { crash: 1 };
+    "three copies, suspicion": { nodes: 3, members: 3, wanted: 3, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
+    "spare, death and suspicion": { nodes: 3, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
     "copy missing, everything": { copies: 3, journal: true, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
     "copy missing, fence": { fence: true, copies: 3, journal: true, load: OVERWRITE } faults { crash: 1, suspicion: 1 };
     "flash, custodian": { flash: true, reaches: [true, false, false], load: OVERWRITE } faults { kill: 1, power: 1, suspicion: 1 };
