@@ -7,12 +7,13 @@ use crate::random::Random;
 use crate::run::attempt;
 use crate::setup::Setup;
 use crate::world::World;
+use core::ops::Range;
 use forebay_core::volume::Rules;
 
-/// Runs `world` of one seed after the other until one catches `planted`. Panics when `seeds` of them have not: then a rule
+/// Runs `world` of one seed after the other until one catches `planted`. Panics when none of `seeds` does: then a rule
 /// of the design is tested by nothing.
-pub fn is_caught(name: &str, planted: Rules, seeds: u64, world: impl Fn(u64) -> (Setup, Random)) {
-    for seed in 0..seeds {
+pub fn is_caught(name: &str, planted: Rules, seeds: Range<u64>, world: impl Fn(u64) -> (Setup, Random)) {
+    for seed in seeds.clone() {
         let run = |rules| {
             attempt(format!("{name}, seed {seed}"), || {
                 let (setup, random) = world(seed);
@@ -27,5 +28,5 @@ pub fn is_caught(name: &str, planted: Rules, seeds: u64, world: impl Fn(u64) -> 
         println!("{name}: caught by seed {seed}: {message}");
         return;
     }
-    panic!("{name} survived {seeds} seeds");
+    panic!("{name} survived the seeds {seeds:?}");
 }
