@@ -7,6 +7,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod api;
+pub mod cluster;
 pub mod format;
 pub mod status;
 pub mod types;

@@ -1,0 +1,244 @@
+//! Words of the protocol between nodes: who is who, what the coordinator keeps, and what nodes tell each other.
+//! `docs/protocol.md` states the rules; the names here are its names.
+//!
+//! These are plain values. Who decides by them: `ownership` (who may serve) and `volume` (the stream). How they look as
+//! bytes on a wire: `wire`.
+
+use crate::format::Descriptor;
+use crate::types::*;
+use alloc::vec::Vec;
+
+number!(/// A node: one daemon. Drawn at random when the node is enrolled; its name is for people.
+    NodeId(u64));
+number!(/// Number of a set of members within a term.
+    Config(u32));
+number!(/// Number of a [`Mark`] within a term. Of two marks the higher counts.
+    MarkNumber(u64));
+
+/// Identity of one tier and of what it can vouch for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Incarnation {
+    /// Whose tier.
+    pub node: NodeId,
+    /// Random, written when the tier is formatted.
+    pub tier: u64,
+    /// One more at each start that may have lost what was held: on flash under another boot id.
+    pub life: u32,
+}
+
+/// A machine in one of its boots: the same machine under another boot id can write nothing of the former one any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Host {
+    /// `/etc/machine-id`.
+    pub machine: [u8; 16],
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot: [u8; 16],
+}
+
+/// Who may become owner, as far as logs are concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LogState {
+    /// Only logs hold something acknowledged: only a member may become owner.
+    Needed,
+    /// Nothing acknowledged depends on a log, but an owner serves: another node needs proof that it can write no more.
+    Through,
+    /// Nobody serves, and nothing depends on a log: any node may.
+    Released,
+}
+
+/// A former owner that may still write to the backing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unfenced {
+    /// Its term.
+    pub term: Term,
+    /// Who.
+    pub node: NodeId,
+    /// Where it ran.
+    pub host: Host,
+}
+
+/// What the coordinator keeps of a volume. Changed only by a transaction that compares it with what was read (C1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Number of the owner.
+    pub term: Term,
+    /// Number of the set of members within the term.
+    pub config: Config,
+    /// One of `members`, unless the log is released.
+    pub owner: NodeId,
+    /// Whose logs count. Each node at most once.
+    pub members: Vec<Incarnation>,
+    /// Who may become owner.
+    pub log: LogState,
+    /// Size of the volume in bytes.
+    pub size_bytes: u64,
+    /// Former owners that may still write to the backing (T5, T6).
+    pub unfenced: Vec<Unfenced>,
+}
+
+/// Ranges of the volume that a former owner may still write to: the window of a former term (T5).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pin {
+    /// Whose window it was.
+    pub term: Term,
+    /// The window: above this position ...
+    pub above: Lsn,
+    /// ... up to this one.
+    pub through: Lsn,
+    /// Blocks of a zeroed range that were under way (D6); 0 blocks: none.
+    pub part: Part,
+}
+
+/// A piece of a zeroed range, destaged alone (D6).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Part {
+    /// First block.
+    pub block: BlockIndex,
+    /// Blocks; 0 = no part is under way.
+    pub blocks: u32,
+}
+
+/// Most windows that are pinned at one time (T5).
+pub const PINS_MAX: usize = 4;
+
+/// What the owner tells of its destaging: its watermark and its window (D2, D3).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// Of two marks of a term the higher number counts.
+    pub number: MarkNumber,
+    /// Every record up to here is durable in the backing; the log before it may go (D4).
+    pub watermark: Lsn,
+    /// All that may be under way to the backing lies above the watermark and not above this.
+    pub through: Lsn,
+    /// The piece of a zeroed range under way.
+    pub part: Part,
+    /// Size of the volume in bytes (A7).
+    pub size_bytes: u64,
+    /// Windows of former terms, at most [`PINS_MAX`].
+    pub pins: Vec<Pin>,
+}
+
+/// What every message begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// The sender's term.
+    pub term: Term,
+    /// The sender's config.
+    pub config: Config,
+    /// Who sends.
+    pub from: Incarnation,
+    /// Whom it is meant for (S2).
+    pub to: Incarnation,
+}
+
+/// Room in a tier, for admission at the owner (S8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// Records with a payload block.
+    pub blocks: u32,
+    /// Records without.
+    pub ranges: u32,
+}
+
+/// Why a message was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// A higher term has been seen (S1).
+    OldTerm,
+    /// Not the incarnation that was meant (S2).
+    OtherIncarnation,
+    /// The log is longer than the term's tail (S9).
+    BeyondTail,
+    /// The tier has no room.
+    NoRoom,
+    /// A record lies beyond the size that is known here (A7).
+    BeyondSize,
+    /// The tier has failed.
+    TierFailed,
+    /// Nothing is known of this volume here.
+    UnknownVolume,
+}
+
+/// What nodes tell each other about a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// Owner to peer, first of a term, and to each learner.
+    Begin {
+        /// Where the owner's log ended when the term began.
+        tail: Lsn,
+        /// Every member holds everything up to here.
+        committed: Lsn,
+        /// From here on a learner misses nothing (S6).
+        whole_from: Lsn,
+        /// Watermark, window and pins.
+        mark: Mark,
+    },
+    /// Owner to peer: everything above `from` up to `through`. The payload of those that have one goes with it, a
+    /// whole block each, in order.
+    Append {
+        /// The records follow this position ...
+        from: Lsn,
+        /// ... and nothing is missing up to this one, also where fewer records are left.
+        through: Lsn,
+        /// Every member holds everything up to here.
+        committed: Lsn,
+        /// Please make everything up to here durable in the medium; not above `through`.
+        sync: Lsn,
+        /// In order of positions.
+        records: Vec<Descriptor>,
+        /// A mark may ride along.
+        mark: Option<Mark>,
+    },
+    /// Owner to peer.
+    Mark(Mark),
+    /// Peer to owner: how far it is; cumulative.
+    Held {
+        /// Received.
+        accepted: Lsn,
+        /// Would be there after the death of the process.
+        held: Lsn,
+        /// Would be there after a loss of power.
+        synced: Lsn,
+        /// The mark it has; on flash: durably.
+        mark: MarkNumber,
+        /// Room left.
+        room: Room,
+        /// Where it runs.
+        host: Host,
+    },
+    /// Owner to member: asks for the lease (L1).
+    Beacon {
+        /// The owner's clock.
+        sent: Instant,
+    },
+    /// Member to owner: grants it, from `sent` on.
+    Granted {
+        /// As in the beacon.
+        sent: Instant,
+    },
+    /// New owner to member: listen to no older term any more (T3).
+    Seal,
+    /// Member to new owner.
+    Sealed {
+        /// How far its log goes.
+        held: Lsn,
+        /// The newest mark it has.
+        mark: Mark,
+        /// Where it runs.
+        host: Host,
+    },
+    /// New owner to sealed member: send what you have above this; answered by `Append`.
+    Fetch {
+        /// The asker's tail.
+        from: Lsn,
+    },
+    /// Owner to member: ask for ownership without waiting (L2).
+    TakeOver,
+    /// To whoever sent what cannot be taken.
+    Refused {
+        /// Why.
+        why: Refusal,
+    },
+}
