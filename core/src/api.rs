@@ -275,7 +275,7 @@ pub enum Report {
         term: Term,
     },
     /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
-    /// this fate has been given up. Told once, until the peer makes progress again.
+    /// this fate has been given up. Told again after [`Order::Decide`] if it is still so.
     PeerFailed {
         /// Who.
         peer: Incarnation,
@@ -283,7 +283,7 @@ pub enum Report {
         why: PeerFailure,
     },
     /// The learner holds all that is acknowledged, and from here on nothing is acknowledged that it does not hold: it may be
-    /// proposed as a member (S6).
+    /// proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
     LearnerReady {
         /// Who.
         peer: Incarnation,

@@ -259,18 +259,21 @@ impl LiveLog {
     }
 
     /// Superseded records above this position stay until this is told again with a greater one; those up to it end,
-    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays.
+    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays. It does not go back, except from there: what may have ended
+    /// below it is needed by nobody.
     pub fn keep_above(&mut self, lsn: Lsn, dead: &mut Vec<u32>) {
-        if lsn == self.kept_above {
+        let none_stayed = self.kept_above == Lsn(u64::MAX);
+        if lsn == self.kept_above || (lsn < self.kept_above && !none_stayed) {
             return;
         }
         self.kept_above = lsn;
         let keeper = match self.keeper {
             Some(keeper) => keeper,
-            // Nothing has stayed until now.
-            None if lsn == Lsn(u64::MAX) => return,
             None => *self.keeper.insert(self.readers.insert(NONE)),
         };
+        if none_stayed {
+            self.seek(keeper, lsn);
+        }
         while let Some(id) = self.next_of(keeper)
             && self.table.get(id).descriptor.lsn <= lsn
         {

@@ -59,6 +59,10 @@ impl Members {
         self.sets.clear();
         // A learner whose proposal was not to be stays one.
         self.learners.retain(|learner| !members.contains(learner));
+        // Whatever was reported, and did not lead to this, is reported again.
+        for peer in &mut self.peers {
+            (peer.ready_told, peer.failure_told) = (false, false);
+        }
         self.propose(own, members)
     }
 

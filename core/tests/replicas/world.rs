@@ -78,6 +78,7 @@ pub struct Node {
     pub reports: Vec<Report>,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))] // it has no fields then
     pub rules: Rules,
 }
 
@@ -227,11 +228,8 @@ impl World {
                 Work::TierWrite(at, head, frames) if self.chance.percent(50) => {
                     self.carry_out(node, Work::TierWrite(at, head, frames));
                 }
-                // Later than anything else: a write that hangs in the kernel or the array.
                 Work::BackingWrite(sectors, outcome) if self.chance.percent(70) => {
-                    let late = key.0 + self.chance.below(3 * SECOND);
-                    let work = Work::BackingWrite(sectors, outcome);
-                    self.schedule_at(late, Due::Done { node, life, op: OpId(0), work });
+                    self.carry_out(node, Work::BackingWrite(sectors, outcome));
                 }
                 _ => {}
             }
@@ -271,7 +269,9 @@ impl World {
             let now = Instant(self.now);
             let Some(volume) = &mut self.nodes[node].volume else { return };
             volume.settle(now);
-            volume.validate();
+            if volume.status(now).phase != Phase::Recovering {
+                volume.validate();
+            }
             let mut idle = true;
             while let Some(effect) = self.nodes[node].volume.as_mut().and_then(|volume| volume.poll_effect()) {
                 idle = false;
