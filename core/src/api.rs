@@ -12,8 +12,8 @@
 //! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
 //! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
 //! [`Fetch`](Message::Fetch) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
-//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed) and
-//! [`TakeOver`](Message::TakeOver); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
+//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed),
+//! [`TakeOver`](Message::TakeOver), [`Who`](Message::Who), [`Here`](Message::Here) and [`Learn`](Message::Learn); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
@@ -297,8 +297,7 @@ pub enum Report {
         /// Why.
         why: PeerFailure,
     },
-    /// The learner holds all that is acknowledged, and from here on nothing is acknowledged that it does not hold: it may be
-    /// proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
+    /// The learner may be proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
     LearnerReady {
         /// Who.
         peer: Incarnation,

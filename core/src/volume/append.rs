@@ -26,8 +26,21 @@ impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
     /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
+        self.part_from_older(block, &kind);
         let lsn = self.accepted.next();
         self.append_descriptor(Descriptor { lsn, block, group: self.group, term: self.term, kind }, frame);
+    }
+
+    /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
+    /// is still to be written, and with it what they know of its range (D4). So the newer one is of another group.
+    fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
+        if self.role != Role::Owner || self.control.effective == Policy::Back || self.members.peers.is_empty() {
+            return;
+        }
+        let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);
+        if newest == Some(self.group) || matches!(kind, Kind::ZeroBlocks { .. }) {
+            self.close_group();
+        }
     }
 
     /// The same for a record that has its place in the log already: an owner's, at a member.
@@ -103,6 +116,9 @@ impl Volume {
         }
         self.dead = dead;
         self.note_age(lsn);
+        if self.role == Role::Follower {
+            self.pin_if_in_window(id);
+        }
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch

@@ -102,6 +102,8 @@ pub struct LiveLog {
     kept_above: Lsn,
     /// Records up to here are not superseded.
     fixed_through: Lsn,
+    /// Nor are those of these blocks: ranges of any number but 0.
+    pinned: ZeroMap,
     index: BlockMap,
     zeros: ZeroMap,
     free_ids: FreeIds,
@@ -122,6 +124,7 @@ impl LiveLog {
             keeper: None,
             kept_above: Lsn(u64::MAX),
             fixed_through: Lsn(0),
+            pinned: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
             zeros: ZeroMap::default(),
             free_ids: FreeIds::new(payloads, others),
@@ -291,6 +294,50 @@ impl LiveLog {
         self.fixed_through = lsn;
     }
 
+    // --- pins ---
+
+    /// These blocks are pinned (T5).
+    pub fn pin(&mut self, first: BlockIndex, blocks: u64) {
+        self.pinned.zero(first, blocks, Lsn(1));
+    }
+
+    /// No block is.
+    pub fn unpin_all(&mut self) {
+        self.pinned = ZeroMap::default();
+    }
+
+    fn is_pinned(&self, block: BlockIndex) -> bool {
+        self.pinned.zeroed(block) > Lsn(0)
+    }
+
+    /// Of records up to the watermark this one has the newest content of something in a pinned block.
+    pub fn is_newest_pinned(&self, id: u32, watermark: Lsn) -> bool {
+        let record = self.table.get(id);
+        let Descriptor { lsn, block, kind, .. } = record.descriptor;
+        if lsn > watermark || record.state == State::Superseded {
+            return false;
+        }
+        if let Kind::ZeroBlocks { blocks, .. } = kind {
+            let next = self.pinned.next_change(block);
+            return self.is_pinned(block) || next.0 < block.0 + u64::from(blocks);
+        }
+        let zeroed = self.zeros.zeroed(block);
+        if !self.is_pinned(block) || (lsn < zeroed && zeroed <= watermark) {
+            return false;
+        }
+        let mut left = record.mask;
+        let mut newer = self.newest(block);
+        while newer != id {
+            assert_ne!(newer, NONE, "a live record is in its block's chain");
+            let other = self.table.get(newer);
+            if other.descriptor.lsn <= watermark {
+                left = left.without(other.mask);
+            }
+            newer = other.older;
+        }
+        !left.is_empty()
+    }
+
     /// True when an older record of the same block is being written by the backing.
     pub fn overtakes(&self, id: u32) -> bool {
         let mut older = self.table.get(id).older;
@@ -370,8 +417,9 @@ impl LiveLog {
         while id != NONE {
             let record = *self.table.get(id);
             let same_group = record.descriptor.group == by.group;
-            let pinned =
-                matches!(record.state, State::InFlight | State::Batched) || record.descriptor.lsn <= self.fixed_through;
+            let pinned = matches!(record.state, State::InFlight | State::Batched)
+                || record.descriptor.lsn <= self.fixed_through
+                || (!self.pinned.is_empty() && self.is_pinned(block));
             if !same_group || pinned || !record.mask.without(mask).is_empty() {
                 break;
             }

@@ -18,7 +18,10 @@ struct Ruler {
     term: u32,
     config: u32,
     members: Vec<Incarnation>,
-    proposed: Option<(Vec<Incarnation>, u64)>,
+    /// What may become its members, and, once that is covered, when the coordinator decides.
+    proposed: Option<(Vec<Incarnation>, Option<u64>)>,
+    /// Terms whose owners may still write to the backing, and until when they do.
+    unfenced: Vec<(u32, u64)>,
 }
 
 struct Storm {
@@ -28,6 +31,7 @@ struct Storm {
     cut_until: Vec<u64>,
     take_overs: u32,
     changes: u32,
+    pins_ended: u32,
 }
 
 fn random_make(chance: &mut Chance) -> Make {
@@ -70,8 +74,8 @@ impl Storm {
         }
         world.found(0, &[0, 1, 2]);
         let members = world.members(&[0, 1, 2]);
-        let ruler = Ruler { term: 1, config: 1, members, proposed: None };
-        Storm { world, ruler, down_until: vec![0; 3], cut_until: vec![0; 3], take_overs: 0, changes: 0 }
+        let ruler = Ruler { term: 1, config: 1, members, proposed: None, unfenced: Vec::new() };
+        Storm { world, ruler, down_until: vec![0; 3], cut_until: vec![0; 3], take_overs: 0, changes: 0, pins_ended: 0 }
     }
 
     fn is_up(&self, node: usize) -> bool {
@@ -122,7 +126,7 @@ impl Storm {
         }
     }
 
-    /// A member of the record takes over from an owner that is gone.
+    /// A member of the record takes over from an owner that is gone, and may have left writes behind.
     fn replace_owner(&mut self) {
         let owner = self.world.owner;
         if self.is_up(owner) && self.world.status(owner).phase != Phase::Following {
@@ -131,16 +135,30 @@ impl Storm {
         let able =
             |storm: &Storm, node: usize| storm.is_up(node) && storm.is_member(node) && !storm.world.nodes[node].cut_off;
         let candidates: Vec<usize> = (0..3).filter(|&node| able(self, node)).collect();
-        if candidates.is_empty() {
-            return;
+        if candidates.is_empty() || self.ruler.unfenced.len() >= PINS_MAX {
+            return self.prove();
         }
         let next = candidates[self.world.chance.below(candidates.len() as u64) as usize];
+        self.ruler.unfenced.push((self.ruler.term, self.world.nodes[owner].late_until));
         // Whom it does not reach is left behind.
         self.ruler.term += 1;
         self.ruler.config += 1;
         self.ruler.members = self.world.members(&candidates);
-        self.world.take_over(next, &candidates, self.ruler.term, self.ruler.config);
+        let unfenced: Vec<u32> = self.ruler.unfenced.iter().map(|(term, _)| *term).collect();
+        self.world.take_over_from(next, &candidates, self.ruler.term, self.ruler.config, &unfenced);
         self.take_overs += 1;
+    }
+
+    /// Proof for every former owner comes some time after the last of their writes has landed (T6).
+    fn prove(&mut self) {
+        let owner = self.world.owner;
+        let over = self.ruler.unfenced.iter().all(|(_, until)| *until < self.world.now);
+        if self.ruler.unfenced.is_empty() || !over || !self.is_up(owner) {
+            return;
+        }
+        if self.world.status(owner).phase == Phase::Serving && self.world.chance.percent(10) {
+            self.world.order(owner, Order::Proven);
+        }
     }
 
     /// Does what ownership does with what the owner reports.
@@ -154,27 +172,49 @@ impl Storm {
             match report {
                 Report::PeerFailed { peer, .. } => members.retain(|member| *member != peer),
                 Report::LearnerReady { peer } => members.push(peer),
+                Report::Covered { config } if config.0 == self.ruler.config + 1 => {
+                    let wait = self.world.chance.below(400) * MS;
+                    if let Some((_, at @ None)) = &mut self.ruler.proposed {
+                        *at = Some(self.world.now + wait);
+                    }
+                    continue;
+                }
+                Report::PinsEnded => {
+                    self.ruler.unfenced.clear();
+                    self.pins_ended += 1;
+                    continue;
+                }
                 _ => continue,
             }
-            if self.ruler.proposed.is_some() {
-                // Its turn comes when it is reported again, or by the look at all nodes below.
-                continue;
+            // Its turn comes when it is reported again.
+            if self.ruler.proposed.is_none() && members != self.ruler.members {
+                self.propose(members);
             }
-            self.world.order(owner, Order::Propose { members: members.clone() });
-            let wait = self.world.chance.below(400) * MS;
-            self.ruler.proposed = Some((members, self.world.now + wait));
         }
-        if let Some((members, at)) = self.ruler.proposed.take_if(|(_, at)| *at <= self.world.now) {
-            let _ = at;
-            let lost = self.world.chance.percent(20);
-            if !lost {
+        if let Some((members, _)) = self.ruler.proposed.take_if(|(_, at)| at.is_some_and(|at| at <= self.world.now)) {
+            if !self.world.chance.percent(20) {
                 self.ruler.members = members;
                 self.ruler.config += 1;
                 self.changes += 1;
             }
-            let (config, members) = (Config(self.ruler.config), self.ruler.members.clone());
-            self.world.order(owner, Order::Decide { config, members, log: LogState::Needed });
+            self.decide();
+        } else if self.ruler.proposed.is_some() && self.world.chance.percent(1) {
+            // What was never sent can be taken back: whom it would name may have gone.
+            self.ruler.proposed = None;
+            self.decide();
         }
+        self.prove();
+    }
+
+    fn propose(&mut self, members: Vec<Incarnation>) {
+        let config = Config(self.ruler.config + 1);
+        self.ruler.proposed = Some((members.clone(), None));
+        self.world.order(self.world.owner, Order::Propose { config, members, log: LogState::Needed });
+    }
+
+    fn decide(&mut self) {
+        let (config, members) = (Config(self.ruler.config), self.ruler.members.clone());
+        self.world.order(self.world.owner, Order::Decide { config, members, log: LogState::Needed });
     }
 
     /// Nodes that are there and no members are to be learnt; what was not reported again is looked at.
@@ -201,9 +241,7 @@ impl Storm {
                 let id = self.world.own(node).node;
                 let mut members = self.ruler.members.clone();
                 members.retain(|member| member.node != id);
-                self.world.order(owner, Order::Propose { members: members.clone() });
-                self.ruler.proposed = Some((members, self.world.now));
-                return;
+                return self.propose(members);
             }
         }
     }
@@ -284,7 +322,7 @@ impl Storm {
     }
 
     /// Every block is read, and lies in the backing.
-    fn audit(mut self) -> (u32, u32) {
+    fn audit(mut self) -> [u32; 3] {
         self.world.read_all();
         let mut oracle: Oracle = std::mem::take(&mut self.world.oracle);
         for (block, bytes) in self.world.backing.iter().enumerate() {
@@ -292,7 +330,7 @@ impl Storm {
                 oracle.shown(block as u64 * 8 + within as u64, *stamp, "the backing");
             }
         }
-        (self.take_overs, self.changes)
+        [self.take_overs, self.changes, self.pins_ended]
     }
 }
 
@@ -304,13 +342,12 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn after_any_storm_everything_that_was_acknowledged_is_there() {
-    let (mut take_overs, mut changes) = (0, 0);
+    let mut seen = [0; 3];
     for seed in seeds() {
         println!("seed {seed}");
-        let (more_take_overs, more_changes) = Storm::new(seed, Rules::default()).run().audit();
-        take_overs += more_take_overs;
-        changes += more_changes;
+        let more = Storm::new(seed, Rules::default()).run().audit();
+        seen.iter_mut().zip(more).for_each(|(seen, more)| *seen += more);
     }
-    println!("{take_overs} take-overs, {changes} changes of members");
-    assert!(take_overs > 0 && changes > 0, "storms without a take-over or a change of members show nothing");
+    println!("{} take-overs, {} changes of members, {} times pins ended", seen[0], seen[1], seen[2]);
+    assert!(seen.iter().all(|&times| times > 0), "storms without all of these show nothing: {seen:?}");
 }

@@ -76,6 +76,8 @@ pub struct Node {
     pub disks: Disks,
     pub life: u64,
     pub reports: Vec<Report>,
+    /// The last write of an earlier process lands then.
+    pub late_until: u64,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
     #[cfg_attr(not(feature = "mutants"), allow(dead_code))] // it has no fields then
@@ -139,7 +141,17 @@ impl World {
         let layout = layout_of(&make);
         let disks = Disks::new(layout, frames_of(&make, layout));
         let reports = Vec::new();
-        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, cut_off: false, rules });
+        self.nodes.push(Node {
+            make,
+            own,
+            volume: None,
+            disks,
+            life: 0,
+            reports,
+            late_until: 0,
+            cut_off: false,
+            rules,
+        });
         self.format(node);
         node
     }
@@ -228,8 +240,12 @@ impl World {
                 Work::TierWrite(at, head, frames) if self.chance.percent(50) => {
                     self.carry_out(node, Work::TierWrite(at, head, frames));
                 }
+                // Later than anything else: a write that hangs in the kernel or the array.
                 Work::BackingWrite(sectors, outcome) if self.chance.percent(70) => {
-                    self.carry_out(node, Work::BackingWrite(sectors, outcome));
+                    let late = key.0 + self.chance.below(3 * SECOND);
+                    self.nodes[node].late_until = self.nodes[node].late_until.max(late);
+                    let work = Work::BackingWrite(sectors, outcome);
+                    self.schedule_at(late, Due::Done { node, life, op: OpId(0), work });
                 }
                 _ => {}
             }
