@@ -17,6 +17,7 @@
 use super::ahead::Ahead;
 use super::control::Goal;
 use super::frames::Owner;
+use super::kept::Kept;
 use super::live::State;
 use super::*;
 use crate::format::{Descriptor, Kind};
@@ -873,7 +874,8 @@ impl Volume {
 
     /// The checkpoint says that everything up to here is durable in the backing: those records end.
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
-        self.destaged = self.destaged.max(destaged);
+        // Nothing ends that is newer than the begin of the oldest pinned window: all that W17 asks for, and more.
+        self.destaged = self.destaged.max(Kept::history_through(&self.standing, destaged));
         self.answer_vouched();
         while let Some(id) = self.live.oldest() {
             if self.live.get(id).descriptor.lsn > self.destaged {
