@@ -8,8 +8,10 @@ use forebay_core::types::*;
 
 const TERM: Term = Term(7);
 
-fn payload(lsn: u64) -> Vec<u8> {
-    vec![lsn as u8; BLOCK]
+/// What a record writes; zeros elsewhere.
+fn payload(lsn: u64, mask: SectorMask) -> Vec<u8> {
+    let sector = |i: u32| if mask.0 & 1 << i == 0 { 0 } else { lsn as u8 };
+    (0..SECTORS_PER_BLOCK).flat_map(|i| vec![sector(i); SECTOR_BYTES as usize]).collect()
 }
 
 fn record(lsn: u64, group: u32, block: u64, kind: Kind) -> Descriptor {
@@ -18,8 +20,20 @@ fn record(lsn: u64, group: u32, block: u64, kind: Kind) -> Descriptor {
 
 /// A whole block.
 fn data(lsn: u64, group: u32, block: u64) -> Descriptor {
-    let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, TERM, &payload(lsn));
-    record(lsn, group, block, Kind::Data { mask: SectorMask::FULL, checksum })
+    sectors(lsn, group, block, SectorMask::FULL.0)
+}
+
+fn sectors(lsn: u64, group: u32, block: u64, mask: u8) -> Descriptor {
+    let mask = SectorMask(mask);
+    let checksum = payload_checksum(&ID, BlockIndex(block), mask, TERM, &payload(lsn, mask));
+    record(lsn, group, block, Kind::Data { mask, checksum })
+}
+
+fn payload_of(record: &Descriptor) -> Option<Vec<u8>> {
+    match record.kind {
+        Kind::Data { mask, .. } => Some(payload(record.lsn.0, mask)),
+        Kind::ZeroSectors { .. } | Kind::ZeroBlocks { .. } => None,
+    }
 }
 
 fn zeros(lsn: u64, group: u32, block: u64, blocks: u32) -> Descriptor {
@@ -52,8 +66,8 @@ fn tier_with(kind: TierKind, records: &[Descriptor], destaged: u64, standing: Op
                 let (index, entry) = (*next, at(layout.table_first) + *next as usize * DESCRIPTOR_BYTES);
                 *next += 1;
                 tier[entry..entry + DESCRIPTOR_BYTES].copy_from_slice(&record.encode(&ID, u64::from(index)));
-                if record.has_payload() {
-                    tier[at(layout.payload_first + index)..][..BLOCK].copy_from_slice(&payload(record.lsn.0));
+                if let Some(payload) = payload_of(record) {
+                    tier[at(layout.payload_first + index)..][..BLOCK].copy_from_slice(&payload);
                 }
             }
         }
@@ -67,8 +81,8 @@ fn tier_with(kind: TierKind, records: &[Descriptor], destaged: u64, standing: Op
                 records: records.to_vec(),
             };
             tier[at(place)..at(place + 1)].copy_from_slice(&batch.encode(&ID, TierBlock(place)));
-            for (i, record) in records.iter().filter(|record| record.has_payload()).enumerate() {
-                tier[at(place + 1 + i as u32)..][..BLOCK].copy_from_slice(&payload(record.lsn.0));
+            for (i, payload) in records.iter().filter_map(payload_of).enumerate() {
+                tier[at(place + 1 + i as u32)..][..BLOCK].copy_from_slice(&payload);
             }
         }
     }
@@ -156,6 +170,23 @@ fn pinned_blocks_outlive_their_way_into_the_backing() {
     }
 }
 
+/// T5: a late write of a window is not older than what was durable before it, so that needs no keeping; and what is to be written
+/// again is the newest content *at or below* the watermark, whatever comes above.
+#[test]
+fn of_a_pinned_block_counts_what_is_since_its_window() {
+    for kind in KINDS {
+        // Of block 5 the record 3 lies before the younger window and after the older one.
+        for (older_window, expected) in [(9, 2), (5, 3)] {
+            let records = [sectors(2, 2, older_window, 0x0f), sectors(3, 3, 5, 0xf0), sectors(5, 5, 5, 0x0f)];
+            let mark = Mark { pins: vec![pin(1, 2), pin(4, 5)], ..window(5, 5) };
+            assert_eq!(kept(kind, &records, 5, standing(5, mark)), expected, "{kind:?}, block {older_window}");
+        }
+        let records = [data(2, 2, 5), data(3, 3, 5), data(4, 3, 5)];
+        let mark = Mark { pins: vec![pin(1, 2)], ..window(3, 3) };
+        assert_eq!(kept(kind, &records, 3, standing(4, mark)), 3, "{kind:?}: 3 although 4 is of its group");
+    }
+}
+
 /// D6, T5: a zeroed range goes by parts, and beyond the part that is pinned the backing may have newer content already.
 #[test]
 fn of_a_zeroed_range_only_what_is_pinned_is_remembered() {
@@ -188,6 +219,11 @@ fn member_on_flash_has_what_is_there() {
     let mut tier = tier_with(TierKind::Flash, &records, 0, Some(standing(1, Mark::default())));
     let before = newest(&tier);
     with_checkpoint(&mut tier, Checkpoint { accepted: Lsn(50), ..before });
+    // A batch whose payload did not land.
+    let place = TierBlock(layout(TierKind::Flash).payload_first + 3);
+    let torn =
+        Batch { segment: FIRST_LIFE, sequence: 2, synced_through: 1, start: Start(1), records: vec![data(3, 1, 7)] };
+    tier[at(place.0)..at(place.0 + 1)].copy_from_slice(&torn.encode(&ID, place));
     let life = follow(TierKind::Flash, tier);
     let status = life.volume.status(Instant(life.now));
     assert_eq!((status.accepted, status.held, status.synced), (Lsn(2), Lsn(2), Lsn(2)));
