@@ -6,7 +6,7 @@ use super::frames::Owner;
 use super::live::State;
 use super::write::needs;
 use super::*;
-use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
+use crate::format::{Batch, DESCRIPTOR_BYTES, Descriptor, Kind, TIER_BLOCK_BYTES};
 use alloc::vec;
 
 /// Segments that clients' writes leave free, so that compaction always has somewhere to go.
@@ -139,6 +139,7 @@ impl Volume {
     pub(super) fn free_place(&mut self, id: u32) {
         match &mut self.flash {
             None => {
+                self.erase_entry(id);
                 if id < self.config.superblock.layout.payload_blocks {
                     self.pool.release(FrameId(id));
                 }
@@ -147,6 +148,14 @@ impl Volume {
                 }
             }
             Some(flash) => flash.forget_one(flash.segment_of(id)),
+        }
+    }
+
+    /// A member's recovery keeps what it finds above the committed position, covered or not (S5): on a memory tier the entry
+    /// of a record that has ended must go before its slot receives something else.
+    pub(super) fn erase_entry(&mut self, id: u32) {
+        if self.flash.is_none() && self.config.cluster.is_some() {
+            self.effects.push_back(Effect::Describe { index: id, bytes: [0; DESCRIPTOR_BYTES] });
         }
     }
 

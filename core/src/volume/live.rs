@@ -476,6 +476,16 @@ impl LiveLog {
         }
     }
 
+    /// Of these blocks the record says nothing any more: the backing has what is newer.
+    pub fn confine(&mut self, id: u32, history: &[(BlockIndex, u64)]) {
+        let descriptor = self.table.get(id).descriptor;
+        if let Kind::ZeroBlocks { .. } = descriptor.kind {
+            for &(first, blocks) in history {
+                self.zeros.forget(first, blocks, descriptor.lsn);
+            }
+        }
+    }
+
     /// A record is durable in the backing: it ends. Returns what it was, and whether its payload is the whole newest
     /// content of its block, so that it may stay as clean cache.
     pub fn retire(&mut self, id: u32) -> (Descriptor, bool) {

@@ -18,7 +18,7 @@
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
@@ -37,6 +37,7 @@ mod flash;
 mod frames;
 mod free_ids;
 mod journal;
+mod kept;
 mod live;
 mod marks;
 mod member;
@@ -62,6 +63,7 @@ use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
+pub use kept::Kept;
 use live::LiveLog;
 use slab::Slab;
 use terms::Role;

@@ -50,24 +50,46 @@ impl Volume {
         }
         self.pins.windows = windows;
         self.live.unpin_all();
-        let mut next = self.live.oldest();
-        while let Some(id) = next
-            && !self.pins.windows.is_empty()
-        {
-            self.pin_if_in_window(id);
-            next = self.live.after(id);
+        for at in 0..self.pins.windows.len() {
+            self.pin_window(self.pins.windows[at]);
         }
+    }
+
+    /// Pins the blocks of a window's records, and of the rest of the groups that it begins and ends in: a record of the window
+    /// that one of those has superseded may be found again by a recovery, and its block is then taken for pinned (W17).
+    fn pin_window(&mut self, pin: Pin) {
+        let (mut first, mut last) = (None, None);
+        let mut next = self.live.oldest();
+        while let Some(id) = next {
+            let descriptor = self.live.get(id).descriptor;
+            next = self.live.after(id);
+            if descriptor.lsn <= pin.above {
+                continue;
+            }
+            let group = Some(descriptor.group);
+            first = first.or(group);
+            if descriptor.lsn <= pin.through {
+                last = group;
+            } else if group != first && group != last {
+                return;
+            }
+            self.pin_blocks_of(id);
+        }
+    }
+
+    fn pin_blocks_of(&mut self, id: u32) {
+        let descriptor = self.live.get(id).descriptor;
+        let blocks = match descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        self.live.pin(descriptor.block, blocks);
     }
 
     /// A record that came into the log may be of a pinned window.
     pub(super) fn pin_if_in_window(&mut self, id: u32) {
-        let descriptor = self.live.get(id).descriptor;
-        if self.is_in_pinned_window(descriptor.lsn) {
-            let blocks = match descriptor.kind {
-                Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
-                Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
-            };
-            self.live.pin(descriptor.block, blocks);
+        if self.is_in_pinned_window(self.live.get(id).descriptor.lsn) {
+            self.pin_blocks_of(id);
         }
     }
 
