@@ -19,7 +19,7 @@ use super::control::Goal;
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::{Descriptor, Kind};
+use crate::format::Kind;
 use smallvec::SmallVec;
 
 /// Records collected at one time: enough to sort and merge, few enough that newer writes can still supersede.
@@ -55,7 +55,11 @@ struct Writing {
     /// Old block under a partial record on a backing of 4 KiB sectors.
     old_block: Option<FrameId>,
     failed: Option<IoError>,
-    /// A zeroed range whose backing cannot zero: bytes `[.0, .1)` are still to be written as data.
+    /// Pieces of a zeroed range that come after this one, as bytes `[.0, .1)`.
+    pieces_left: Vec<(u64, u64)>,
+    /// The piece at hand.
+    piece: (u64, u64),
+    /// The backing cannot zero: bytes `[.0, .1)` of the piece are still to be written as data.
     zeros_left: Option<(u64, u64)>,
 }
 
@@ -193,7 +197,7 @@ enum Way {
     /// Zeros to some sectors.
     ZeroSectors,
     /// Zeros to a range of blocks.
-    Range { blocks: u32, hole: bool },
+    Range { blocks: u32 },
 }
 
 impl Volume {
@@ -511,7 +515,7 @@ impl Volume {
         match self.live.get(id).descriptor.kind {
             Kind::Data { .. } => Way::Payload,
             Kind::ZeroSectors { .. } => Way::ZeroSectors,
-            Kind::ZeroBlocks { blocks, hole } => Way::Range { blocks, hole },
+            Kind::ZeroBlocks { blocks, .. } => Way::Range { blocks },
         }
     }
 
@@ -525,25 +529,25 @@ impl Volume {
             writes_left: 0,
             old_block: None,
             failed: None,
+            pieces_left: Vec::new(),
+            piece: (0, 0),
             zeros_left: None,
         };
         match self.way_of(id) {
-            Way::Range { blocks, hole } => {
+            Way::Range { blocks } => {
                 let block = self.live.get(id).descriptor.block;
                 self.live.set_state(id, State::InFlight);
-                let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
+                let bytes = |(first, blocks): (BlockIndex, u64)| {
+                    (first.byte(), (first.byte() + blocks * BLOCK_BYTES).min(self.size_bytes))
+                };
+                writing.pieces_left = match self.pinned_pieces(lsn) {
+                    Some(pieces) => pieces.iter().rev().copied().map(bytes).collect(),
+                    None => alloc::vec![bytes((block, u64::from(blocks)))],
+                };
                 self.destage.range_in_flight = true;
                 self.begin_backing_write();
-                if self.destage.zero_unsupported {
-                    writing.zeros_left = Some((block.byte(), block.byte() + length));
-                    let write = self.destage.writing.insert(writing);
-                    self.write_zeros(write);
-                    return true;
-                }
-                writing.writes_left = 1;
                 let write = self.destage.writing.insert(writing);
-                let op = self.begin_op(Op::Destage { write });
-                self.effects.push_back(Effect::BackingZero { op, offset: block.byte(), length, hole });
+                self.zero_next_piece(write);
                 true
             }
             Way::ZeroSectors => {
@@ -752,13 +756,11 @@ impl Volume {
 
     pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {
         let (id, _) = self.destage.writing[write].records[0];
-        let Descriptor { block, kind, .. } = self.live.get(id).descriptor;
+        let kind = self.live.get(id).descriptor.kind;
         let writing = &mut self.destage.writing[write];
         writing.writes_left -= 1;
-        if let (Kind::ZeroBlocks { blocks, .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left)
-        {
-            let end = (block.byte() + u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes);
-            writing.zeros_left = Some((block.byte(), end));
+        if let (Kind::ZeroBlocks { .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left) {
+            writing.zeros_left = Some(writing.piece);
             self.destage.zero_unsupported = true;
             return self.write_zeros(write);
         }
@@ -768,8 +770,26 @@ impl Volume {
         }
         match writing.zeros_left {
             Some((from, end)) if from < end && writing.failed.is_none() => self.write_zeros(write),
+            _ if writing.failed.is_none() => self.zero_next_piece(write),
             _ => self.end_write(write),
         }
+    }
+
+    /// Zeroes the next piece of a range; when there is none, the write has ended.
+    fn zero_next_piece(&mut self, write: usize) {
+        let writing = &mut self.destage.writing[write];
+        let Some((from, end)) = writing.pieces_left.pop() else { return self.end_write(write) };
+        writing.piece = (from, end);
+        writing.zeros_left = None;
+        if self.destage.zero_unsupported {
+            writing.zeros_left = Some((from, end));
+            return self.write_zeros(write);
+        }
+        writing.writes_left = 1;
+        let (id, _) = writing.records[0];
+        let hole = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { hole: true, .. });
+        let op = self.begin_op(Op::Destage { write });
+        self.effects.push_back(Effect::BackingZero { op, offset: from, length: end - from, hole });
     }
 
     /// Writes the next piece of a zeroed range as data, one at a time: the range runs alone anyway.
@@ -930,6 +950,9 @@ impl Volume {
             }
             next = self.live.after(id);
             if self.is_kept_by_pin(id, self.destaged) {
+                if self.role == Role::Owner {
+                    self.live.confine_to_pinned(id);
+                }
                 continue;
             }
             let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);

@@ -310,6 +310,44 @@ impl LiveLog {
         self.pinned.zeroed(block) > Lsn(0)
     }
 
+    /// Pinned parts of a range of blocks.
+    fn pinned_parts(&self, first: BlockIndex, blocks: u64) -> Vec<(BlockIndex, u64)> {
+        self.pinned.pieces(first, blocks, Lsn(1))
+    }
+
+    /// A zeroed range that stays only because of pins says nothing any more of the blocks that are not pinned: what is newer
+    /// there has ended, and the backing has it.
+    pub fn confine_to_pinned(&mut self, id: u32) {
+        let Descriptor { lsn, block, kind, .. } = self.table.get(id).descriptor;
+        let Kind::ZeroBlocks { blocks, .. } = kind else { return };
+        let (mut at, end) = (block, block.0 + u64::from(blocks));
+        while at.0 < end {
+            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            if !self.is_pinned(at) {
+                self.zeros.forget(at, next - at.0, lsn);
+            }
+            at = BlockIndex(next);
+        }
+    }
+
+    /// Up to the watermark, which parts of pinned blocks are zeros by the word of which record.
+    pub fn pinned_zeros(&self, watermark: Lsn) -> Vec<(u32, Vec<(BlockIndex, u64)>)> {
+        let mut zeros = ZeroMap::default();
+        let mut ranges = Vec::new();
+        let mut id = self.head;
+        while id != NONE && self.table.get(id).descriptor.lsn <= watermark {
+            let Descriptor { lsn, block, kind, .. } = self.table.get(id).descriptor;
+            if let Kind::ZeroBlocks { blocks, .. } = kind {
+                for (first, count) in self.pinned_parts(block, u64::from(blocks)) {
+                    zeros.zero(first, count, lsn);
+                }
+                ranges.push((id, lsn, block, u64::from(blocks)));
+            }
+            id = self.table.get(id).next;
+        }
+        ranges.into_iter().map(|(id, lsn, block, blocks)| (id, zeros.pieces(block, blocks, lsn))).collect()
+    }
+
     /// Of records up to the watermark this one has the newest content of something in a pinned block.
     pub fn is_newest_pinned(&self, id: u32, watermark: Lsn) -> bool {
         let record = self.table.get(id);
@@ -318,8 +356,7 @@ impl LiveLog {
             return false;
         }
         if let Kind::ZeroBlocks { blocks, .. } = kind {
-            let next = self.pinned.next_change(block);
-            return self.is_pinned(block) || next.0 < block.0 + u64::from(blocks);
+            return !self.pinned_parts(block, u64::from(blocks)).is_empty();
         }
         let zeroed = self.zeros.zeroed(block);
         if !self.is_pinned(block) || (lsn < zeroed && zeroed <= watermark) {

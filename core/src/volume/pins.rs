@@ -14,6 +14,7 @@ use super::live::State;
 use super::*;
 use crate::cluster::{PINS_MAX, Pin};
 use crate::format::Kind;
+use alloc::collections::BTreeMap;
 
 /// The last writing of what is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,6 +35,8 @@ pub(super) struct Pins {
     /// A former owner's window up to here is the first that is destaged.
     first: Option<Lsn>,
     rewriting: Rewriting,
+    /// Of zeroed ranges that are written again the pieces, by position.
+    pieces: BTreeMap<Lsn, Vec<(BlockIndex, u64)>>,
 }
 
 impl Volume {
@@ -148,6 +151,7 @@ impl Volume {
     pub(super) fn rewrite_pins_again(&mut self) {
         if self.pins.rewriting == Rewriting::UnderWay {
             self.pins.rewriting = Rewriting::Due;
+            self.pins.pieces.clear();
         }
     }
 
@@ -158,6 +162,8 @@ impl Volume {
             return false;
         }
         self.pins.rewriting = Rewriting::UnderWay;
+        let zeros = self.live.pinned_zeros(watermark);
+        self.pins.pieces = zeros.into_iter().map(|(id, pieces)| (self.live.get(id).descriptor.lsn, pieces)).collect();
         let mut next = self.live.oldest();
         let mut chosen = Vec::new();
         while let Some(id) = next {
@@ -166,7 +172,8 @@ impl Volume {
             if lsn > watermark {
                 break;
             }
-            if record.state == State::Written && self.live.is_newest_pinned(id, watermark) {
+            let nothing = self.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
+            if record.state == State::Written && self.live.is_newest_pinned(id, watermark) && !nothing {
                 chosen.push((id, lsn));
             }
             next = self.live.after(id);
@@ -182,6 +189,22 @@ impl Volume {
         true
     }
 
+    /// Of a zeroed range that is written again: which pieces.
+    pub(super) fn pinned_pieces(&self, lsn: Lsn) -> Option<&[(BlockIndex, u64)]> {
+        self.pins.pieces.get(&lsn).map(Vec::as_slice)
+    }
+
+    /// The newest content of pinned blocks is read from the log, also where newer content of others has ended.
+    pub(super) fn confine_kept(&mut self) {
+        let mut next = self.live.oldest();
+        while let Some(id) = next
+            && self.live.get(id).descriptor.lsn <= self.destaged
+        {
+            self.live.confine_to_pinned(id);
+            next = self.live.after(id);
+        }
+    }
+
     /// The backing's sync has ended after all of it was written.
     pub(super) fn end_rewritten_pins(&mut self) {
         if self.pins.rewriting == Rewriting::UnderWay {
@@ -191,6 +214,7 @@ impl Volume {
 
     fn end_pins(&mut self) {
         self.pins.rewriting = Rewriting::No;
+        self.pins.pieces.clear();
         if !self.standing.mark.pins.is_empty() {
             self.tell_no_pins();
         }
