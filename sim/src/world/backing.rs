@@ -141,9 +141,9 @@ impl World {
     }
 
     fn assert_backing_writable(&mut self, offset: u64, length: u64, what: &str) {
-        assert!(self.backing_ready, "{what} to the backing before its lock was held");
+        assert!(self.node.backing_ready, "{what} to the backing before its lock was held");
         let align = u64::from(self.setup.backing_align);
-        let size = self.volume.as_ref().expect("it asks").size_bytes();
+        let size = self.node.volume.as_ref().expect("it asks").size_bytes();
         let end = offset + length;
         assert!(length > 0 && end <= size.next_multiple_of(align), "{what} [{offset}+{length}] beyond the volume");
         assert!(offset.is_multiple_of(align), "{what} at {offset} is not aligned to {align}");
@@ -152,6 +152,7 @@ impl World {
             "{what} [{offset}+{length}] ends neither aligned to {align} nor at the end"
         );
         let flying = self
+            .node
             .ops
             .values()
             .filter(|op| matches!(op.kind, OpKind::BackingWrite { .. } | OpKind::BackingZero { .. }))
@@ -169,7 +170,7 @@ impl World {
 
     pub(super) fn over_destage(&self, offset: u64, length: u64) -> bool {
         let (from, to) = (offset as usize, (offset + length) as usize);
-        self.ops.values().any(|op| match &op.kind {
+        self.node.ops.values().any(|op| match &op.kind {
             OpKind::BackingWrite { offset, bytes, .. } => *offset < to && from < offset + bytes.len(),
             OpKind::BackingZero { offset, length } => *offset < to && from < offset + length,
             OpKind::TierWrite { .. }

@@ -50,11 +50,11 @@ pub(super) struct Audit {
 
 impl World {
     pub(super) fn script_is_over(&self) -> bool {
-        self.requests_left == 0 && self.coming.is_empty() && self.clients.iter().all(|c| c.waiting.is_none())
+        self.requests_left == 0 && self.node.coming.is_empty() && self.clients.iter().all(|c| c.waiting.is_none())
     }
 
     fn place(&mut self, max: u64) -> (u64, u64) {
-        let volume = self.volume.as_ref().expect("it serves");
+        let volume = self.node.volume.as_ref().expect("it serves");
         let size = volume.size_bytes();
         let max = max.min(u64::from(volume.request_bytes_max()));
         let blocks = size.div_ceil(BLOCK_BYTES);
@@ -104,7 +104,7 @@ impl World {
             2 => {
                 let (offset, mut length) = self.place(max);
                 if self.random.below(8) == 0 {
-                    length = self.volume.as_ref().expect("it serves").size_bytes() - offset;
+                    length = self.node.volume.as_ref().expect("it serves").size_bytes() - offset;
                 }
                 Step::Zero { offset, length, hole: self.random.below(2) == 0, fua }
             }
@@ -117,7 +117,7 @@ impl World {
     }
 
     pub(super) fn client_acts(&mut self, client: usize) {
-        if !self.serving || self.stopping || self.audit.is_some() {
+        if !self.node.serving || self.node.stopping || self.audit.is_some() {
             return;
         }
         if self.stage == Stage::Work && self.fault(self.setup.hang_up) {
@@ -138,7 +138,7 @@ impl World {
         if let Step::Write { offset, length, .. } = step {
             let blocks = (offset + u64::from(length)).div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
             let mut frames = Frames::new();
-            let volume = self.volume.as_mut().expect("it serves");
+            let volume = self.node.volume.as_mut().expect("it serves");
             if !volume.take_frames(ClientId(client as u32), blocks as u32, &mut frames) {
                 assert!(frames.is_empty(), "frames were refused and given");
                 self.coverage.see("client had to wait for frames");
@@ -152,7 +152,10 @@ impl World {
             assert_eq!(frames.len() as u64, blocks, "as many frames as asked for");
             for &frame in &frames {
                 self.assert_writable(frame, "a client's payload");
-                assert!(!std::mem::replace(&mut self.taken[frame.0 as usize], true), "{frame:?} is given out twice");
+                assert!(
+                    !std::mem::replace(&mut self.node.taken[frame.0 as usize], true),
+                    "{frame:?} is given out twice"
+                );
             }
             let id = self.oracle.reserve();
             write = Some((id, frames));
@@ -160,7 +163,7 @@ impl World {
         self.clients[client].open += 1;
         let id = self.request_next;
         self.request_next += 1;
-        self.coming.insert(id, Coming { client, step, write });
+        self.node.coming.insert(id, Coming { client, step, write });
         let slow = self.micros(self.setup.think_micros_max);
         self.schedule(slow, Due::Arrive(id));
         let think = self.micros(self.setup.think_micros_max);
@@ -168,19 +171,19 @@ impl World {
     }
 
     fn hang_up(&mut self, client: usize) {
-        let coming: Vec<u64> = self.coming.iter().filter(|(_, c)| c.client == client).map(|(&id, _)| id).collect();
+        let coming: Vec<u64> = self.node.coming.iter().filter(|(_, c)| c.client == client).map(|(&id, _)| id).collect();
         for id in coming {
-            let coming = self.coming.remove(&id).expect("just seen");
+            let coming = self.node.coming.remove(&id).expect("just seen");
             if let Some((_, frames)) = coming.write {
                 for &frame in &frames {
-                    self.taken[frame.0 as usize] = false;
+                    self.node.taken[frame.0 as usize] = false;
                 }
-                self.volume.as_mut().expect("it serves").return_frames(&frames);
+                self.node.volume.as_mut().expect("it serves").return_frames(&frames);
             }
         }
-        self.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
+        self.node.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
         let mut ids = Vec::new();
-        for (&id, open) in self.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
+        for (&id, open) in self.node.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
             open.hung_up = true;
             ids.push(RequestId(id));
             if matches!(open.asked, Asked::Write(_)) {
@@ -195,7 +198,7 @@ impl World {
 
     /// The payload lies in its frames: the request enters the volume.
     pub(super) fn arrive(&mut self, id: u64) {
-        let Some(coming) = self.coming.remove(&id) else { return };
+        let Some(coming) = self.node.coming.remove(&id) else { return };
         let now = self.moment;
         let (asked, request) = match coming.step {
             Step::Read { offset, length } => {
@@ -218,8 +221,8 @@ impl World {
             Step::Flush => (Asked::Flush(self.oracle.flush_asked(now)), Request::Flush),
             Step::Prefetch { offset, length } => (Asked::Prefetch, Request::Prefetch { offset, length }),
         };
-        let volume = self.volume.as_ref().expect("it serves");
-        if !self.stopping {
+        let volume = self.node.volume.as_ref().expect("it serves");
+        if !self.node.stopping {
             assert_eq!(volume.admissible(&request), Ok(()), "{request:?} lies within the volume");
         }
         self.ask(id, coming.client, asked, request);
@@ -227,9 +230,9 @@ impl World {
 
     fn ask(&mut self, id: u64, client: usize, asked: Asked, request: Request) {
         self.note_policy();
-        let through = self.through_since.is_some();
+        let through = self.node.through_since.is_some();
         let open = Open { client, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
-        self.open.insert(id, open);
+        self.node.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
             && let Asked::Write(write) = asked
@@ -243,7 +246,7 @@ impl World {
         let end = offset + u64::from(length);
         let mut payloads = Payloads::new();
         for (i, &frame) in frames.iter().enumerate() {
-            self.taken[frame.0 as usize] = false;
+            self.node.taken[frame.0 as usize] = false;
             self.assert_writable(frame, "a client's payload");
             let block = BlockIndex(offset / BLOCK_BYTES + i as u64);
             let from = offset.max(block.byte()) - block.byte();
@@ -253,7 +256,7 @@ impl World {
             pattern::fill(write, block.byte() + from, &mut bytes[from as usize..to as usize]);
             let checksum = if from.is_multiple_of(512) && to.is_multiple_of(512) {
                 let mask = SectorMask::of_bytes(from, to);
-                payload_checksum(&VOLUME_UUID, block, mask, self.term, self.frame(frame))
+                payload_checksum(&VOLUME_UUID, block, mask, self.node.term, self.frame(frame))
             } else {
                 // Core must not use it.
                 0xdead_beef
@@ -265,7 +268,7 @@ impl World {
 
     pub(super) fn reply(&mut self, id: RequestId, result: Result<Pieces, RequestError>) {
         self.note_policy();
-        let Some(open) = self.open.remove(&id.0) else {
+        let Some(open) = self.node.open.remove(&id.0) else {
             panic!("request {id} is answered, which is not open: answered twice, or never asked")
         };
         let now = self.moment;
@@ -325,7 +328,10 @@ impl World {
                 if self.lie != Some(Lie::AcknowledgedEarly) {
                     self.oracle.write_acknowledged(write, now);
                 }
-                if open.through && self.through_since.is_some_and(|since| since <= open.began) && !self.damage_carried {
+                if open.through
+                    && self.node.through_since.is_some_and(|since| since <= open.began)
+                    && !self.damage_carried
+                {
                     self.coverage.see("write acknowledged by the backing");
                     let why = "the backing after a write-through acknowledgement";
                     self.oracle.image_has(&self.backing.current, write, why);
@@ -343,7 +349,10 @@ impl World {
                 assert!(pieces.is_empty(), "a flush is answered with bytes");
                 self.coverage.see("flush acknowledged");
                 self.oracle.flush_acknowledged(flush);
-                if open.through && self.through_since.is_some_and(|since| since <= open.began) && !self.damage_carried {
+                if open.through
+                    && self.node.through_since.is_some_and(|since| since <= open.began)
+                    && !self.damage_carried
+                {
                     self.backing_has_all_before(open.began, "the backing after a write-through flush");
                 }
             }
@@ -355,14 +364,14 @@ impl World {
 
     /// What waited for the backing's lock does not count.
     fn note_wait(&mut self, since: Instant) {
-        if self.backing_ready {
-            self.wait_max = self.wait_max.max(self.now - since.max(self.ready_since));
+        if self.node.backing_ready {
+            self.wait_max = self.wait_max.max(self.now - since.max(self.node.ready_since));
         }
     }
 
     fn assert_may_fail(&self, what: &str, error: RequestError) {
         match error {
-            RequestError::Shutdown => assert!(self.stopping, "{what} is refused by a volume that is not stopping"),
+            RequestError::Shutdown => assert!(self.node.stopping, "{what} is refused by a volume that is not stopping"),
             RequestError::Io | RequestError::NoSpace => {
                 assert!(self.errors_injected, "{what} fails with {error:?} in a world without errors")
             }
@@ -392,10 +401,10 @@ impl World {
 
     pub(super) fn audit_reads(&mut self) {
         let Some(audit) = &self.audit else { return };
-        if !self.serving || self.stopping {
+        if !self.node.serving || self.node.stopping {
             return;
         }
-        let size = self.volume.as_ref().expect("it serves").size_bytes();
+        let size = self.node.volume.as_ref().expect("it serves").size_bytes();
         let next = audit.next;
         if next >= size {
             trace!(self, "audit ends");

@@ -13,17 +13,17 @@ impl World {
             name,
             size_bytes: self.size_promised,
             created_unix_s: 1_790_000_000,
-            layout: self.setup.layout,
+            layout: self.node.layout,
         }
     }
 
     pub(super) fn start_life(&mut self) {
-        let found = Superblock::decode(&self.tier.current[..BLOCK]);
+        let found = Superblock::decode(&self.node.tier.current[..BLOCK]);
         let (superblock, fresh) = match found {
             Ok(superblock) => (superblock, false),
             Err(reason) => {
-                assert!(!self.formatted || self.damaged, "the tier of a served volume cannot be opened: {reason}");
-                if self.formatted {
+                assert!(!self.node.formatted || self.damaged, "the tier of a served volume cannot be opened: {reason}");
+                if self.node.formatted {
                     self.refuse();
                     return;
                 }
@@ -36,7 +36,7 @@ impl World {
             fresh,
             size_bytes: self.size_promised,
             policy: self.setup.policy,
-            frames: self.setup.frames,
+            frames: self.node.frames,
             backing_align: self.setup.backing_align,
             backing_depth_max: self.setup.backing_depth_max,
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
@@ -46,30 +46,15 @@ impl World {
             journal_blocks: self.setup.journal_blocks,
             drain_max: self.setup.drain_max,
         };
-        let volume = Volume::new(config, self.now);
+        let volume = Volume::new(config, self.clock());
         #[cfg(feature = "mutants")]
         let volume = {
             let mut volume = volume;
             volume.rules = self.rules;
             volume
         };
-        self.volume = Some(volume);
-        self.serving = false;
-        self.backing_ready = false;
-        self.tier_errors = 0;
-        self.stopping = false;
-        self.hold = None;
-        self.releasing = None;
-        self.through_since = None;
-        self.keeping = false;
-        self.destaged_seen = Lsn(0);
-        self.journal_through = Lsn(0);
-        self.records.clear();
-        self.counters_before = Counters::default();
+        self.node.begin_life(volume);
         self.backing_sync_failed.clear();
-        self.readers.fill(0);
-        self.writing.fill(false);
-        self.taken.fill(false);
         let wait = self.micros(2_000_000);
         self.schedule(wait, Due::BackingReady);
         if self.setup.control > 0 {
@@ -88,18 +73,18 @@ impl World {
     }
 
     pub(super) fn on_serving(&mut self) {
-        self.serving = true;
-        self.formatted = true;
+        self.node.serving = true;
+        self.node.formatted = true;
         self.progress = self.now;
-        let volume = self.volume.as_ref().expect("it serves");
+        let volume = self.node.volume.as_ref().expect("it serves");
         let term = volume.term();
         // Unless the device has lied about both copies of the checkpoint.
         assert!(
-            term > self.term || self.damaged || self.damage_carried,
+            term > self.node.term || self.damaged || self.damage_carried,
             "term {term} follows {}: terms only grow",
-            self.term
+            self.node.term
         );
-        self.term = term;
+        self.node.term = term;
         let size = volume.size_bytes();
         assert!(
             size >= self.size_promised && size <= self.oracle.bytes(),
@@ -116,29 +101,32 @@ impl World {
     }
 
     pub(super) fn on_stopped(&mut self) {
-        if self.controls.values().any(|(c, _)| matches!(c, Control::Stop { .. })) {
+        if self.node.controls.values().any(|(c, _)| matches!(c, Control::Stop { .. })) {
             return;
         }
         // A tier that has failed is not waited for: nothing is acknowledged by it any more.
         assert!(
-            self.tier_errors > 0
-                || !self.ops.values().any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
+            self.node.tier_errors > 0
+                || !self
+                    .node
+                    .ops
+                    .values()
+                    .any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
             "stopped while the log is being written"
         );
         trace!(self, "stopped");
         let now = self.tick();
         self.collect_counters();
-        self.volume = None;
-        self.serving = false;
+        self.node.volume = None;
+        self.node.serving = false;
         let ghosts = self.abandon_operations(Crash::ProcessKilled);
-        self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
+        let here = self.at;
+        self.agenda.retain(|_, (node, due)| *node != here || matches!(due, Due::LieLands(..) | Due::Ghost(..)));
         for late in ghosts {
             let wait = self.micros(4_000_000);
             self.schedule(wait, Due::Ghost(late));
         }
-        self.open.clear();
-        self.coming.clear();
-        self.controls.clear();
+        self.node.forget_requests();
         for client in &mut self.clients {
             *client = Client::default();
         }
@@ -166,8 +154,8 @@ impl World {
     }
 
     pub(super) fn collect_counters(&mut self) {
-        let Some(volume) = &self.volume else { return };
-        let c = volume.status(self.now).counters;
+        let Some(volume) = &self.node.volume else { return };
+        let c = volume.status(self.clock()).counters;
         self.coverage.add("client throttled", c.throttled_writes);
         self.coverage.add("clean frame evicted", c.evictions);
         self.coverage.add("flash segment compacted", c.compacted_blocks);

@@ -19,7 +19,8 @@
 macro_rules! trace {
     ($world:expr, $($text:tt)*) => {
         if $world.trace {
-            eprintln!("{:>12.6} {:>6} {}", $world.now.0 as f64 / 1e9, $world.moment, format_args!($($text)*));
+            let node = if $world.away.len() > 1 { format!(" n{}", $world.at) } else { String::new() };
+            eprintln!("{:>12.6} {:>6}{node} {}", $world.now.0 as f64 / 1e9, $world.moment, format_args!($($text)*));
         }
     };
 }
@@ -33,6 +34,7 @@ mod effects;
 mod frames;
 mod journal;
 mod life;
+mod node;
 mod operator;
 mod rot;
 mod stages;
@@ -51,11 +53,12 @@ use crash::Late;
 use effects::{Op, OpKind};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{ControlError, Counters, DestageMode, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
+use node::{Clock, Node};
 use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,39 +124,27 @@ pub struct World {
     now: Instant,
     moment: Moment,
     points: u64,
-    agenda: BTreeMap<(u64, u64), Due>,
+    /// What falls due, at which node.
+    agenda: BTreeMap<(u64, u64), (usize, Due)>,
     agenda_next: u64,
 
-    volume: Option<Volume>,
-    serving: bool,
-    backing_ready: bool,
-    ready_since: Instant,
-    term: Term,
-    formatted: bool,
-    crash: Option<Crash>,
+    /// The node whose turn it is ...
+    node: Box<Node>,
+    /// ... which is this one ...
+    at: usize,
+    /// ... of these; its own place here is empty meanwhile.
+    away: Vec<Option<Box<Node>>>,
     planned_crash_done: bool,
     crashes: u32,
     turns_at_one_instant: u32,
-    counters_before: Counters,
 
-    tier: Media,
     backing: Media,
     journal: Media,
     /// The complete batch that `journal.current` holds, when it was looked at since the last change.
     journal_found: Option<Option<Found>>,
-    /// Where the last batch of this life ended whose sync succeeded.
-    journal_through: Lsn,
-    /// Flash tier: the arena, which dies with the process.
-    arena: Vec<u8>,
-    ops: BTreeMap<u64, Op>,
-    readers: Vec<u32>,
-    writing: Vec<bool>,
-    taken: Vec<bool>,
     backing_gone_until: Instant,
     backing_sync_failed: BTreeSet<usize>,
     errors_injected: bool,
-    /// Failed tier operations of this life.
-    tier_errors: u32,
     damaged: bool,
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
@@ -168,26 +159,12 @@ pub struct World {
     clients: Vec<Client>,
     script: VecDeque<Step>,
     requests_left: u32,
-    open: BTreeMap<u64, Open>,
-    coming: BTreeMap<u64, Coming>,
     request_next: u64,
-    controls: BTreeMap<u64, (Control, Moment)>,
     control_next: u64,
     /// Size that a client may rely on.
     size_promised: u64,
-    stopping: bool,
-    stop_asked: Instant,
-    /// Backing at the moment a hold was granted, and how often it was written by then.
-    hold: Option<(Vec<u8>, u64)>,
-    /// A drain through has been answered, and no release yet.
-    keeping: bool,
     backing_changes: u64,
-    releasing: Option<u64>,
     audit: Option<Audit>,
-
-    records: BTreeMap<u64, Record>,
-    destaged_seen: Lsn,
-    through_since: Option<Moment>,
 
     /// Work left for the dearest check: a large volume is checked less often, not for longer.
     sectors_to_check: u64,
@@ -205,7 +182,6 @@ pub struct World {
 impl World {
     /// A new world with a fresh volume.
     pub fn new(setup: Setup, random: Random, lie: Option<Lie>, rules: Rules, trace: bool) -> World {
-        let frames = setup.frames as usize;
         let backing_bytes = (setup.size_bytes_max as usize).next_multiple_of(BLOCK) + BLOCK;
         let mut world = World {
             random,
@@ -217,31 +193,18 @@ impl World {
             points: 0,
             agenda: BTreeMap::new(),
             agenda_next: 0,
-            volume: None,
-            serving: false,
-            backing_ready: false,
-            ready_since: Instant(0),
-            term: Term(0),
-            formatted: false,
-            crash: None,
+            node: Box::new(Node::new(setup.layout, setup.frames, Clock::TRUE)),
+            at: 0,
+            away: vec![None],
             planned_crash_done: false,
             crashes: 0,
             turns_at_one_instant: 0,
-            counters_before: Counters::default(),
-            tier: Media::new(setup.layout.tier_blocks as usize * BLOCK),
             backing: Media::new(backing_bytes),
             journal: Media::new(setup.journal_blocks as usize * BLOCK),
             journal_found: None,
-            journal_through: Lsn(0),
-            arena: vec![0xdb; if setup.layout.kind == TierKind::Flash { frames * BLOCK } else { 0 }],
-            ops: BTreeMap::new(),
-            readers: vec![0; frames],
-            writing: vec![false; frames],
-            taken: vec![false; frames],
             backing_gone_until: Instant(0),
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
-            tier_errors: 0,
             damaged: false,
             damage_carried: false,
             rotten: false,
@@ -253,22 +216,11 @@ impl World {
             clients: (0..setup.clients).map(|_| Client::default()).collect(),
             script: setup.script.clone().unwrap_or_default().into(),
             requests_left: setup.script.as_ref().map_or(setup.requests, |s| s.len() as u32),
-            open: BTreeMap::new(),
-            coming: BTreeMap::new(),
             request_next: 1,
-            controls: BTreeMap::new(),
             control_next: 1,
             size_promised: setup.size_bytes,
-            stopping: false,
-            stop_asked: Instant(0),
-            hold: None,
-            keeping: false,
             backing_changes: 0,
-            releasing: None,
             audit: None,
-            records: BTreeMap::new(),
-            destaged_seen: Lsn(0),
-            through_since: None,
             stage: Stage::Work,
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
@@ -306,10 +258,14 @@ impl World {
     }
 
     fn schedule(&mut self, after: Duration, due: Due) {
+        self.schedule_at(self.at, after, due);
+    }
+
+    fn schedule_at(&mut self, node: usize, after: Duration, due: Due) {
         self.agenda_next += 1;
         // Things due at one instant happen in any order.
         let order = self.random.draw() >> 32 << 32 | self.agenda_next;
-        self.agenda.insert(((self.now + after).0, order), due);
+        self.agenda.insert(((self.now + after).0, order), (node, due));
     }
 
     fn micros(&mut self, max: u64) -> Duration {
@@ -327,27 +283,9 @@ impl World {
     }
 
     fn turn(&mut self) {
-        let timeout = self.volume.as_ref().and_then(|v| v.poll_timeout());
-        let next = self.agenda.keys().next().map(|k| Instant(k.0));
-        let at = match (next, timeout) {
-            (Some(a), Some(b)) => a.min(b),
-            (Some(a), None) => a,
-            (None, Some(b)) => b,
-            (None, None) => {
-                assert!(
-                    self.stage != Stage::Work || self.script_is_over(),
-                    "nothing will ever happen again, but requests are open: {}",
-                    self.unfinished()
-                );
-                self.advance_stage();
-                assert!(
-                    self.stage == Stage::Done || !self.agenda.is_empty() || self.has_timeout(),
-                    "nothing will ever happen again in stage {:?}: {}",
-                    self.stage,
-                    self.unfinished()
-                );
-                return;
-            }
+        let Some((at, node)) = self.next_turn() else {
+            self.nothing_is_due();
+            return;
         };
         if at > self.now {
             self.now = at;
@@ -361,13 +299,14 @@ impl World {
                 self.unfinished()
             );
         }
+        self.turn_to(node);
         let batch = self.random.range(1, self.setup.batch_max);
         for _ in 0..batch {
-            let Some((&key, _)) = self.agenda.iter().next() else { break };
-            if key.0 > self.now.0 {
+            let Some(entry) = self.agenda.first_entry() else { break };
+            if entry.key().0 > self.now.0 || entry.get().0 != self.at {
                 break;
             }
-            let due = self.agenda.remove(&key).expect("just seen");
+            let (_, due) = entry.remove();
             self.tick();
             self.deliver(due);
             if self.point() {
@@ -376,37 +315,98 @@ impl World {
             if self.random.below(4) == 0 {
                 self.pump();
             }
-            if self.crash.is_some() || self.refused {
+            if self.node.crash.is_some() || self.refused {
                 break;
             }
         }
-        if self.crash.is_none()
-            && let Some(volume) = &mut self.volume
-        {
-            volume.settle(self.now);
-            self.pump();
-        }
-        if let Some(crash) = self.crash.take() {
+        self.settle();
+        if let Some(crash) = self.node.crash.take() {
             self.crash_now(crash);
         }
         self.inspect();
         self.advance_stage();
     }
 
-    fn has_timeout(&self) -> bool {
-        self.volume.as_ref().is_some_and(|v| v.poll_timeout().is_some())
+    /// When something is due next, and at which node.
+    fn next_turn(&mut self) -> Option<(Instant, usize)> {
+        self.postpone_for_paused();
+        let next = self.agenda.first_key_value().map(|(key, (node, _))| (Instant(key.0), *node));
+        let timeout = self.each_node().filter_map(|(i, node)| Some((node.timeout()?, i))).min();
+        match (next, timeout) {
+            (Some(next), Some(timeout)) if timeout.0 < next.0 => Some(timeout),
+            (Some(next), _) => Some(next),
+            (None, timeout) => timeout,
+        }
+    }
+
+    fn nothing_is_due(&mut self) {
+        assert!(
+            self.stage != Stage::Work || self.script_is_over(),
+            "nothing will ever happen again, but requests are open: {}",
+            self.unfinished()
+        );
+        self.advance_stage();
+        assert!(
+            self.stage == Stage::Done || self.next_turn().is_some(),
+            "nothing will ever happen again in stage {:?}: {}",
+            self.stage,
+            self.unfinished()
+        );
+    }
+
+    /// What falls due at a node that is paused waits for its end.
+    fn postpone_for_paused(&mut self) {
+        while let Some((&key, &(node, _))) = self.agenda.first_key_value() {
+            let Some(until) = self.node_at(node).paused_until.filter(|until| until.0 > key.0) else { break };
+            let due = self.agenda.remove(&key).expect("just seen");
+            self.agenda.insert((until.0, key.1), due);
+        }
+    }
+
+    /// Every node with its index.
+    fn each_node(&self) -> impl Iterator<Item = (usize, &Node)> {
+        (0..self.away.len()).map(|i| (i, self.node_at(i)))
+    }
+
+    fn node_at(&self, index: usize) -> &Node {
+        if index == self.at { &self.node } else { self.away[index].as_ref().expect("all others are away") }
+    }
+
+    /// From here on it is this node's turn.
+    fn turn_to(&mut self, to: usize) {
+        if to != self.at {
+            let next = self.away[to].take().expect("only the node whose turn it is is not away");
+            self.away[self.at] = Some(std::mem::replace(&mut self.node, next));
+            self.at = to;
+        }
+    }
+
+    /// Lets the volume of this node do what profits from seeing several events.
+    fn settle(&mut self) {
+        let now = self.clock();
+        if self.node.crash.is_none()
+            && let Some(volume) = &mut self.node.volume
+        {
+            volume.settle(now);
+            self.pump();
+        }
+    }
+
+    /// What this node's clock shows.
+    fn clock(&self) -> Instant {
+        self.node.clock.shows(self.now)
     }
 
     fn unfinished(&self) -> String {
         let mut text = format!(
             "{} requests open, {} coming, {} commands, {} operations",
-            self.open.len(),
-            self.coming.len(),
-            self.controls.len(),
-            self.ops.len()
+            self.node.open.len(),
+            self.node.coming.len(),
+            self.node.controls.len(),
+            self.node.ops.len()
         );
-        if let Some(volume) = &self.volume {
-            text += &format!("\n{:?}", volume.status(self.now));
+        if let Some(volume) = &self.node.volume {
+            text += &format!("\n{:?}", volume.status(self.clock()));
         }
         text
     }
@@ -414,30 +414,31 @@ impl World {
     /// A place where the world may end a life. True when it does.
     fn point(&mut self) -> bool {
         self.points += 1;
-        if self.volume.is_none() || self.crash.is_some() {
-            return self.crash.is_some();
+        if self.node.volume.is_none() || self.node.crash.is_some() {
+            return self.node.crash.is_some();
         }
         if let Some(plan) = self.setup.crash_plan {
             if !self.planned_crash_done && self.points >= plan.point && self.stage == Stage::Work {
                 self.planned_crash_done = true;
-                self.crash = Some(plan.crash);
+                self.node.crash = Some(plan.crash);
             }
         } else if self.fault(self.setup.faults.process_killed) {
-            self.crash = Some(Crash::ProcessKilled);
+            self.node.crash = Some(Crash::ProcessKilled);
         } else if self.fault(self.setup.faults.power_lost) {
-            self.crash = Some(Crash::PowerLost);
+            self.node.crash = Some(Crash::PowerLost);
         } else if self.fault(self.setup.faults.logs_lost) {
-            self.crash = Some(Crash::LogsLost);
+            self.node.crash = Some(Crash::LogsLost);
         }
-        self.crash.is_some()
+        self.node.crash.is_some()
     }
 
     fn hand(&mut self, event: Event) {
-        let Some(volume) = self.volume.as_mut() else { panic!("an event for no volume: {event:?}") };
         if self.trace {
             trace!(self, "-> {}", brief_event(&event));
         }
-        volume.handle(self.now, event);
+        let now = self.clock();
+        let Some(volume) = self.node.volume.as_mut() else { panic!("an event for no volume: {event:?}") };
+        volume.handle(now, event);
         self.note_policy();
     }
 
@@ -455,8 +456,8 @@ impl World {
                 if self.setup.journal_blocks > 0 {
                     self.begin_replay();
                 } else {
-                    self.backing_ready = true;
-                    self.ready_since = self.now;
+                    self.node.backing_ready = true;
+                    self.node.ready_since = self.now;
                     self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }
@@ -469,7 +470,7 @@ impl World {
             }
             Due::Operator => self.operator_acts(),
             Due::Restart => {
-                if self.setup.layout.kind == TierKind::Memory && self.lie != Some(Lie::ArenaBeforeLock) {
+                if self.node.layout.kind == TierKind::Memory && self.lie != Some(Lie::ArenaBeforeLock) {
                     // The backing's lock is awaited before the arena is used.
                     self.ghosts_end();
                 }
