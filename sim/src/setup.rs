@@ -5,7 +5,7 @@
 
 use crate::media::Landing;
 use crate::random::Random;
-use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout};
+use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout, Version};
 use forebay_core::status::{DestageMode, Policy};
 use forebay_core::types::*;
 
@@ -106,6 +106,7 @@ pub enum Lie {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // names as in forebay_core::VolumeConfig, or plain
 pub struct Setup {
+    pub version: Version,
     pub layout: TierLayout,
     pub size_bytes: u64,
     /// Room in the backing for resizes.
@@ -170,6 +171,7 @@ impl Setup {
         }
         .expect("the smallest tier");
         Setup {
+            version: Version::Two,
             layout,
             size_bytes: blocks * BLOCK_BYTES,
             size_bytes_max: (blocks + 4) * BLOCK_BYTES,
@@ -307,6 +309,7 @@ impl Setup {
         // From a copy: what was not there when a seed was noted must not change what it means.
         let mut aside = random.clone();
         setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
+        setup.version = if aside.below(8) == 0 { Version::One } else { Version::Two };
         if kind == TierKind::Flash && random.below(8) == 0 {
             setup.faults.flash_rot = rate(random, 2, 50_000);
             setup.faults.flash_lost = rate(random, 2, 50_000);

@@ -162,7 +162,7 @@ impl Volume {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
                         synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
-                        term: self.term,
+                        start: self.start,
                         records: batch.records,
                     }
                     .encode(&self.id, batch.at);

@@ -396,13 +396,11 @@ impl Volume {
         self.checkpoint_wanted = false;
         self.checkpoint_busy = true;
         let next = Checkpoint {
-            sequence: self.checkpoint.sequence + 1,
-            term: self.term,
             destaged: self.durable,
             accepted: self.accepted,
-            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
+            ..self.next_checkpoint()
         };
         if let Some(flash) = &mut self.flash {
             flash.checkpoint_begins(next.batches_synced);
@@ -410,19 +408,39 @@ impl Volume {
         self.write_checkpoint_copy(next);
     }
 
-    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
-        let op = self.begin_op(Op::Checkpoint(copy));
-        let head = copy.encode(&self.id);
-        self.counters.tier_writes += 1;
-        self.effects.push_back(Effect::TierWrite { op, at: copy.place(), head, frames: Vec::new() });
+    /// What follows the newest one, as far as it is not about the log.
+    pub(super) fn next_checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            sequence: self.checkpoint.sequence + 1,
+            start: self.start,
+            term: self.term,
+            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
+            size_bytes: self.size_bytes,
+            life: self.life,
+            host: self.config.cluster.map(|cluster| cluster.host),
+            standing: self.config.cluster.map(|_| self.standing.clone()),
+            ..Checkpoint::default()
+        }
     }
 
-    pub(super) fn on_checkpoint_written(&mut self, written: Checkpoint, failed: Option<IoError>) {
+    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
+        let (at, head) = (copy.place(), self.encoded(&copy));
+        let op = self.begin_op(Op::Checkpoint(Box::new(copy)));
+        self.counters.tier_writes += 1;
+        self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
+    }
+
+    /// As this tier has it.
+    pub(super) fn encoded(&self, checkpoint: &Checkpoint) -> Vec<u8> {
+        checkpoint.encode(self.config.superblock.version, &self.id)
+    }
+
+    pub(super) fn on_checkpoint_written(&mut self, written: Box<Checkpoint>, failed: Option<IoError>) {
         if let Some(error) = failed {
             return self.fail_tier(error);
         }
         match self.config.superblock.layout.kind {
-            TierKind::Memory => self.checkpoint_taken(written),
+            TierKind::Memory => self.checkpoint_taken(*written),
             TierKind::Flash => {
                 let sync = self.flash.as_mut().expect("a flash tier").sync_begins();
                 let op = self.begin_op(Op::CheckpointSync(written, sync));
@@ -448,7 +466,7 @@ impl Volume {
     /// anything newer: were the newest copy damaged while it alone says how far the backing is, the older one would
     /// have groups sent again whose records are partly gone.
     fn checkpoint_taken(&mut self, written: Checkpoint) {
-        self.checkpoint = written;
+        self.checkpoint = written.clone();
         if self.checkpoint_copying {
             self.checkpoint_copying = false;
             self.checkpoint_busy = false;
@@ -459,7 +477,7 @@ impl Volume {
             self.checkpoint_busy = false;
         } else {
             self.checkpoint_copying = true;
-            let copy = Checkpoint { sequence: written.sequence + 1, ..written };
+            let copy = Checkpoint { sequence: written.sequence + 1, ..written.clone() };
             self.write_checkpoint_copy(copy);
         }
         if let Some((id, bytes)) = self.control.resize

@@ -69,10 +69,10 @@ const UNUSED: Segment = Segment {
     on_its_way: false,
 };
 
-/// Number of a segment's life: who opened it, and a count over all lives. The count shows which segment follows which; the
-/// term makes the number new, though a life may have opened segments of which no later one finds a trace.
-pub fn segment_number(term: Term, count: u32) -> u64 {
-    u64::from(term.0) << 32 | u64::from(count)
+/// Number of a segment's life: which start opened it, and a count over all lives. The count shows which segment follows
+/// which; the start makes the number new, though one may have opened segments of which no later one finds a trace.
+pub fn segment_number(start: Start, count: u32) -> u64 {
+    u64::from(start.0) << 32 | u64::from(count)
 }
 
 /// The number of the segment that is opened next.
@@ -182,7 +182,7 @@ impl FlashLog {
             open: None,
             entries: Vec::with_capacity(layout.segment_blocks as usize),
             first_batch: 0,
-            next_number: following_number(segment_number(Term(1), 0)),
+            next_number: following_number(segment_number(Start(1), 0)),
             next_batch: 1,
             building: None,
             owed: VecDeque::new(),

@@ -43,9 +43,10 @@ mod write;
 
 use crate::api::*;
 use crate::cluster::{Host, Incarnation};
-use crate::format::{Checkpoint, Superblock, TierKind};
+use crate::format::{Checkpoint, Standing, Superblock, TierKind};
 use crate::status::*;
 use crate::types::*;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
@@ -92,7 +93,7 @@ pub struct VolumeConfig {
 /// What a volume needs that several nodes keep (docs/protocol.md). Times and bounds are the same on all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterConfig {
-    /// This node with its tier.
+    /// This node with its tier. The node counts; what is said of the tier is replaced by what a start finds it to be.
     pub own: Incarnation,
     /// The machine in its present boot.
     pub host: Host,
@@ -254,8 +255,8 @@ enum Op {
     Summary { segment: u32 },
     TierSync { held: Lsn, batch: u64, sync: u64 },
     Erase { segment: u32 },
-    Checkpoint(Checkpoint),
-    CheckpointSync(Checkpoint, u64),
+    Checkpoint(Box<Checkpoint>),
+    CheckpointSync(Box<Checkpoint>, u64),
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
@@ -281,6 +282,10 @@ pub struct Volume {
     phase: Phase,
     size_bytes: u64,
     term: Term,
+    start: Start,
+    life: u32,
+    /// Where this member of a cluster stands; written with every checkpoint.
+    standing: Standing,
 
     pool: FramePool,
     live: LiveLog,
@@ -357,6 +362,9 @@ impl Volume {
             phase: Phase::Recovering,
             size_bytes: config.size_bytes,
             term: Term(0),
+            start: Start(0),
+            life: 0,
+            standing: Standing::default(),
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
@@ -411,9 +419,19 @@ impl Volume {
         &self.id
     }
 
-    /// Term of this owner; payload checksums of writes are computed with it. Known from `Serving` on.
+    /// Term of this owner, or the highest that a member has seen; payload checksums of writes are computed with it. Known from `Serving` on.
     pub fn term(&self) -> Term {
         self.term
+    }
+
+    /// Number of this start of the tier.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// What this tier may have lost of what it had held counts in it: another number is another incarnation.
+    pub fn life(&self) -> u32 {
+        self.life
     }
 
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
@@ -544,7 +562,7 @@ impl Volume {
             Op::TierSync { held, batch, sync } => self.on_tier_synced(held, batch, sync, failed),
             Op::Erase { segment } => self.on_erased(segment, failed),
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
+            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(*written, sync, failed),
             Op::Merge { task, edge } => {
                 let merged = match outcome {
                     Outcome::Merged(checksum) => Ok(checksum),
@@ -716,14 +734,22 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::TierLayout;
+    use crate::format::{TierLayout, Version};
 
     #[test]
     fn frames_that_were_never_used_cost_no_memory() {
         let layout = TierLayout::memory(1 << 20).expect("a possible size");
         let volume = Volume::new(
             VolumeConfig {
-                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                superblock: Superblock {
+                    version: Version::Two,
+                    tier: 1,
+                    volume: [1; 16],
+                    name: [0; 64],
+                    size_bytes: 512,
+                    created_unix_s: 0,
+                    layout,
+                },
                 fresh: true,
                 size_bytes: 512,
                 policy: Policy::Back,
@@ -745,7 +771,15 @@ mod tests {
 
     fn volume_of(frames: u32) -> Volume {
         let layout = TierLayout::flash(1 << 16).expect("a possible size");
-        let superblock = Superblock { volume: [1; 16], name: [0; 64], size_bytes: 1 << 30, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: [1; 16],
+            name: [0; 64],
+            size_bytes: 1 << 30,
+            created_unix_s: 1,
+            layout,
+        };
         let config = VolumeConfig {
             superblock,
             fresh: true,

@@ -1,7 +1,8 @@
 //! From a tier to a serving volume: formatting a new one, or reading what an earlier process left.
 //!
-//! A restart is a take-over from oneself: a new term, the former records in a group of their own, and the whole open
-//! part of the log destaged again before anything new.
+//! Each start has a number of its own, in everything that it writes. Where the tier is the whole log, a restart is
+//! a take-over from oneself: a new term, too, the former records in a group of their own, and the whole open part of the log
+//! destaged again before anything new. A member follows after a start, in the term that it knows.
 //!
 //! Which records count (docs/format.md has the argument):
 //! - everything up to the checkpoint's `destaged` is history;
@@ -21,7 +22,7 @@ use super::live::NONE;
 use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
-use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
+use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
 use alloc::collections::BTreeMap;
 
 /// Metadata blocks read at one time: 4 MiB.
@@ -132,18 +133,19 @@ fn drop_covered(records: &mut Vec<FoundRecord>) {
 impl Volume {
     pub(super) fn begin_recovery(&mut self) {
         self.recovery = Some(Recovery::default());
-        if self.config.fresh {
-            self.term = Term(1);
-            let first =
-                Checkpoint { sequence: 1, term: self.term, size_bytes: self.size_bytes, ..Checkpoint::default() };
-            let second = Checkpoint { sequence: 2, ..first };
-            self.checkpoint = second;
+        if self.config.superblock.version == Version::One && self.config.cluster.is_some() {
+            self.refuse_tier("a tier of version 1 has no place for what a member must remember: make a new one");
+        } else if self.config.fresh {
+            self.begin_start(&Checkpoint::default());
+            let first = self.next_checkpoint();
+            let second = Checkpoint { sequence: 2, ..first.clone() };
             let writes = [
                 // The superblock last: until it is there, the tier is not one.
-                (first.place(), first.encode(&self.id)),
-                (second.place(), second.encode(&self.id)),
+                (first.place(), self.encoded(&first)),
+                (second.place(), self.encoded(&second)),
                 (TierBlock(0), self.config.superblock.encode()),
             ];
+            self.checkpoint = second;
             self.recovery_mut().writes = writes.into();
             self.recovery_write();
         } else {
@@ -199,17 +201,23 @@ impl Volume {
                     flash.checkpoint_begins(self.checkpoint.batches_synced);
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
-                self.journal.resume(self.term);
-                self.phase = Phase::Serving;
-                self.end_replayed();
+                if self.config.cluster.is_some() {
+                    self.phase = Phase::Following;
+                } else {
+                    self.journal.resume(self.term);
+                    self.phase = Phase::Serving;
+                    self.end_replayed();
+                }
             }
         }
     }
 
     fn on_checkpoints(&mut self, bytes: &[u8]) {
+        let version = self.config.superblock.version;
         let copies = [1u32, 2].map(|place| {
             let at = (place as usize - 1) * TIER_BLOCK_BYTES;
-            bytes.get(at..at + TIER_BLOCK_BYTES).and_then(|b| Checkpoint::decode(&self.id, TierBlock(place), b).ok())
+            let block = bytes.get(at..at + TIER_BLOCK_BYTES)?;
+            Checkpoint::decode(version, &self.id, TierBlock(place), block).ok()
         });
         let mut valid: Vec<Checkpoint> = copies.into_iter().flatten().collect();
         valid.sort_unstable_by_key(|checkpoint| checkpoint.sequence);
@@ -221,19 +229,42 @@ impl Volume {
         };
         let size = newest.size_bytes;
         let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
-        if !is_a_size || newest.term.0 == u32::MAX {
-            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        let can_grow = [newest.term.0, newest.start.0, newest.life].iter().all(|&number| number < u32::MAX);
+        if !is_a_size || !can_grow {
+            return self.refuse_tier("the checkpoint of the tier has a size or a number that no volume has");
         }
-        self.checkpoint = newest;
+        if newest.standing.is_some() && self.config.cluster.is_none() {
+            return self
+                .refuse_tier("the tier is one of several that hold this volume: by itself it may be an older state");
+        }
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
         self.durable = newest.destaged;
-        self.term = Term(newest.term.0 + 1);
+        self.begin_start(&newest);
+        self.checkpoint = newest;
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.scan_table(0),
             TierKind::Flash => {
-                self.recovery_mut().synced = newest.batches_synced;
+                self.recovery_mut().synced = self.checkpoint.batches_synced;
                 self.scan_segments();
+            }
+        }
+    }
+
+    /// The numbers of this start, from what the one before it has left (defaults on a new tier).
+    fn begin_start(&mut self, before: &Checkpoint) {
+        self.start = Start(before.start.0 + 1);
+        self.standing = before.standing.clone().unwrap_or_default();
+        let host = self.config.cluster.map(|cluster| cluster.host);
+        let same_boot = host.is_some() && host == before.host;
+        self.life = if same_boot || self.config.fresh { before.life } else { before.life + 1 };
+        match &mut self.config.cluster {
+            // Whoever starts is a new owner.
+            None => self.term = Term(before.term.0 + 1),
+            Some(cluster) => {
+                self.term = before.term;
+                cluster.own.tier = self.config.superblock.tier;
+                cluster.own.life = self.life;
             }
         }
     }
@@ -407,9 +438,9 @@ impl Volume {
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(marked);
             let found = FoundBatch { segment, at, batch };
-            // Two batches of one number: the later term's is the log's, the other was cut off by its recovery.
+            // Two batches of one number: the later start's is the log's, the other was cut off by its recovery.
             match recovery.batches.get(&found.batch.sequence) {
-                Some(other) if other.batch.term >= found.batch.term => recovery.doubtful.push(found),
+                Some(other) if other.batch.start >= found.batch.start => recovery.doubtful.push(found),
                 Some(_) => {
                     let sequence = found.batch.sequence;
                     let other = recovery.batches.insert(sequence, found).expect("looked at above");
@@ -483,7 +514,7 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            // By the count alone: a later term may have opened the next one.
+            // By the count alone: a later start may have opened the next one.
             let follows = number(&next_segment) as u32 == following_number(number(&segment)) as u32;
             if !follows || recovery.sealed.contains_key(&segment) {
                 continue;
@@ -504,21 +535,21 @@ impl Volume {
         if newest.max(newest_sealed) < synced {
             return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
         }
-        // A cut-off life may have left a batch where this log's own one did not land: its term is too low for its place.
-        let mut term = Term(0);
+        // A cut-off life may have left a batch where this log's own one did not land: its start is too low for its place.
+        let mut start = Start(0);
         for (&sequence, found) in recovery.batches.range(..=synced) {
-            if sequence > checkpointed && found.batch.term < term {
+            if sequence > checkpointed && found.batch.start < start {
                 return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
             }
-            term = term.max(found.batch.term);
+            start = start.max(found.batch.start);
         }
         let mut cut = None;
         for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
-            if sequence != expected || found.batch.term < term {
+            if sequence != expected || found.batch.start < start {
                 cut = Some(expected);
                 break;
             }
-            term = found.batch.term;
+            start = found.batch.start;
             let mut at = found.at + 1;
             for record in &found.batch.records {
                 if let Kind::Data { mask, checksum } = record.kind {
@@ -603,12 +634,12 @@ impl Volume {
         let counter_max =
             segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
         self.plan_rewrites(kept, &erase, &segments);
-        let term = self.term;
+        let start = self.start;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(following_number(segment_number(term, counter_max)), last_batch);
+        flash.resume(following_number(segment_number(start, counter_max)), last_batch);
         self.load(last);
     }
 
@@ -633,7 +664,7 @@ impl Volume {
         within_volume && within_tier
     }
 
-    /// The records are known: makes them the log, and begins the new term.
+    /// The records are known: makes them the log, and has the checkpoint of the new start written.
     fn load(&mut self, last: Lsn) {
         let destaged = self.destaged;
         let mut records = core::mem::take(&mut self.recovery_mut().records);
@@ -691,22 +722,14 @@ impl Volume {
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }
-        let next = Checkpoint {
-            sequence: self.checkpoint.sequence + 1,
-            term: self.term,
-            destaged: self.durable,
-            accepted: last,
-            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
-            size_bytes: self.size_bytes,
-            clean: false,
-        };
-        let copy = Checkpoint { sequence: next.sequence + 1, ..next };
-        self.checkpoint = copy;
+        let next = Checkpoint { destaged: self.durable, accepted: last, ..self.next_checkpoint() };
+        let copy = Checkpoint { sequence: next.sequence + 1, ..next.clone() };
         // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
-        for checkpoint in [next, copy] {
-            let write = (checkpoint.place(), checkpoint.encode(&self.id));
+        for checkpoint in [&next, &copy] {
+            let write = (checkpoint.place(), self.encoded(checkpoint));
             self.recovery_mut().writes.push_back(write);
         }
+        self.checkpoint = copy;
         self.rewrite_some();
     }
 }

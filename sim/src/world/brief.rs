@@ -17,12 +17,12 @@ pub(super) fn brief_event(event: &Event) -> String {
     }
 }
 
-pub(super) fn brief_effect(effect: &Effect) -> String {
+pub(super) fn brief_effect(version: Version, effect: &Effect) -> String {
     match effect {
         Effect::TierWrite { op, at, head, frames } => {
             let what = match Batch::decode(&VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
                 Ok(batch) => format!("{batch:?}"),
-                Err(_) => match Checkpoint::decode(&VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
+                Err(_) => match Checkpoint::decode(version, &VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
                     Ok(checkpoint) => format!("{checkpoint:?}"),
                     Err(_) => format!("{} bytes", head.len()),
                 },

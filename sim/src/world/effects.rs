@@ -74,7 +74,7 @@ impl World {
     fn execute(&mut self, effect: Effect) {
         self.tick();
         if self.trace {
-            trace!(self, "<- {}", brief_effect(&effect));
+            trace!(self, "<- {}", brief_effect(self.setup.version, &effect));
         }
         match effect {
             Effect::Reply { id, result } => self.reply(id, result),

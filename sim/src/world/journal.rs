@@ -22,7 +22,18 @@ pub(super) enum Replay {
 impl World {
     /// Where the tier says that the backing is complete; nothing where it says nothing legible.
     fn destaged_in_tier(&self) -> Option<Lsn> {
-        newest_checkpoint(&self.node.tier.current).map(|checkpoint| checkpoint.destaged)
+        self.newest_checkpoint(&self.node.tier.current).map(|checkpoint| checkpoint.destaged)
+    }
+
+    /// By the tier's own word, as a start reads it.
+    fn newest_checkpoint(&self, tier: &[u8]) -> Option<Checkpoint> {
+        let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(self.setup.version, tier, place));
+        copies.max_by_key(|checkpoint| checkpoint.sequence)
+    }
+
+    /// One of its copies, if it can be read.
+    pub(super) fn checkpoint_at(&self, place: u32) -> Option<Checkpoint> {
+        checkpoint_at(self.setup.version, &self.node.tier.current, place)
     }
 
     /// A start refuses a batch of a later term than that of the tier's checkpoint, so no loss of power may leave one. (A
@@ -36,7 +47,7 @@ impl World {
             TierKind::Memory => &self.node.tier.current,
             TierKind::Flash => &self.node.tier.durable,
         };
-        let term = newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
+        let term = self.newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
         assert!(term >= Some(batch.term), "a batch of term {} while the tier's is durably {term:?}", batch.term);
     }
 
@@ -258,14 +269,7 @@ impl World {
     }
 }
 
-/// By the tier's own word, as a start reads it.
-fn newest_checkpoint(tier: &[u8]) -> Option<Checkpoint> {
-    let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(tier, place));
-    copies.max_by_key(|checkpoint| checkpoint.sequence)
-}
-
-/// One of its copies, if it can be read.
-pub(super) fn checkpoint_at(tier: &[u8], place: u32) -> Option<Checkpoint> {
+fn checkpoint_at(version: Version, tier: &[u8], place: u32) -> Option<Checkpoint> {
     let at = place as usize * BLOCK;
-    Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &tier[at..at + BLOCK]).ok()
+    Checkpoint::decode(version, &VOLUME_UUID, TierBlock(place), &tier[at..at + BLOCK]).ok()
 }

@@ -9,7 +9,12 @@ impl World {
         let mut name = [0; 64];
         name[..3].copy_from_slice(b"sim");
         Superblock {
+            version: self.setup.version,
             volume: VOLUME_UUID,
+            tier: match self.setup.version {
+                Version::One => 0,
+                Version::Two => 1,
+            },
             name,
             size_bytes: self.size_promised,
             created_unix_s: 1_790_000_000,

@@ -3,7 +3,6 @@
 //! Of other damage the world does not know what it may cost. Of this it does (L-TM-6 to L-BF-6): a start is refused,
 //! or nothing at all is lost; and what has a second copy is not even missed.
 
-use super::journal::checkpoint_at;
 use super::*;
 
 /// What has rotted.
@@ -76,7 +75,7 @@ impl World {
 
     /// Both copies, where both can be read.
     fn checkpoints_that_may_rot(&self) -> Vec<Place> {
-        let whole = [1, 2].into_iter().filter(|&place| checkpoint_at(&self.node.tier.current, place).is_some());
+        let whole = [1, 2].into_iter().filter(|&place| self.checkpoint_at(place).is_some());
         let places: Vec<Place> = whole.map(|place| Place::new(place, Rot::Covered)).collect();
         if places.len() == 2 { places } else { Vec::new() }
     }
@@ -131,10 +130,7 @@ impl World {
             }
         }
         let checkpoints = [1, 2].into_iter().filter(|&place| self.is_durable(place));
-        marks.extend(
-            checkpoints
-                .filter_map(|place| Some((place, checkpoint_at(&self.node.tier.current, place)?.batches_synced))),
-        );
+        marks.extend(checkpoints.filter_map(|place| Some((place, self.checkpoint_at(place)?.batches_synced))));
         let mark_without = |block: u32| marks.iter().filter(|(at, _)| *at != block).map(|(_, mark)| *mark).max();
         let below = headers.iter().filter(|(block, batch)| Some(batch.sequence) <= mark_without(*block));
         below.map(|(block, _)| Place::new(*block, Rot::Needed)).collect()

@@ -1,0 +1,5 @@
+//! What a start makes of the bytes that earlier ones have left on a tier.
+
+mod damaged;
+mod stand;
+mod starts;
