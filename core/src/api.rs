@@ -282,7 +282,8 @@ pub enum Report {
         /// Why.
         why: PeerFailure,
     },
-    /// The learner may be proposed as a member (S6).
+    /// The learner holds all that is acknowledged, and from here on nothing is acknowledged that it does not hold: it may be
+    /// proposed as a member (S6).
     LearnerReady {
         /// Who.
         peer: Incarnation,
@@ -326,6 +327,9 @@ pub struct Figures {
     /// Owner: nothing acknowledged depends on a log: all that logs alone held is synced in the backing, and nothing is
     /// pinned (A5).
     pub drained: bool,
+    /// Owner: writes are to be acknowledged without the backing, and there are copies enough: `log` is to become needed
+    /// first (A5).
+    pub wants_log: bool,
     /// The tier has failed.
     pub tier_failed: bool,
 }

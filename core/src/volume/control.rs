@@ -203,12 +203,51 @@ impl Volume {
         match policy {
             Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
             Policy::Through => {}
+            // The backing is needed as well, whatever is asked for.
+            Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_needed) => {
+                self.set_reason(Reason::TooFewPeers);
+            }
             Policy::Back => {
                 self.control.effective = Policy::Back;
                 self.answer_written_when_held();
                 self.set_reason(Reason::AsRequested);
             }
         }
+    }
+
+    /// With too few copies, or a record that does not let logs alone stand for anything, the backing must have a write as
+    /// well (A1, A5).
+    pub(super) fn look_at_copies(&mut self) {
+        if self.role != Role::Owner {
+            return;
+        }
+        let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
+        let must = few || !self.log_needed;
+        if must && self.control.effective == Policy::Back {
+            self.control.effective = Policy::Through;
+            self.control.back_until = self.accepted;
+            self.close_group();
+            self.await_backing_too();
+            self.set_reason(Reason::TooFewPeers);
+        } else if !must && self.control.reason == Reason::TooFewPeers {
+            self.end_keeping();
+        }
+    }
+
+    fn has_few_copies(&self) -> bool {
+        self.members.copies() < self.cluster().min_peers as usize
+    }
+
+    /// One peer less, and the backing would have to have every write: what is dirty then must drain soon (A6).
+    pub(super) fn has_no_spare(&self) -> bool {
+        self.role == Role::Owner
+            && self.cluster().min_peers > 0
+            && self.members.copies() <= self.cluster().min_peers as usize
+    }
+
+    /// Nothing that is asked for keeps logs alone from standing for what is acknowledged (A5).
+    pub(super) fn wants_log(&self) -> bool {
+        self.control.requested == Policy::Back && !self.control.keep_through && !self.has_few_copies()
     }
 
     /// The requested policy is the one again.
@@ -395,8 +434,13 @@ impl Volume {
         }
         self.checkpoint_wanted = false;
         self.checkpoint_busy = true;
+        self.standing.committed = self.committed;
         let next = Checkpoint {
-            destaged: self.durable,
+            destaged: match self.role {
+                Role::Alone | Role::Follower => self.durable,
+                // What members are not told must not be forgotten here, either (D5, D7).
+                Role::Owner => self.standing.mark.watermark.min(self.durable),
+            },
             accepted: self.accepted,
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
@@ -487,7 +531,13 @@ impl Volume {
             self.size_bytes = bytes;
             self.answer_control(id, Ok(()));
         }
-        self.retire_through(written.destaged);
+        match self.role {
+            Role::Alone | Role::Follower => self.retire_through(written.destaged),
+            Role::Owner => {
+                self.marks_changed();
+                self.retire_told();
+            }
+        }
         if let Some(flash) = &mut self.flash {
             flash.checkpointed(written.batches_synced);
         }

@@ -1,7 +1,7 @@
 //! Destage: the log's records go to the backing, barrier group by barrier group.
 //!
 //! Rules (the argument is in docs/losses.md; the simulator breaks each on purpose):
-//! 1. a record goes out only when every member of the log holds it;
+//! 1. a record goes out only when every member of the log holds it, and lies in the window that all know ([`super::marks`]);
 //! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the tier vouches for
 //!    it: by a durable checkpoint; or, one group behind, by holding on its medium all that sending g once more needs
 //!    (see [`Volume::vouched`]). So a restart sends at most one complete group again, and that takes nothing back;
@@ -82,6 +82,8 @@ pub(super) struct Destage {
     pub(super) in_flight: u32,
     /// Frames taken for what had to be loaded.
     pub(super) loads: u32,
+    /// Writes that wait for a lease with their bytes in memory.
+    leaseless: Vec<usize>,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
     /// The backing has refused a zero or hole request: ranges are written as data.
@@ -122,6 +124,7 @@ impl Destage {
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
             loads: 0,
+            leaseless: Vec::new(),
             range_in_flight: false,
             zero_unsupported: false,
             unsynced_bytes: 0,
@@ -284,7 +287,7 @@ impl Volume {
     pub(super) fn destage(&mut self) {
         self.choose_mode();
         let gate = self.destage.ready || planted!(self, destage_before_lock);
-        if !gate {
+        if !gate || !self.has_lease() {
             return;
         }
         if self.destage.failing.is_some() {
@@ -340,8 +343,14 @@ impl Volume {
 
     /// May this record be chosen now?
     pub(super) fn is_eligible(&self, id: u32) -> bool {
+        self.is_in_window(self.live.get(id).descriptor.lsn) && self.is_due(id)
+    }
+
+    /// The same, but for the window.
+    pub(super) fn is_due(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
-        if descriptor.lsn > self.held && !planted!(self, destage_unheld) {
+        let uncommitted = descriptor.lsn > self.committed && !planted!(self, destage_uncommitted);
+        if (uncommitted || descriptor.lsn > self.held) && !planted!(self, destage_unheld) {
             return false;
         }
         if let Some(stop) = self.control.destage_stops_after()
@@ -358,7 +367,11 @@ impl Volume {
     /// that group once more, finds all of it on the tier's medium and writes nothing but the newest content of each
     /// of its blocks: then the backing holds the group before, during and after, whatever it holds of the next one.
     /// So a group need not wait for the checkpoint of the one before it, which is a sync on the way of every flush.
+    /// With other members, all have been told so: they would send from there on.
     pub(super) fn vouched(&self, lsn: Lsn) -> bool {
+        if self.role == Role::Owner {
+            return self.destaged >= lsn;
+        }
         self.destaged >= lsn
             || (self.durable >= lsn
                 && (self.synced >= lsn || planted!(self, repeat_unsynced_group))
@@ -638,6 +651,9 @@ impl Volume {
 
     /// All bytes are in memory: asks the backing.
     fn write_out(&mut self, write: usize) {
+        if !self.has_lease() {
+            return self.destage.leaseless.push(write);
+        }
         let records = self.destage.writing[write].records.clone();
         let (first, _) = records[0];
         let record = *self.live.get(first);
@@ -653,7 +669,7 @@ impl Volume {
             return self.write_parts(write, block.byte(), parts);
         }
         if u64::from(self.config.backing_align) > SECTOR_BYTES {
-            let Some(old) = self.pool.allocate() else {
+            let Some(old) = self.destage.writing[write].old_block.or_else(|| self.pool.allocate()) else {
                 self.destage.writing[write].failed = Some(IoError::NoSpace);
                 return self.end_write(write);
             };
@@ -676,6 +692,13 @@ impl Volume {
         }
     }
 
+    /// There is a lease (again).
+    pub(super) fn write_out_leaseless(&mut self) {
+        for write in core::mem::take(&mut self.destage.leaseless) {
+            self.write_out(write);
+        }
+    }
+
     fn write_parts(&mut self, write: usize, offset: u64, parts: Parts) {
         self.destage.writing[write].writes_left += 1;
         self.counters.backing_writes += 1;
@@ -690,6 +713,10 @@ impl Volume {
         if failed.is_some() {
             self.destage.writing[write].failed = failed;
             return self.end_write(write);
+        }
+        if !self.has_lease() {
+            // It is read once more when there is one.
+            return self.destage.leaseless.push(write);
         }
         let (id, _) = self.destage.writing[write].records[0];
         let record = *self.live.get(id);
@@ -811,7 +838,7 @@ impl Volume {
         }
         // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
         // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
-        let through = if self.live.cursor().is_none() { self.held.max(d.collected) } else { d.collected };
+        let through = if self.live.cursor().is_none() { self.committed.max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
@@ -864,6 +891,9 @@ impl Volume {
             self.retire_through(self.durable);
         }
         self.answer_vouched();
+        if self.role == Role::Owner {
+            return self.owe_watermark();
+        }
         self.checkpoint_wanted = true;
         if !planted!(self, checkpoint_ahead_of_log) {
             self.checkpoint_after = self.accepted;
@@ -879,8 +909,11 @@ impl Volume {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;
             }
-            assert_eq!(self.live.get(id).state, State::Written, "what ends is in the backing");
+            let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);
+            assert!(in_backing, "what ends is in the backing, or covered by what is");
             let (descriptor, whole) = self.live.retire(id);
+            // What a follower has is the owner's content at some time, not the backing's.
+            let whole = whole && self.role != Role::Follower;
             let payloads = self.config.superblock.layout.payload_blocks;
             match &mut self.flash {
                 None if id >= payloads => {}
@@ -895,6 +928,7 @@ impl Volume {
     }
 
     pub(super) fn is_destaged(&self, goal: &Goal) -> bool {
-        self.destaged >= goal.through || (self.live.is_empty() && self.backing_quiet() && self.held >= goal.through)
+        self.destaged >= goal.through
+            || (self.live.is_empty() && self.backing_quiet() && self.committed >= goal.through)
     }
 }

@@ -431,6 +431,17 @@ impl FlashLog {
             })
     }
 
+    /// A record that is new in the log is on its way, or waits to be.
+    pub fn has_new_unwritten(&self) -> bool {
+        let new = |lsn_max: Lsn| lsn_max > Lsn(0);
+        self.building.as_ref().is_some_and(|batch| new(batch.lsn_max))
+            || self.flying.iter().any(|batch| new(batch.lsn_max))
+            || self.owed.iter().any(|owed| match owed {
+                Owed::Batch(batch) => new(batch.lsn_max),
+                Owed::Summary { .. } => false,
+            })
+    }
+
     /// A batch collects records, a write is owed, or something is under way in a segment.
     pub fn has_unwritten(&self) -> bool {
         self.building.is_some() || !self.owed.is_empty() || self.segments.iter().any(|segment| segment.busy > 0)

@@ -503,6 +503,11 @@ impl Volume {
         if let Some(error) = self.journal.failed.take() {
             return self.abandon_batch(error);
         }
+        if !self.has_lease() {
+            // Tried again with whatever is chosen next.
+            self.journal.stage = Stage::Loading { left: 0 };
+            return;
+        }
         let head = core::mem::take(&mut self.journal.head);
         let (frames, checks): (Vec<_>, Vec<_>) = self.journal.piece.iter().copied().unzip();
         let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
@@ -604,6 +609,14 @@ impl Volume {
         self.journal.head.clear();
         self.journal.ranges.clear();
         self.journal.stage = Stage::Idle;
+    }
+
+    /// Something is on its way to the journal.
+    pub(super) fn journal_is_writing(&self) -> bool {
+        match self.journal.stage {
+            Stage::Idle | Stage::Loading { .. } | Stage::ApplyingRanges | Stage::Applying => false,
+            Stage::Writing | Stage::Syncing | Stage::Erasing { .. } | Stage::ErasingSync { .. } => true,
+        }
     }
 
     fn unpin_piece(&mut self) {

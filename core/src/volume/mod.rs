@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The positions keep one order, checked by [`Volume::validate`]:
-//! `destaged <= durable <= held <= accepted` and `synced <= held`.
+//! `destaged <= durable <= held <= accepted` and `synced <= held`; `committed` is what every member of the log holds,
+//! where one node has the volume to itself: `held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
-//! to vouch for it).
+//! write-back waits for `committed` (a flush for `synced`), write-through for the backing as well (a flush for its sync, and
+//! for the tier to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
@@ -19,6 +20,8 @@
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
+//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`members`] the others as their owner sees
+//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -34,15 +37,20 @@ mod frames;
 mod free_ids;
 mod journal;
 mod live;
+mod marks;
+mod member;
+mod members;
 mod ranges;
 mod read;
 mod recover;
 mod rewrite;
 mod shares;
+mod stream;
+mod terms;
 mod write;
 
 use crate::api::*;
-use crate::cluster::{Host, Incarnation};
+use crate::cluster::{Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
 use crate::status::*;
 use crate::types::*;
@@ -54,6 +62,7 @@ use flash::FlashLog;
 use frames::FramePool;
 use live::LiveLog;
 use slab::Slab;
+use terms::Role;
 
 /// How a volume is set up. Bounds are counts and bytes; their sum is the volume's memory.
 #[derive(Clone, Debug)]
@@ -234,6 +243,46 @@ pub struct Rules {
     pub bring_back_destaged: bool,
     #[cfg(feature = "mutants")]
     pub promise_through_early: bool,
+    #[cfg(feature = "mutants")]
+    pub acknowledge_before_members: bool,
+    #[cfg(feature = "mutants")]
+    pub flush_by_own_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub through_without_members: bool,
+    #[cfg(feature = "mutants")]
+    pub ignore_min_peers: bool,
+    #[cfg(feature = "mutants")]
+    pub ask_recorded_only: bool,
+    #[cfg(feature = "mutants")]
+    pub count_before_begin: bool,
+    #[cfg(feature = "mutants")]
+    pub take_older_terms: bool,
+    #[cfg(feature = "mutants")]
+    pub take_for_others: bool,
+    #[cfg(feature = "mutants")]
+    pub take_gaps: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_payload: bool,
+    #[cfg(feature = "mutants")]
+    pub free_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub propose_early: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_longer_tail: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub window_before_mark: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_window: bool,
+    #[cfg(feature = "mutants")]
+    pub free_before_mark: bool,
+    #[cfg(feature = "mutants")]
+    pub watermark_over_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub answer_before_agreed: bool,
+    #[cfg(feature = "mutants")]
+    pub read_without_lease: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -269,6 +318,8 @@ enum Op {
     OldBlock { write: usize },
     Destage { write: usize },
     BackingSync { through: Lsn },
+    LoadForPeer { message: usize, segment: u32 },
+    Send { message: usize },
     Recover(recover::Step),
 }
 
@@ -295,10 +346,33 @@ pub struct Volume {
     /// A frame of zeros, for zeroed sectors on their way to the backing.
     zero_frame: FrameId,
 
+    /// What this node is for the volume.
+    role: Role,
+    members: members::Members,
+    marks: marks::Marks,
+    follower: member::Follower,
+    messages: Slab<stream::Building>,
+    fetching: Option<terms::Fetching>,
+    /// Where the log ended when the own term began, once that is fixed.
+    tail: Option<Lsn>,
+    /// Requests that came before anything may be answered.
+    early_requests: VecDeque<(RequestId, Request)>,
+    /// Reads are answered, and writes to the backing begun, before this time.
+    lease_until: Instant,
+    /// Answers that wait for a lease.
+    leaseless: Vec<(RequestId, Pieces)>,
+    /// The record lets logs alone stand for what is acknowledged (A5).
+    log_needed: bool,
+    /// Somebody knows of a higher term than the own: nothing more is acknowledged.
+    outdated: bool,
+    stepping_down: bool,
+    remember_wanted: bool,
+
     group: Group,
     group_has_records: bool,
     accepted: Lsn,
     held: Lsn,
+    committed: Lsn,
     synced: Lsn,
     durable: Lsn,
     destaged: Lsn,
@@ -331,6 +405,7 @@ pub struct Volume {
     holds: shares::Holds,
     now: Instant,
     counters: Counters,
+    peer_counters: PeerCounters,
     dead: Vec<u32>,
 }
 
@@ -370,10 +445,25 @@ impl Volume {
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
             staged: Default::default(),
             zero_frame,
+            role: if config.cluster.is_some() { Role::Follower } else { Role::Alone },
+            members: Default::default(),
+            marks: Default::default(),
+            follower: Default::default(),
+            messages: Slab::new(),
+            fetching: None,
+            tail: None,
+            early_requests: VecDeque::new(),
+            lease_until: Instant(u64::MAX),
+            leaseless: Vec::new(),
+            log_needed: true,
+            outdated: false,
+            stepping_down: false,
+            remember_wanted: false,
             group: Group(1),
             group_has_records: false,
             accepted: Lsn(0),
             held: Lsn(0),
+            committed: Lsn(0),
             synced: Lsn(0),
             durable: Lsn(0),
             destaged: Lsn(0),
@@ -399,6 +489,7 @@ impl Volume {
             holds: shares::Holds::default(),
             now,
             counters: Counters::default(),
+            peer_counters: PeerCounters::default(),
             dead: Vec::new(),
             config,
         };
@@ -487,18 +578,44 @@ impl Volume {
                 self.destage.ready = true;
             }
             Event::Control { id, command } => self.on_control(id, command),
-            Event::Peer { .. } | Event::Interrupted(_) | Event::Ownership(_) => {
-                panic!("only a volume of a cluster has peers")
-            }
+            Event::Peer { envelope, message, payload } => self.on_peer(envelope, message, payload),
+            Event::Interrupted(node) => self.on_interrupted(node),
+            Event::Ownership(order) => self.on_order(order),
         }
     }
 
     /// After a batch of events, or when a timeout is due: seal log batches, destage, admit waiting writes.
     pub fn settle(&mut self, now: Instant) {
         self.now = now;
-        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
-            return;
+        match self.phase {
+            Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
+            _ if self.stepping_down => self.go_on_stepping_down(),
+            Phase::Following | Phase::Agreeing => self.settle_log(),
+            Phase::Serving | Phase::Stopping => self.settle_serving(),
         }
+    }
+
+    /// The log of a member, and of an owner before it serves.
+    fn settle_log(&mut self) {
+        self.compact();
+        self.write_log();
+        self.erase_drained();
+        self.sync_log_if_wanted();
+        self.write_checkpoint();
+        match self.role {
+            Role::Alone => {}
+            Role::Follower => {
+                self.tell_remembered();
+                self.answer_owner();
+            }
+            Role::Owner => {
+                self.go_on_agreeing();
+                self.send_streams();
+            }
+        }
+    }
+
+    fn settle_serving(&mut self) {
         self.admit_waiting();
         self.retry_edge_reads();
         self.compact();
@@ -506,6 +623,7 @@ impl Volume {
         self.erase_drained();
         self.sync_log_if_wanted();
         self.expire_hold();
+        self.extend_window();
         self.destage();
         if self.journal.awaits_tier_sync {
             self.sync_log_if_wanted();
@@ -513,6 +631,9 @@ impl Volume {
         // After destage, which may wait for frames as well, and which everybody waits for.
         self.retry_waiting_reads();
         self.settle_control();
+        if self.role == Role::Owner {
+            self.send_streams();
+        }
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
@@ -528,10 +649,14 @@ impl Volume {
 
     /// When `settle` must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
-            return None;
+        match self.phase {
+            Phase::Recovering | Phase::Following | Phase::Stopped | Phase::Refused(_) => None,
+            Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
+            Phase::Serving | Phase::Stopping => {
+                let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
+                own.into_iter().chain([self.streams_timeout()]).flatten().min()
+            }
         }
-        [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)].into_iter().flatten().min()
     }
 
     fn begin_op(&mut self, op: Op) -> OpId {
@@ -587,6 +712,8 @@ impl Volume {
             Op::OldBlock { write } => self.on_old_block_read(write, failed),
             Op::Destage { write } => self.on_destage_done(write, failed),
             Op::BackingSync { through } => self.on_backing_synced(through, failed),
+            Op::LoadForPeer { message, segment } => self.on_loaded_for_peer(message, segment, failed),
+            Op::Send { message } => self.end_message(message),
             Op::Recover(step) => self.on_recovery_step(step, outcome),
         }
     }
@@ -624,7 +751,12 @@ impl Volume {
 
     /// How near the dirty data is to its limit, in bytes or in time to drain, whichever is nearer; 1 = there.
     fn pressure(&self) -> f64 {
-        match (self.drain_left(), self.control.drain_max) {
+        let most = match (self.control.drain_max, self.has_no_spare()) {
+            (most, false) => most,
+            (Duration(0), true) => self.cluster().degrade_stall_max,
+            (most, true) => most.min(self.cluster().degrade_stall_max),
+        };
+        match (self.drain_left(), most) {
             (None, _) | (_, Duration(0)) => self.fill(),
             (Some(left), most) => self.fill().max(left.as_secs_f64() / most.as_secs_f64()),
         }
@@ -662,6 +794,7 @@ impl Volume {
             waiting_writes: self.writes.waiting_len(),
             accepted: self.accepted,
             held: self.held,
+            committed: self.committed,
             synced: self.synced,
             destaged: self.destaged,
             counters,
@@ -719,6 +852,8 @@ impl Volume {
         assert!(self.durable <= self.accepted);
         assert!(self.held <= self.accepted);
         assert!(self.synced <= self.held);
+        assert!(self.durable <= self.committed || self.role == Role::Alone, "D1");
+        assert!(self.committed <= self.accepted);
         self.live.validate();
         self.pool.validate();
         for (&id, &frame) in &self.staged {

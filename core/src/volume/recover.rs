@@ -714,8 +714,11 @@ impl Volume {
             self.destaged = last;
             self.durable = last;
         }
-        self.acks.members.holds(0, last);
         self.held = last;
+        self.committed = match self.role {
+            Role::Alone => last,
+            Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
+        };
         self.synced = last;
         self.destage.resume(self.destaged);
         self.log_was_recovered();
