@@ -17,12 +17,21 @@ impl World {
             if self.node.serving {
                 volume.validate();
             }
-            self.check_watermark();
+            if self.cluster.is_none() || self.node.part.owns.is_some() && !self.in_quarantine() {
+                self.check_watermark();
+            }
             if self.node.serving && self.random.below(64) == 0 {
                 self.check_extents();
             }
         }
-        if !self.damage_carried && self.sectors_to_check > 0 && self.random.chance(self.setup.check) {
+        if self.cluster.is_some() {
+            self.inspect_cluster();
+        }
+        if !self.damage_carried
+            && !self.in_quarantine()
+            && self.sectors_to_check > 0
+            && self.random.chance(self.setup.check)
+        {
             self.sectors_to_check = self.sectors_to_check.saturating_sub(self.oracle.bytes() / 512);
             self.check_all_logs_lost();
         }
@@ -32,7 +41,8 @@ impl World {
     /// of power, with what chance lets land.
     fn check_all_logs_lost(&mut self) {
         let mut flying: Vec<(Medium, usize, Vec<u8>)> = Vec::new();
-        for op in self.node.ops.values().filter(|op| op.error != Some(IoError::Checksum)) {
+        let ops = self.each_node().flat_map(|(_, node)| node.ops.values());
+        for op in ops.filter(|op| op.error != Some(IoError::Checksum)) {
             match &op.kind {
                 OpKind::BackingWrite { offset, bytes, .. } => flying.push((Medium::Backing, *offset, bytes.clone())),
                 OpKind::BackingZero { offset, length } => flying.push((Medium::Backing, *offset, vec![0; *length])),
@@ -44,6 +54,7 @@ impl World {
                 | OpKind::BackingRead { .. }
                 | OpKind::BackingSync { .. }
                 | OpKind::JournalSync { .. }
+                | OpKind::Send { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
@@ -61,7 +72,12 @@ impl World {
                 | Due::Replay(_)
                 | Due::Operator
                 | Due::Restart
-                | Due::Audit => {}
+                | Due::Audit
+                | Due::Letter(_)
+                | Due::Question(_)
+                | Due::Verdict(_)
+                | Due::Beat
+                | Due::Mischief(_) => {}
             }
         }
         let process = (self.backing.current.clone(), self.journal.current.clone());

@@ -15,6 +15,7 @@ pub(super) enum Asked {
 
 pub(super) struct Open {
     pub(super) client: usize,
+    pub(super) session: u32,
     pub(super) asked: Asked,
     pub(super) began: Moment,
     pub(super) asked_at: Instant,
@@ -26,12 +27,16 @@ pub(super) struct Open {
 /// A request on its way to the volume.
 pub(super) struct Coming {
     pub(super) client: usize,
+    pub(super) session: u32,
     pub(super) step: Step,
     pub(super) write: Option<(WriteId, Frames)>,
 }
 
 #[derive(Default)]
 pub(super) struct Client {
+    /// Where it is connected, and for which time.
+    pub(super) node: usize,
+    pub(super) session: u32,
     /// Requests under way, also those that are still arriving.
     pub(super) open: usize,
     pub(super) waiting: Option<Step>,
@@ -40,12 +45,21 @@ pub(super) struct Client {
 }
 
 pub(super) struct Audit {
+    /// Where it reads.
+    pub(super) node: usize,
     pub(super) next: u64,
     /// Content that survived a loss of power.
     pub(super) durable: bool,
     pub(super) failures: u32,
     /// First read after a crash.
     pub(super) settle: bool,
+}
+
+impl Client {
+    /// It has a new connection, and nothing open there.
+    pub(super) fn reconnect(&mut self, node: usize) {
+        *self = Client { node, session: self.session + 1, ..Client::default() };
+    }
 }
 
 impl World {
@@ -117,7 +131,8 @@ impl World {
     }
 
     pub(super) fn client_acts(&mut self, client: usize) {
-        if !self.node.serving || self.node.stopping || self.audit.is_some() {
+        if !self.node.serving || self.node.stopping || self.audit_is_under_way() || self.clients[client].node != self.at
+        {
             return;
         }
         if self.stage == Stage::Work && self.fault(self.setup.hang_up) {
@@ -163,7 +178,8 @@ impl World {
         self.clients[client].open += 1;
         let id = self.request_next;
         self.request_next += 1;
-        self.node.coming.insert(id, Coming { client, step, write });
+        let session = self.clients[client].session;
+        self.node.coming.insert(id, Coming { client, session, step, write });
         let slow = self.micros(self.setup.think_micros_max);
         self.schedule(slow, Due::Arrive(id));
         let think = self.micros(self.setup.think_micros_max);
@@ -190,7 +206,7 @@ impl World {
                 self.coverage.see("client hung up with a write open");
             }
         }
-        self.clients[client] = Client::default();
+        self.clients[client].reconnect(self.at);
         let think = self.micros(self.setup.think_micros_max);
         self.schedule(think, Due::Wake(client));
         self.hand(Event::Hangup(ids));
@@ -225,13 +241,13 @@ impl World {
         if !self.node.stopping {
             assert_eq!(volume.admissible(&request), Ok(()), "{request:?} lies within the volume");
         }
-        self.ask(id, coming.client, asked, request);
+        self.ask(id, (coming.client, coming.session), asked, request);
     }
 
-    fn ask(&mut self, id: u64, client: usize, asked: Asked, request: Request) {
+    fn ask(&mut self, id: u64, (client, session): (usize, u32), asked: Asked, request: Request) {
         self.note_policy();
         let through = self.node.through_since.is_some();
-        let open = Open { client, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
+        let open = Open { client, session, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
         self.node.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
@@ -278,13 +294,15 @@ impl World {
         self.progress = self.now;
         self.note_wait(open.asked_at);
         let client = open.client;
-        if !open.hung_up && client < self.clients.len() {
+        let listens = |client: &Client| client.session == open.session && client.node == self.at;
+        if !open.hung_up && self.clients.get(client).is_some_and(listens) {
             self.clients[client].open -= 1;
             let think = self.micros(self.setup.think_micros_max);
             self.schedule(think, Due::Wake(client));
         }
         match (open.asked, result) {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
+                self.assert_lease("a read is answered");
                 let bytes = self.gather(&pieces);
                 assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
                 if self.rotten {
@@ -292,13 +310,13 @@ impl World {
                 } else if self.damage_carried {
                     // Records that damage has taken may be gone; what is shown must be something once written there.
                     self.oracle.read_is_of_this_place(offset, &bytes);
-                } else if audit && self.audit.as_ref().is_some_and(|a| a.settle) {
+                } else if audit && self.audit.as_ref().is_some_and(|a| a.settle && a.node == self.at) {
                     let durable = self.audit.as_ref().is_some_and(|a| a.durable);
                     self.oracle.settled(offset, &bytes, durable, open.began, now);
                 } else {
                     self.oracle.read_answered(offset, &bytes, open.began, now);
                 }
-                if audit && let Some(audit) = &mut self.audit {
+                if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
                     audit.next = offset + u64::from(length);
                     self.schedule(Duration(0), Due::Audit);
                 }
@@ -309,7 +327,7 @@ impl World {
             }
             (Asked::Read { offset, length, audit }, Err(error)) => {
                 self.assert_may_fail("a read", error);
-                if audit && let Some(audit) = &mut self.audit {
+                if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
                     audit.failures += 1;
                     if audit.failures > 20 && self.stage == Stage::Work {
                         if self.damaged {
@@ -328,6 +346,8 @@ impl World {
                 if self.lie != Some(Lie::AcknowledgedEarly) {
                     self.oracle.write_acknowledged(write, now);
                 }
+                self.assert_members_hold(write);
+                self.assert_backed(write);
                 if open.through
                     && self.node.through_since.is_some_and(|since| since <= open.began)
                     && !self.damage_carried
@@ -399,8 +419,13 @@ impl World {
         bytes
     }
 
+    /// Clients of this node wait for it.
+    fn audit_is_under_way(&self) -> bool {
+        self.audit.as_ref().is_some_and(|audit| audit.node == self.at)
+    }
+
     pub(super) fn audit_reads(&mut self) {
-        let Some(audit) = &self.audit else { return };
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.node == self.at) else { return };
         if !self.node.serving || self.node.stopping {
             return;
         }
@@ -414,7 +439,11 @@ impl World {
                     // What damage took is not known to the oracle: nothing more can be judged.
                     self.stage = Stage::Done;
                 }
-                self.wake_clients();
+                if self.cluster.is_some() {
+                    self.clients_come();
+                } else {
+                    self.wake_clients();
+                }
             }
             return;
         }
@@ -422,7 +451,7 @@ impl World {
         let id = self.request_next;
         self.request_next += 1;
         let asked = Asked::Read { offset: next, length, audit: true };
-        self.ask(id, usize::MAX, asked, Request::Read { offset: next, length });
+        self.ask(id, (usize::MAX, 0), asked, Request::Read { offset: next, length });
     }
 
     pub(super) fn wake_who_waits_for_frames(&mut self) {

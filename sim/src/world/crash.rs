@@ -44,31 +44,23 @@ impl World {
             self.damage_carried = true;
         }
         // What the backing was told in an earlier life and has not done yet stays due, unless the power went.
-        let mut ghosts: Vec<Late> = Vec::new();
         let here = self.at;
-        for (_, (_, due)) in self.agenda.extract_if(.., |_, (node, _)| *node == here) {
-            match due {
-                Due::Ghost(late) => ghosts.push(late),
-                Due::LieLands(offset, bytes) => ghosts.push(Late::Write { offset, bytes, parts: Parts::new() }),
-                Due::Op(_)
-                | Due::Arrive(_)
-                | Due::Wake(_)
-                | Due::Sent(_)
-                | Due::BackingReady
-                | Due::Replay(_)
-                | Due::Operator
-                | Due::Restart
-                | Due::Audit => {}
-            }
-        }
+        self.agenda.retain(|_, (node, due)| *node != here || !due.dies_with_process());
+        let early = self.agenda.extract_if(.., |_, (node, due)| *node == here && due.is_late());
+        let mut ghosts: Vec<Late> = early.filter_map(|(_, (_, due))| due.late()).collect();
         self.liar_backlog = 0;
-        ghosts.extend(self.abandon_operations(crash));
+        // What was sent to a backing elsewhere does not know that its sender has no power.
+        let ends = if self.cluster.is_some() { Crash::ProcessKilled } else { crash };
+        ghosts.extend(self.abandon_operations(ends));
         self.node.forget_requests();
-        for client in &mut self.clients {
-            *client = Client::default();
-        }
         if self.node.layout.kind == TierKind::Flash {
             self.node.arena.fill(0xdb);
+        }
+        if self.cluster.is_some() {
+            return self.node_dies(crash, ghosts);
+        }
+        for client in &mut self.clients {
+            *client = Client::default();
         }
         match crash {
             Crash::ProcessKilled => self.coverage.see("process killed"),
@@ -117,7 +109,8 @@ impl World {
             } else {
                 self.oracle.process_killed(now);
             }
-            self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
+            self.audit =
+                Some(Audit { node: self.at, next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
             self.metadata_may_rot(checkpoint_at_rest);
         }
         let down = self.micros(1_000_000);
@@ -164,6 +157,7 @@ impl World {
                 | OpKind::TierSync { .. }
                 | OpKind::TierRead { .. }
                 | OpKind::TierScan { .. }
+                | OpKind::Send { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
@@ -267,6 +261,7 @@ impl World {
             bytes = self.bytes_of(&parts);
         }
         trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
+        self.assert_pinned(offset, bytes.len());
         if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
             self.coverage.see("torn backing write at a crash");
         }

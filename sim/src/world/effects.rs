@@ -15,6 +15,7 @@ pub(super) enum OpKind {
     JournalWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     JournalSync { mark: u64 },
     Merge { target: FrameId, outcome: Outcome },
+    Send { frames: Vec<FrameId> },
 }
 
 pub(super) struct Op {
@@ -50,7 +51,12 @@ impl World {
         let Some(volume) = &self.node.volume else { return };
         let status = volume.status(self.clock());
         match status.phase {
-            Phase::Recovering | Phase::Following | Phase::Agreeing | Phase::Stopping => {}
+            Phase::Recovering | Phase::Stopping => {}
+            Phase::Following | Phase::Agreeing => {
+                // Its life is in a durable checkpoint.
+                self.node.formatted = true;
+                self.node.lost_power = false;
+            }
             Phase::Serving => {
                 if !self.node.serving {
                     self.on_serving();
@@ -98,7 +104,8 @@ impl World {
                 self.merge(op, &checks, Merging { target, base, from, to, block, term });
             }
             Effect::Copy { source, target, start, length } => self.copy(source, target, start, length),
-            Effect::Send { .. } | Effect::Report(_) => panic!("a volume of one node has nobody to talk to: {effect:?}"),
+            Effect::Send { op, envelope, message, frames } => self.send(op, envelope, message, frames),
+            Effect::Report(report) => self.reported(report),
         }
     }
 
@@ -115,6 +122,7 @@ impl World {
             | OpKind::TierSync { .. }
             | OpKind::TierRead { .. }
             | OpKind::TierScan { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         };
         if self.fault(stall) {
@@ -160,6 +168,11 @@ impl World {
             OpKind::BackingSync { mark } => self.end_backing_sync(mark, error),
             OpKind::JournalWrite { offset, bytes, frames } => self.end_journal_write(offset, &bytes, frames, error),
             OpKind::JournalSync { mark } => self.end_journal_sync(mark, error),
+            OpKind::Send { frames } => {
+                for frame in frames {
+                    self.unpin_source(frame);
+                }
+            }
             OpKind::Merge { target, outcome: merged } => {
                 self.unpin_target(target);
                 outcome = merged;

@@ -211,6 +211,7 @@ impl World {
             | OpKind::TierRead { .. }
             | OpKind::TierScan { .. }
             | OpKind::BackingRead { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         });
         assert!(!in_the_way, "a journal write while the backing is written, or over one in flight");

@@ -13,6 +13,7 @@ impl World {
             volume: VOLUME_UUID,
             tier: match self.setup.version {
                 Version::One => 0,
+                Version::Two if self.cluster.is_some() => self.node.incarnation.tier,
                 Version::Two => 1,
             },
             name,
@@ -36,6 +37,25 @@ impl World {
             }
         };
         trace!(self, "life begins, {}", if fresh { "fresh tier" } else { "recovering" });
+        self.open_volume(superblock, fresh);
+        let wait = self.micros(2_000_000);
+        self.schedule(wait, Due::BackingReady);
+        if self.setup.control > 0 {
+            let wait = self.micros(100_000);
+            self.schedule(wait, Due::Operator);
+        }
+        self.pump();
+    }
+
+    /// A volume of a cluster begins on a new tier, or on the one that it had.
+    pub(super) fn begin_volume(&mut self, fresh: bool) {
+        let found = Superblock::decode(&self.node.tier.current[..BLOCK]);
+        let superblock = if fresh { self.superblock() } else { found.expect("a tier that was served can be opened") };
+        self.open_volume(superblock, fresh);
+        self.pump();
+    }
+
+    fn open_volume(&mut self, superblock: Superblock, fresh: bool) {
         let config = VolumeConfig {
             superblock,
             fresh,
@@ -50,7 +70,7 @@ impl World {
             destage_delay: self.setup.destage_delay,
             journal_blocks: self.setup.journal_blocks,
             drain_max: self.setup.drain_max,
-            cluster: None,
+            cluster: self.cluster.as_ref().map(|cluster| self.cluster_config(cluster)),
         };
         let volume = Volume::new(config, self.clock());
         #[cfg(feature = "mutants")]
@@ -61,13 +81,6 @@ impl World {
         };
         self.node.begin_life(volume);
         self.backing_sync_failed.clear();
-        let wait = self.micros(2_000_000);
-        self.schedule(wait, Due::BackingReady);
-        if self.setup.control > 0 {
-            let wait = self.micros(100_000);
-            self.schedule(wait, Due::Operator);
-        }
-        self.pump();
     }
 
     /// The tier was refused, which damage allows: the run ends here.
@@ -76,6 +89,20 @@ impl World {
         self.coverage.see("damage refused at start");
         self.refused = true;
         self.stage = Stage::Done;
+    }
+
+    fn cluster_config(&self, cluster: &Cluster) -> ClusterConfig {
+        ClusterConfig {
+            own: self.node.incarnation,
+            host: self.host_of(self.at),
+            min_peers: cluster.setup.min_peers,
+            flush: cluster.setup.flush,
+            peer_window_bytes_max: cluster.setup.peer_window_bytes_max,
+            window_bytes_max: cluster.setup.window_bytes_max,
+            resend_after: Duration::from_millis(150),
+            stall_max: Duration::from_millis(800),
+            degrade_stall_max: Duration::from_secs(10),
+        }
     }
 
     pub(super) fn on_serving(&mut self) {
@@ -99,6 +126,9 @@ impl World {
         );
         self.size_promised = size;
         trace!(self, "serving, term {term}");
+        if self.cluster.is_some() {
+            return self.on_owner_serving(term);
+        }
         if self.audit.is_some() {
             self.schedule(Duration(0), Due::Audit);
         } else {
@@ -144,7 +174,7 @@ impl World {
         if self.damaged {
             self.damage_carried = true;
         }
-        self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: true });
+        self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: true });
         let down = self.micros(1_000_000);
         self.schedule(down, Due::Restart);
     }

@@ -29,17 +29,23 @@ mod backing;
 mod brief;
 mod checks;
 mod clients;
+mod cluster;
+mod coordinator;
 mod crash;
 mod effects;
 mod frames;
 mod journal;
 mod life;
+mod links;
+mod membership;
 mod node;
 mod operator;
+mod replicas;
 mod rot;
 mod stages;
 mod tier;
 
+use crate::cluster::{ClusterSetup, Planned};
 use crate::coverage::Coverage;
 use crate::journal::Found;
 use crate::media::{Landing, Media, land};
@@ -49,20 +55,26 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use brief::{brief_effect, brief_event};
 use clients::{Audit, Client, Coming, Open};
+use cluster::Cluster;
+use coordinator::{Coordinator, Question, Verdict};
 use crash::Late;
 use effects::{Op, OpKind};
 use forebay_core::api::*;
+use forebay_core::cluster::*;
 use forebay_core::format::*;
 use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
+use forebay_core::volume::ClusterConfig;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
+use links::{Letter, Links, index_of, name_of};
+use membership::Part;
 use node::{Clock, Node};
 use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tier::Record;
+use tier::Logged;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Sectors compared in one run in search of a backing that is no crash image; keeps a run below a second.
@@ -93,6 +105,66 @@ enum Due {
     Restart,
     /// The auditor's next read.
     Audit,
+    /// A message arrives.
+    Letter(Box<Letter>),
+    /// The coordinator is asked, or answers.
+    Question(Box<Question>),
+    Verdict(Box<Verdict>),
+    /// Ownership looks around.
+    Beat,
+    Mischief(Option<Planned>),
+}
+
+impl Due {
+    /// A process does it, so a paused one does it later.
+    fn waits_for_process(&self) -> bool {
+        match self {
+            Due::Op(_)
+            | Due::Arrive(_)
+            | Due::Wake(_)
+            | Due::Sent(_)
+            | Due::BackingReady
+            | Due::Replay(_)
+            | Due::Operator
+            | Due::Restart
+            | Due::Audit
+            | Due::Letter(_)
+            | Due::Verdict(_)
+            | Due::Beat => true,
+            Due::Ghost(_) | Due::LieLands(..) | Due::Question(_) | Due::Mischief(_) => false,
+        }
+    }
+
+    /// A device may do it for a process that is gone.
+    fn is_late(&self) -> bool {
+        matches!(self, Due::Ghost(_) | Due::LieLands(..))
+    }
+
+    fn late(self) -> Option<Late> {
+        match self {
+            Due::Ghost(late) => Some(late),
+            Due::LieLands(offset, bytes) => Some(Late::Write { offset, bytes, parts: Parts::new() }),
+            Due::Op(_)
+            | Due::Arrive(_)
+            | Due::Wake(_)
+            | Due::Sent(_)
+            | Due::BackingReady
+            | Due::Replay(_)
+            | Due::Operator
+            | Due::Restart
+            | Due::Audit
+            | Due::Letter(_)
+            | Due::Verdict(_)
+            | Due::Beat
+            | Due::Question(_)
+            | Due::Mischief(_) => None,
+        }
+    }
+
+    /// Nobody is left to whom it could happen when the process has died.
+    fn dies_with_process(&self) -> bool {
+        self.waits_for_process() && !matches!(self, Due::Letter(_))
+    }
 }
 
 /// What a run leaves.
@@ -134,6 +206,8 @@ pub struct World {
     at: usize,
     /// ... of these; its own place here is empty meanwhile.
     away: Vec<Option<Box<Node>>>,
+    /// What several nodes share; none: one has the volume to itself.
+    cluster: Option<Box<Cluster>>,
     planned_crash_done: bool,
     crashes: u32,
     turns_at_one_instant: u32,
@@ -183,6 +257,16 @@ impl World {
     /// A new world with a fresh volume.
     pub fn new(setup: Setup, random: Random, lie: Option<Lie>, rules: Rules, trace: bool) -> World {
         let backing_bytes = (setup.size_bytes_max as usize).next_multiple_of(BLOCK) + BLOCK;
+        let (cluster, mut nodes) = match &setup.cluster {
+            None => (None, vec![Node::new(setup.layout, setup.frames, Clock::TRUE)]),
+            Some(shape) => {
+                let (cluster, nodes) = Cluster::new(shape, setup.size_bytes);
+                (Some(Box::new(cluster)), nodes)
+            }
+        };
+        let node = Box::new(nodes.remove(0));
+        let mut away = vec![None];
+        away.extend(nodes.into_iter().map(|node| Some(Box::new(node))));
         let mut world = World {
             random,
             lie,
@@ -193,9 +277,10 @@ impl World {
             points: 0,
             agenda: BTreeMap::new(),
             agenda_next: 0,
-            node: Box::new(Node::new(setup.layout, setup.frames, Clock::TRUE)),
+            node,
             at: 0,
-            away: vec![None],
+            away,
+            cluster,
             planned_crash_done: false,
             crashes: 0,
             turns_at_one_instant: 0,
@@ -231,7 +316,11 @@ impl World {
             setup,
         };
         trace!(world, "setup {:?}", world.setup);
-        world.start_life();
+        if world.cluster.is_some() {
+            world.start_cluster();
+        } else {
+            world.start_life();
+        }
         world
     }
 
@@ -302,6 +391,7 @@ impl World {
         self.turn_to(node);
         let batch = self.random.range(1, self.setup.batch_max);
         for _ in 0..batch {
+            self.postpone_for_paused();
             let Some(entry) = self.agenda.first_entry() else { break };
             if entry.key().0 > self.now.0 || entry.get().0 != self.at {
                 break;
@@ -358,8 +448,13 @@ impl World {
     fn postpone_for_paused(&mut self) {
         while let Some((&key, &(node, _))) = self.agenda.first_key_value() {
             let Some(until) = self.node_at(node).paused_until.filter(|until| until.0 > key.0) else { break };
-            let due = self.agenda.remove(&key).expect("just seen");
-            self.agenda.insert((until.0, key.1), due);
+            let Some((at, due)) = self.agenda.remove(&key) else { unreachable!("just seen") };
+            if !due.waits_for_process() {
+                // What the coordinator does, say, does not wait.
+                self.agenda.insert(key, (at, due));
+                break;
+            }
+            self.agenda.insert((until.0, key.1), (at, due));
         }
     }
 
@@ -385,6 +480,7 @@ impl World {
     fn settle(&mut self) {
         let now = self.clock();
         if self.node.crash.is_none()
+            && !self.node.is_paused(self.now)
             && let Some(volume) = &mut self.node.volume
         {
             volume.settle(now);
@@ -398,15 +494,27 @@ impl World {
     }
 
     fn unfinished(&self) -> String {
-        let mut text = format!(
-            "{} requests open, {} coming, {} commands, {} operations",
-            self.node.open.len(),
-            self.node.coming.len(),
-            self.node.controls.len(),
-            self.node.ops.len()
-        );
-        if let Some(volume) = &self.node.volume {
-            text += &format!("\n{:?}", volume.status(self.clock()));
+        let mut text = String::new();
+        if let Some(cluster) = &self.cluster {
+            text += &format!("{:?}", cluster.coordinator.record);
+        }
+        for (i, node) in self.each_node() {
+            text += &format!(
+                "\nnode {i}: {} requests open, {} coming, {} commands, {} operations",
+                node.open.len(),
+                node.coming.len(),
+                node.controls.len(),
+                node.ops.len()
+            );
+            if let Some(volume) = &node.volume {
+                let status = volume.status(node.clock.shows(self.now));
+                if self.cluster.is_some() {
+                    text += &format!("\n{:?} {:?}, {} bytes dirty", node.incarnation, status.phase, status.dirty_bytes);
+                    text += &format!("\n{:?}\n{:?}", volume.figures(), node.part);
+                } else {
+                    text += &format!("\n{status:?}");
+                }
+            }
         }
         text
     }
@@ -451,6 +559,12 @@ impl World {
                 self.unpin_pieces(&pieces);
                 self.hand(Event::Sent(pieces));
             }
+            // Each term has a byte of its own to lock: nobody is waited for.
+            Due::BackingReady if self.cluster.is_some() => {
+                self.node.backing_ready = true;
+                self.node.ready_since = self.now;
+                self.hand(Event::BackingReady);
+            }
             Due::BackingReady => {
                 self.ghosts_end();
                 if self.setup.journal_blocks > 0 {
@@ -474,9 +588,18 @@ impl World {
                     // The backing's lock is awaited before the arena is used.
                     self.ghosts_end();
                 }
-                self.start_life();
+                if self.cluster.is_some() {
+                    self.start_process();
+                } else {
+                    self.start_life();
+                }
             }
             Due::Audit => self.audit_reads(),
+            Due::Letter(letter) => self.letter_arrives(*letter),
+            Due::Question(question) => self.question_arrives(*question),
+            Due::Verdict(verdict) => self.verdict_arrives(*verdict),
+            Due::Beat => self.beat(),
+            Due::Mischief(planned) => self.mischief(planned),
         }
     }
 }

@@ -47,6 +47,14 @@ pub(super) struct Node {
     /// Its processes do nothing until then, and then all at once: SIGSTOP, a suspended guest, swapping.
     pub(super) paused_until: Option<Instant>,
 
+    /// Its tier and what that can vouch for.
+    pub(super) incarnation: Incarnation,
+    /// Its life has grown, and no start has written that down yet.
+    pub(super) lost_power: bool,
+    /// Number of the host's boot.
+    pub(super) boot: u64,
+    pub(super) part: Part,
+
     pub(super) volume: Option<Volume>,
     pub(super) serving: bool,
     pub(super) backing_ready: bool,
@@ -78,7 +86,7 @@ pub(super) struct Node {
     pub(super) releasing: Option<u64>,
     pub(super) through_since: Option<Moment>,
 
-    pub(super) records: BTreeMap<u64, Record>,
+    pub(super) records: BTreeMap<u64, Logged>,
     pub(super) destaged_seen: Lsn,
     /// Where the last batch of this life ended whose sync succeeded.
     pub(super) journal_through: Lsn,
@@ -93,6 +101,10 @@ impl Node {
             frames,
             clock,
             paused_until: None,
+            incarnation: Incarnation { node: NodeId(0), tier: 0, life: 0 },
+            lost_power: false,
+            boot: 0,
+            part: Part::default(),
             volume: None,
             serving: false,
             backing_ready: false,
@@ -120,6 +132,11 @@ impl Node {
             destaged_seen: Lsn(0),
             journal_through: Lsn(0),
         }
+    }
+
+    /// It does nothing at this moment.
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        self.paused_until.is_some_and(|until| until > now)
     }
 
     /// When the volume must be called at the latest, by the world's clock.

@@ -42,6 +42,7 @@ impl World {
             | OpKind::BackingSync { .. }
             | OpKind::JournalWrite { .. }
             | OpKind::JournalSync { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         })
     }

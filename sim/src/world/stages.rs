@@ -26,6 +26,9 @@ impl World {
     pub(super) fn begin_healing(&mut self) {
         trace!(self, "faults stop");
         self.stage = Stage::Healing;
+        if self.cluster.is_some() {
+            self.heal_cluster();
+        }
         self.healing_since = self.now;
         self.requests_left = 0;
         self.script.clear();
@@ -41,6 +44,9 @@ impl World {
             && !self.damaged
         {
             panic!("after faults stopped, the volume does not come to rest ({:?}): {}", self.stage, self.unfinished());
+        }
+        if self.cluster.is_some() {
+            return self.advance_cluster();
         }
         match self.stage {
             Stage::Work => {
@@ -76,7 +82,7 @@ impl World {
                 } else if self.audit.is_none() && self.at_rest() {
                     self.at_rest_checks();
                     self.stage = Stage::LastAudit;
-                    self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: false });
+                    self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: false });
                     self.schedule(Duration(0), Due::Audit);
                 }
             }
@@ -94,6 +100,41 @@ impl World {
                 }
             }
             Stage::Done => {}
+        }
+    }
+
+    fn advance_cluster(&mut self) {
+        let serving = self.serving_node();
+        match self.stage {
+            Stage::Work => {
+                let standstill = self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX;
+                let over = |node: usize| self.node_at(node).coming.is_empty() && self.audit.is_none();
+                let done = self.requests_left == 0 && self.clients.iter().all(|client| client.waiting.is_none());
+                if standstill || done && serving.is_some_and(over) {
+                    self.begin_healing();
+                }
+            }
+            Stage::Healing => {
+                let Some(owner) = serving else { return };
+                self.turn_to(owner);
+                if self.audit.is_none() && self.cluster_is_whole() && self.at_rest() {
+                    self.at_rest_checks();
+                    self.stage = Stage::LastAudit;
+                    self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: false });
+                    self.schedule(Duration(0), Due::Audit);
+                }
+            }
+            Stage::LastAudit => {
+                let Some(owner) = serving else { return };
+                self.turn_to(owner);
+                if self.audit.is_none() && self.at_rest() {
+                    self.check_frames();
+                    self.stage = Stage::LastStop;
+                    self.command(Control::Stop { drain: true });
+                    self.settle();
+                }
+            }
+            Stage::LastStop | Stage::Done => {}
         }
     }
 

@@ -5,7 +5,7 @@
 use super::*;
 
 /// One record that the volume has put into its log, as seen from outside.
-pub(super) struct Record {
+pub(super) struct Logged {
     pub(super) block: BlockIndex,
     pub(super) group: Group,
     /// For each of its sectors the bytes' checksum.
@@ -54,6 +54,7 @@ impl World {
             | OpKind::BackingSync { .. }
             | OpKind::JournalWrite { .. }
             | OpKind::JournalSync { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         });
         assert!(!overlaps, "a tier write at {at} overlaps one that is in flight: either may win");
@@ -246,7 +247,13 @@ impl World {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }
-        self.node.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
+        if self.node.part.owns.is_some()
+            && let Some(cluster) = &mut self.cluster
+        {
+            let sectors = sectors.iter().map(|&(sector, _)| sector).collect();
+            cluster.log.insert(record.lsn.0, (record.block, sectors));
+        }
+        self.node.records.entry(record.lsn.0).or_insert(Logged { block: record.block, group: record.group, sectors });
     }
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
@@ -278,7 +285,7 @@ impl World {
                 newest.insert(record.block.0 * 8 + u64::from(sector), lsn);
             }
         }
-        let bytes_of = |record: &Record, sector: u64| {
+        let bytes_of = |record: &Logged, sector: u64| {
             let within = sector.checked_sub(record.block.0 * 8)?;
             record.sectors.iter().find(|(s, _)| u64::from(*s) == within).map(|&(_, sum)| sum)
         };
