@@ -229,6 +229,8 @@ impl Volume {
         self.term = own.term;
         self.standing.config = own.config;
         self.standing.agreed = true;
+        // What an owner of an earlier process, or of none, was granted is not this one's (L3).
+        self.lease_until = Instant(0);
         self.log_needed = own.log == LogState::Needed;
         self.drop_clean_cache();
         let watermark = self.standing.mark.watermark.max(own.watermark).max(self.durable).min(self.accepted);
