@@ -12,6 +12,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
        forebay-sim --exhaustive                           every crash point of the small workloads
        --cluster: with several nodes; a family of seeds of its own
+       --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
 #[derive(Default)]
@@ -23,6 +24,7 @@ struct Arguments {
     trace: bool,
     exhaustive: bool,
     cluster: bool,
+    go_on: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -41,6 +43,7 @@ fn arguments() -> Result<Arguments, String> {
             "--trace" => parsed.trace = true,
             "--exhaustive" => parsed.exhaustive = true,
             "--cluster" => parsed.cluster = true,
+            "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }
     }
@@ -100,7 +103,7 @@ fn main() -> ExitCode {
         (None, None, None) => Box::new(arguments.from..arguments.from + 1000),
     };
     let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
-    let mut runs = 0u64;
+    let (mut runs, mut failed) = (0u64, 0u64);
     for seed in seeds {
         if deadline.is_some_and(|d| Instant::now() >= d) {
             break;
@@ -115,12 +118,19 @@ fn main() -> ExitCode {
             Ok(report) => coverage.merge(&report.coverage),
             Err(failure) => {
                 eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed, arguments.cluster));
-                return ExitCode::FAILURE;
+                failed += 1;
+                if !arguments.go_on {
+                    return ExitCode::FAILURE;
+                }
             }
         }
         runs += 1;
     }
     print_coverage(&coverage, arguments.cluster);
+    if failed > 0 {
+        println!("{failed} of {runs} seeds FAILED, {:.1} s", start.elapsed().as_secs_f64());
+        return ExitCode::FAILURE;
+    }
     println!("{runs} seeds, nothing found, {:.1} s", start.elapsed().as_secs_f64());
     ExitCode::SUCCESS
 }
