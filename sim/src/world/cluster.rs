@@ -105,14 +105,28 @@ impl World {
             return;
         }
         let named = older || record.members.contains(&own);
-        let fresh = !self.node.formatted || !named;
-        if fresh {
-            if self.node.formatted {
-                self.new_tier();
-            }
-            self.node.tier = Media::new(self.node.tier.current.len());
+        if self.node.formatted && named {
+            trace!(self, "tier {:?} is opened", self.node.incarnation);
+            self.process_has_started(record, false);
+        } else {
+            self.make_tier_anew(record);
         }
-        trace!(self, "tier {:?} is {}", self.node.incarnation, if fresh { "made" } else { "opened" });
+    }
+
+    /// What was in the tier is nobody's.
+    pub(super) fn make_tier_anew(&mut self, record: &Record) {
+        if self.node.formatted {
+            self.new_tier();
+        } else {
+            // One that was never ready has vouched for nothing.
+            (self.node.incarnation.life, self.node.lost_power) = (0, false);
+        }
+        self.node.tier = Media::new(self.node.tier.current.len());
+        trace!(self, "tier {:?} is made", self.node.incarnation);
+        self.process_has_started(record, true);
+    }
+
+    fn process_has_started(&mut self, record: &Record, fresh: bool) {
         self.node.part.starting = false;
         self.node.part.known = Some(record.clone());
         self.begin_volume(fresh);

@@ -55,15 +55,23 @@ impl World {
             return;
         }
         let is_new = |(_, node): &(usize, &Node)| {
-            let new = |volume: &Volume| volume.status(self.now).phase == Phase::Following;
+            let new = |volume: &Volume| {
+                let figures = volume.figures();
+                volume.status(self.now).phase == Phase::Following
+                    && (figures.term, figures.accepted) == (Term(0), Lsn(0))
+            };
             node.volume.as_ref().is_some_and(new) && !node.is_paused(now)
         };
         let new = self.each_node().find(is_new).map(|(node, _)| node);
+        let waits = self.each_node().find(|(_, node)| node.part.starting && !node.is_paused(now)).map(|(node, _)| node);
         if self.in_quarantine() {
             self.coverage.see("every log lost in quarantine");
             self.stage = Stage::Done;
         } else if let Some(node) = new {
             self.accept_loss(node, record);
+        } else if let Some(node) = waits {
+            self.turn_to(node);
+            self.make_tier_anew(&record);
         }
     }
 

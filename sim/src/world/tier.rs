@@ -258,7 +258,8 @@ impl World {
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
         let Ok(batch) = Batch::decode(&VOLUME_UUID, at, &bytes[..BLOCK]) else { return };
-        if frames.is_empty() && !self.node.serving {
+        let recovering = |volume: &Volume| volume.status(self.clock()).phase == Phase::Recovering;
+        if frames.is_empty() && self.node.volume.as_ref().is_some_and(recovering) {
             // Recovery writes the header of a batch that it keeps once more, and the payload by itself.
             return;
         }
