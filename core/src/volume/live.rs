@@ -264,6 +264,7 @@ impl LiveLog {
         if lsn == self.kept_above {
             return;
         }
+        let goes_back = lsn < self.kept_above;
         self.kept_above = lsn;
         let keeper = match self.keeper {
             Some(keeper) => keeper,
@@ -271,6 +272,10 @@ impl LiveLog {
             None if lsn == Lsn(u64::MAX) => return,
             None => *self.keeper.insert(self.readers.insert(NONE)),
         };
+        if goes_back {
+            // What was passed because nothing newer was there may be superseded from now on, and stay.
+            self.readers[keeper] = self.head;
+        }
         while let Some(id) = self.next_of(keeper)
             && self.table.get(id).descriptor.lsn <= lsn
         {
