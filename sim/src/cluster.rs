@@ -122,6 +122,8 @@ pub struct ClusterSetup {
     pub peer_window_bytes_max: u64,
     /// As in [`forebay_core::ClusterConfig`].
     pub window_bytes_max: u64,
+    /// Who takes over has the former owner fenced before it goes on.
+    pub fenced_first: bool,
     /// Longest way of a message.
     pub link_micros_max: u64,
     /// What may happen.
@@ -153,6 +155,7 @@ impl ClusterSetup {
             flush: Flush::Best,
             peer_window_bytes_max: 256 << 10,
             window_bytes_max: 256 << 10,
+            fenced_first: false,
             link_micros_max: 500,
             faults: ClusterFaults::none(),
             plan: Vec::new(),
@@ -176,6 +179,7 @@ impl ClusterSetup {
         setup.flush = random.pick(&[Flush::Best, Flush::Best, Flush::Replicated, Flush::Destage]);
         setup.peer_window_bytes_max = random.pick(&[64 << 10, 256 << 10, 1 << 20]);
         setup.window_bytes_max = random.pick(&[32 << 10, 128 << 10, 1 << 20]);
+        setup.fenced_first = random.below(4) == 0;
         setup.link_micros_max = random.pick(&[50, 500, 20_000]);
         let often = random.pick(&[0, 1_000, 5_000, 20_000]);
         setup.faults = ClusterFaults {

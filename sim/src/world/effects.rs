@@ -58,7 +58,7 @@ impl World {
                 self.node.lost_power = false;
             }
             Phase::Serving => {
-                if !self.node.serving {
+                if !self.node.serving && !self.node.part.stepping_down {
                     self.on_serving();
                 }
             }

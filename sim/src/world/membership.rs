@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) known: Option<Record>,
     /// The volume was told that it owns this term.
     pub(super) owns: Option<Term>,
-    stepping_down: bool,
+    pub(super) stepping_down: bool,
     /// The backing refuses it.
     pub(super) fenced: bool,
     /// It has sealed itself and asks, or has asked, for this record.
@@ -130,6 +130,9 @@ impl World {
                 self.coverage.see("take-over won");
                 self.node.part.undecided.clear();
                 self.node.part.won = Some((self.now, before));
+                if self.cluster().setup.fenced_first {
+                    self.fence_former_owners(&record);
+                }
                 return self.seal_members();
             }
         }
@@ -345,12 +348,11 @@ impl World {
         new.term = Term(known.term.0 + 1);
         new.config = Config(1);
         new.owner = me.node;
-        if new.unfenced.len() == PINS_MAX {
-            return self.ask_coordinator(Question::Read);
+        // A fifth opens no window (T5).
+        if new.unfenced.len() < PINS_MAX {
+            let host = self.host_of(index_of(known.owner));
+            new.unfenced.push(Unfenced { term: known.term, node: known.owner, host });
         }
-        let former = index_of(known.owner);
-        let host = self.host_of(former);
-        new.unfenced.push(Unfenced { term: known.term, node: known.owner, host });
         // Those that answered lately, as chance sees it.
         let answered = self.random.below(2) == 0;
         new.members.retain(|member| {
