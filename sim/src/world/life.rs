@@ -79,6 +79,9 @@ impl World {
             volume.rules = self.rules;
             volume
         };
+        if self.cluster.is_none() || fresh {
+            self.node.records.clear();
+        }
         self.node.begin_life(volume);
         self.backing_sync_failed.clear();
     }

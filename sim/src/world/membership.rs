@@ -201,6 +201,10 @@ impl World {
             self.tell(member, beacon.clone());
         }
         self.renew_lease();
+        if self.clock() >= self.node.part.lease_until {
+            // Somebody else may own it by now.
+            self.ask_coordinator(Question::Read);
+        }
         if !self.node.part.undecided.is_empty() {
             return self.ask_about_undecided();
         }
@@ -297,6 +301,9 @@ impl World {
         let known = self.known();
         let me = self.node.incarnation;
         let alone = self.now - self.node.part.letter_from_peer;
+        if self.random.below(4) == 0 {
+            self.ask_coordinator(Question::Read);
+        }
         if self.power_was_cut_everywhere(&known) {
             return self.take_over_after_power_cut(&known);
         }
@@ -310,9 +317,6 @@ impl World {
                     self.coverage.see("tier of no member made anew");
                     return self.restart_process();
                 }
-            }
-            if self.random.below(4) == 0 {
-                self.ask_coordinator(Question::Read);
             }
             return;
         }

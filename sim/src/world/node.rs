@@ -165,7 +165,6 @@ impl Node {
         self.keeping = false;
         self.destaged_seen = Lsn(0);
         self.journal_through = Lsn(0);
-        self.records.clear();
         self.readers.fill(0);
         self.writing.fill(false);
         self.taken.fill(false);

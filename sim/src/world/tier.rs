@@ -242,18 +242,22 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        let logged = Logged { block: record.block, group: record.group, sectors };
+        if let Some(cluster) = &mut self.cluster {
+            if self.node.part.owns.is_some() {
+                let sectors = logged.sectors.iter().map(|&(sector, _)| sector).collect();
+                cluster.log.insert(record.lsn.0, (logged.block, sectors));
+            }
+            // Known as long as the tier is: what a member was sent in one life may be superseded in the next.
+            self.node.records.insert(record.lsn.0, logged);
+            return;
+        }
         // Asked of the volume: it may move records before this world has noticed that it serves.
         if self.node.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }
-        if self.node.part.owns.is_some()
-            && let Some(cluster) = &mut self.cluster
-        {
-            let sectors = sectors.iter().map(|&(sector, _)| sector).collect();
-            cluster.log.insert(record.lsn.0, (record.block, sectors));
-        }
-        self.node.records.entry(record.lsn.0).or_insert(Logged { block: record.block, group: record.group, sectors });
+        self.node.records.entry(record.lsn.0).or_insert(logged);
     }
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
