@@ -12,8 +12,8 @@
 //! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
 //! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
 //! [`Fetch`](Message::Fetch) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
-//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed) and
-//! [`TakeOver`](Message::TakeOver); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
+//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed),
+//! [`TakeOver`](Message::TakeOver), [`Who`](Message::Who), [`Here`](Message::Here) and [`Learn`](Message::Learn); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
@@ -198,9 +198,16 @@ pub enum Order {
     Own(Own),
     /// A change of the record is about to be asked for. From here on whatever asks for every member asks for these as well
     /// (C4). Several may be undecided at one time.
+    ///
+    /// A change that adds a member, or that lets the log become [`LogState::Through`], is sent to the coordinator only after
+    /// [`Report::Covered`]: a transaction may take effect at once, and whoever it names must have all that was acknowledged.
     Propose {
-        /// The members that it would make.
+        /// Number of the set that it would make.
+        config: Config,
+        /// Its members.
         members: Vec<Incarnation>,
+        /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
+        log: LogState,
     },
     /// The record of the own term is so, and no proposal is open any more.
     Decide {
@@ -215,6 +222,14 @@ pub enum Order {
     Learn(Incarnation),
     /// A learner is given up.
     Forget(NodeId),
+    /// Before a hand-over or a release: no request is taken any more, reads are ended, and what is under way to backing
+    /// and journal is waited for; [`Report::Quiet`] follows.
+    Quiesce {
+        /// The member that is to hold everything. None: nobody is, and the log is emptied into the backing first (A5).
+        to: Option<NodeId>,
+    },
+    /// It was not to be: requests are taken again.
+    Resume,
     /// The owner may answer reads and begin writes to the backing before this time, and not at or after it (L3).
     Lease {
         /// By the clock of the events.
@@ -275,19 +290,27 @@ pub enum Report {
         term: Term,
     },
     /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
-    /// this fate has been given up. Told once, until the peer makes progress again.
+    /// this fate has been given up. Told again after [`Order::Decide`] if it is still so.
     PeerFailed {
         /// Who.
         peer: Incarnation,
         /// Why.
         why: PeerFailure,
     },
-    /// The learner holds all that is acknowledged, and from here on nothing is acknowledged that it does not hold: it may be
-    /// proposed as a member (S6).
+    /// The learner may be proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
     LearnerReady {
         /// Who.
         peer: Incarnation,
     },
+    /// After [`Order::Propose`]: all that has been acknowledged is held by every member of that set, and where its log is
+    /// not needed the backing has synced it. So it stays, because nothing is acknowledged without them any more (C4).
+    Covered {
+        /// Number of the proposed set.
+        config: Config,
+    },
+    /// After [`Order::Quiesce`]: nothing is under way to the backing or the journal, the backing is synced, the journal
+    /// erased, and the member holds everything (or the log is empty).
+    Quiet,
     /// Somebody knows of a higher term: the record is to be read. An owner acknowledges nothing more meanwhile.
     Outdated {
         /// The higher one.

@@ -8,6 +8,7 @@
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
 use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
+use forebay_core::volume::Kept;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -409,6 +410,22 @@ impl TierContent {
         self.checkpoints.first().map_or(Lsn(0), |c| c.destaged)
     }
 
+    /// What one of several tiers keeps of its records; none: one node has the volume to itself.
+    pub fn kept(&self) -> Option<Kept> {
+        let standing = self.checkpoints.first()?.standing.as_ref().filter(|standing| standing.is_possible())?;
+        Some(Kept::of(standing, self.records.iter().map(|found| &found.record)))
+    }
+
+    /// For each record: the backing has it, and no former owner can have taken that back.
+    pub fn is_in_backing(&self, kept: Option<&Kept>) -> Vec<bool> {
+        let durable = self.records.partition_point(|found| found.record.lsn <= self.destaged());
+        let descriptors: Vec<Descriptor> = self.records[..durable].iter().map(|found| found.record).collect();
+        let needed = kept.map_or(vec![false; durable], |kept| kept.needed(&descriptors));
+        let mut in_backing: Vec<bool> = needed.into_iter().map(|needed| !needed).collect();
+        in_backing.resize(self.records.len(), false);
+        in_backing
+    }
+
     /// Its last owner.
     pub fn term(&self) -> Term {
         self.checkpoints.first().map_or(Term(0), |c| c.term)
@@ -522,6 +539,44 @@ mod tests {
 
     fn lsns(content: &TierContent) -> Vec<u64> {
         content.records.iter().map(|f| f.record.lsn.0).collect()
+    }
+
+    /// A former owner may have written block 5 of the image once more: what the tier says of it counts. Of block 6 the image
+    /// may have newer content.
+    #[test]
+    fn what_is_pinned_is_salvaged_though_the_backing_had_it() {
+        use forebay_core::cluster::{Mark, Part, Pin};
+        let mut tier = Built::new();
+        tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 5), (3, 6), (4, 7)]);
+        let image = tier.dir.path().join("image");
+        std::fs::write(&image, vec![0xee; 1 << 20]).unwrap();
+        for (pins, expected) in [(vec![], [0xee, 0xee]), (vec![(0, 1)], [payload(2)[0], 0xee])] {
+            let pin = |&(above, through): &(u64, u64)| Pin {
+                term: TERM,
+                above: Lsn(above),
+                through: Lsn(through),
+                part: Part::default(),
+            };
+            let mark =
+                Mark { watermark: Lsn(3), through: Lsn(3), pins: pins.iter().map(pin).collect(), ..Mark::default() };
+            let checkpoint = Checkpoint {
+                sequence: 3,
+                start: Start(1),
+                term: TERM,
+                destaged: Lsn(3),
+                size_bytes: 1 << 20,
+                standing: Some(Standing { committed: Lsn(4), mark, ..Standing::default() }),
+                ..Checkpoint::default()
+            };
+            tier.put(1, &checkpoint.encode(Version::Two, &VOLUME));
+            let to = tier.dir.path().join("salvaged");
+            crate::salvage::run(&tier.path(), &to, Some(&image)).unwrap();
+            let found = std::fs::read(&to).unwrap();
+            std::fs::remove_file(&to).unwrap();
+            let byte_of = |block: usize| found[block * TIER_BLOCK_BYTES];
+            assert_eq!([byte_of(5), byte_of(6)], expected);
+            assert_eq!(byte_of(7), payload(4)[0], "the backing never had it");
+        }
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 38] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 39] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -95,6 +95,7 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 38] = [
     "change of members decided",
     "learner begun",
     "learner ready",
+    "proposal withdrawn",
     "tier of no member made anew",
     "former owners proven gone",
     "living owner fenced",

@@ -130,6 +130,15 @@ impl Checkpoint {
 }
 
 impl Standing {
+    /// Nothing in it leads beyond any volume.
+    pub fn is_possible(&self) -> bool {
+        let exists = |part: &Part| {
+            let end = part.block.0.checked_add(u64::from(part.blocks));
+            end.is_some_and(|end| end <= VOLUME_BYTES_MAX / BLOCK_BYTES)
+        };
+        exists(&self.mark.part) && self.mark.pins.iter().all(|pin| exists(&pin.part) && pin.above <= pin.through)
+    }
+
     /// ```text
     /// 49  agreed u8, pins u8, 1 u8 = a standing is here | 68  config u32                   | 104 committed u64
     /// 112 mark: number u64, watermark u64, through u64, part block u64, part blocks u32, 0 u32, size u64

@@ -6,7 +6,7 @@ use super::frames::Owner;
 use super::live::State;
 use super::write::needs;
 use super::*;
-use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
+use crate::format::{Batch, DESCRIPTOR_BYTES, Descriptor, Kind, TIER_BLOCK_BYTES};
 use alloc::vec;
 
 /// Segments that clients' writes leave free, so that compaction always has somewhere to go.
@@ -26,8 +26,21 @@ impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
     /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
+        self.part_from_older(block, &kind);
         let lsn = self.accepted.next();
         self.append_descriptor(Descriptor { lsn, block, group: self.group, term: self.term, kind }, frame);
+    }
+
+    /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
+    /// is still to be written, and with it what they know of its range (D4). So the newer one is of another group.
+    fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
+        if self.role != Role::Owner || self.control.effective == Policy::Back || self.members.peers.is_empty() {
+            return;
+        }
+        let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);
+        if newest == Some(self.group) || matches!(kind, Kind::ZeroBlocks { .. }) {
+            self.close_group();
+        }
     }
 
     /// The same for a record that has its place in the log already: an owner's, at a member.
@@ -103,6 +116,9 @@ impl Volume {
         }
         self.dead = dead;
         self.note_age(lsn);
+        if self.role == Role::Follower {
+            self.pin_if_in_window(id);
+        }
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
@@ -123,6 +139,7 @@ impl Volume {
     pub(super) fn free_place(&mut self, id: u32) {
         match &mut self.flash {
             None => {
+                self.erase_entry(id);
                 if id < self.config.superblock.layout.payload_blocks {
                     self.pool.release(FrameId(id));
                 }
@@ -131,6 +148,14 @@ impl Volume {
                 }
             }
             Some(flash) => flash.forget_one(flash.segment_of(id)),
+        }
+    }
+
+    /// A member's recovery keeps what it finds above the committed position, covered or not (S5): on a memory tier the entry
+    /// of a record that has ended must go before its slot receives something else.
+    pub(super) fn erase_entry(&mut self, id: u32) {
+        if self.flash.is_none() && self.config.cluster.is_some() {
+            self.effects.push_back(Effect::Describe { index: id, bytes: [0; DESCRIPTOR_BYTES] });
         }
     }
 

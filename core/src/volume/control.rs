@@ -204,7 +204,7 @@ impl Volume {
             Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
             Policy::Through => {}
             // The backing is needed as well, whatever is asked for.
-            Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_needed) => {
+            Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_may_stand()) => {
                 self.set_reason(Reason::TooFewPeers);
             }
             Policy::Back => {
@@ -222,7 +222,7 @@ impl Volume {
             return;
         }
         let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
-        let must = few || !self.log_needed;
+        let must = few || !self.log_may_stand();
         if must && self.control.effective == Policy::Back {
             self.control.effective = Policy::Through;
             self.control.back_until = self.accepted;
@@ -531,6 +531,7 @@ impl Volume {
             self.size_bytes = bytes;
             self.answer_control(id, Ok(()));
         }
+        self.refresh_pins();
         match self.role {
             Role::Alone | Role::Follower => self.retire_through(written.destaged),
             Role::Owner => {

@@ -166,6 +166,11 @@ impl Destage {
         }
     }
 
+    /// All these go to the backing, in this order.
+    pub(super) fn queue_all(&mut self, records: Vec<(u32, Lsn)>) {
+        self.queue.extend(records);
+    }
+
     /// Recovery has filled the log.
     pub(super) fn resume(&mut self, destaged: Lsn) {
         self.collected = destaged;
@@ -311,6 +316,7 @@ impl Volume {
 
     /// Everything since the last good sync is written again.
     fn rewind(&mut self) {
+        self.rewrite_pins_again();
         let d = &mut self.destage;
         d.queue.clear();
         d.deferred.clear();
@@ -387,6 +393,13 @@ impl Volume {
     fn collect(&mut self) -> bool {
         if self.journal.is_busy() {
             return self.apply_batch();
+        }
+        if self.pins_are_proven() && !self.must_journal() {
+            let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
+            return settled && !self.destage.syncing && self.rewrite_pins();
+        }
+        if self.is_quiescing_to_member() && !self.must_journal() {
+            return false;
         }
         let Some(first) = self.live.cursor() else { return false };
         if !self.is_eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
@@ -477,7 +490,9 @@ impl Volume {
             if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
             }
-            if self.destage.ahead.is_reading(lsn) {
+            let range = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { .. });
+            // A range may overlap anything: it runs alone.
+            if self.destage.ahead.is_reading(lsn) || (range && self.destage.in_flight > 0) {
                 self.destage.queue.push_front((id, lsn));
                 break;
             }
@@ -827,6 +842,8 @@ impl Volume {
         let wanted = group_complete
             || self.journal.is_applying()
             || self.wants_journal()
+            || self.pins_are_proven()
+            || self.is_quiescing()
             || self.round_full()
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()
@@ -892,6 +909,7 @@ impl Volume {
         }
         self.answer_vouched();
         if self.role == Role::Owner {
+            self.end_rewritten_pins();
             return self.owe_watermark();
         }
         self.checkpoint_wanted = true;
@@ -905,9 +923,14 @@ impl Volume {
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
         self.destaged = self.destaged.max(destaged);
         self.answer_vouched();
-        while let Some(id) = self.live.oldest() {
+        let mut next = self.live.oldest();
+        while let Some(id) = next {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;
+            }
+            next = self.live.after(id);
+            if self.is_kept_by_pin(id, self.destaged) {
+                continue;
             }
             let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);
             assert!(in_backing, "what ends is in the backing, or covered by what is");

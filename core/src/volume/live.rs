@@ -102,6 +102,8 @@ pub struct LiveLog {
     kept_above: Lsn,
     /// Records up to here are not superseded.
     fixed_through: Lsn,
+    /// Nor are those of these blocks: ranges of any number but 0.
+    pinned: ZeroMap,
     index: BlockMap,
     zeros: ZeroMap,
     free_ids: FreeIds,
@@ -122,6 +124,7 @@ impl LiveLog {
             keeper: None,
             kept_above: Lsn(u64::MAX),
             fixed_through: Lsn(0),
+            pinned: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
             zeros: ZeroMap::default(),
             free_ids: FreeIds::new(payloads, others),
@@ -259,22 +262,20 @@ impl LiveLog {
     }
 
     /// Superseded records above this position stay until this is told again with a greater one; those up to it end,
-    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays.
+    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays. It does not go back, except from there: what may have ended
+    /// below it is needed by nobody.
     pub fn keep_above(&mut self, lsn: Lsn, dead: &mut Vec<u32>) {
-        if lsn == self.kept_above {
+        let none_stayed = self.kept_above == Lsn(u64::MAX);
+        if lsn == self.kept_above || (lsn < self.kept_above && !none_stayed) {
             return;
         }
-        let goes_back = lsn < self.kept_above;
         self.kept_above = lsn;
         let keeper = match self.keeper {
             Some(keeper) => keeper,
-            // Nothing has stayed until now.
-            None if lsn == Lsn(u64::MAX) => return,
             None => *self.keeper.insert(self.readers.insert(NONE)),
         };
-        if goes_back {
-            // What was passed because nothing newer was there may be superseded from now on, and stay.
-            self.readers[keeper] = self.head;
+        if none_stayed {
+            self.seek(keeper, lsn);
         }
         while let Some(id) = self.next_of(keeper)
             && self.table.get(id).descriptor.lsn <= lsn
@@ -291,6 +292,50 @@ impl LiveLog {
     /// Records up to here are part of their block whatever comes (D4).
     pub fn fix_through(&mut self, lsn: Lsn) {
         self.fixed_through = lsn;
+    }
+
+    // --- pins ---
+
+    /// These blocks are pinned (T5).
+    pub fn pin(&mut self, first: BlockIndex, blocks: u64) {
+        self.pinned.zero(first, blocks, Lsn(1));
+    }
+
+    /// No block is.
+    pub fn unpin_all(&mut self) {
+        self.pinned = ZeroMap::default();
+    }
+
+    fn is_pinned(&self, block: BlockIndex) -> bool {
+        self.pinned.zeroed(block) > Lsn(0)
+    }
+
+    /// Of records up to the watermark this one has the newest content of something in a pinned block.
+    pub fn is_newest_pinned(&self, id: u32, watermark: Lsn) -> bool {
+        let record = self.table.get(id);
+        let Descriptor { lsn, block, kind, .. } = record.descriptor;
+        if lsn > watermark || record.state == State::Superseded {
+            return false;
+        }
+        if let Kind::ZeroBlocks { blocks, .. } = kind {
+            let next = self.pinned.next_change(block);
+            return self.is_pinned(block) || next.0 < block.0 + u64::from(blocks);
+        }
+        let zeroed = self.zeros.zeroed(block);
+        if !self.is_pinned(block) || (lsn < zeroed && zeroed <= watermark) {
+            return false;
+        }
+        let mut left = record.mask;
+        let mut newer = self.newest(block);
+        while newer != id {
+            assert_ne!(newer, NONE, "a live record is in its block's chain");
+            let other = self.table.get(newer);
+            if other.descriptor.lsn <= watermark {
+                left = left.without(other.mask);
+            }
+            newer = other.older;
+        }
+        !left.is_empty()
     }
 
     /// True when an older record of the same block is being written by the backing.
@@ -372,8 +417,9 @@ impl LiveLog {
         while id != NONE {
             let record = *self.table.get(id);
             let same_group = record.descriptor.group == by.group;
-            let pinned =
-                matches!(record.state, State::InFlight | State::Batched) || record.descriptor.lsn <= self.fixed_through;
+            let pinned = matches!(record.state, State::InFlight | State::Batched)
+                || record.descriptor.lsn <= self.fixed_through
+                || (!self.pinned.is_empty() && self.is_pinned(block));
             if !same_group || pinned || !record.mask.without(mask).is_empty() {
                 break;
             }
@@ -427,6 +473,16 @@ impl LiveLog {
         } else {
             self.live_others -= 1;
             self.free_ids.give_back(id);
+        }
+    }
+
+    /// Of these blocks the record says nothing any more: the backing has what is newer.
+    pub fn confine(&mut self, id: u32, history: &[(BlockIndex, u64)]) {
+        let descriptor = self.table.get(id).descriptor;
+        if let Kind::ZeroBlocks { .. } = descriptor.kind {
+            for &(first, blocks) in history {
+                self.zeros.forget(first, blocks, descriptor.lsn);
+            }
         }
     }
 

@@ -40,6 +40,7 @@ impl Volume {
         let size_bytes = self.size_bytes;
         self.standing.mark =
             Mark { number: MarkNumber(1), watermark, through: watermark, part: Part::default(), size_bytes, pins };
+        self.refresh_pins();
         self.marks = Marks::default();
         self.marks.told.push_back(Told { number: MarkNumber(1), watermark, through: watermark });
         self.checkpoint_wanted = true;
@@ -54,6 +55,12 @@ impl Volume {
         self.checkpoint_wanted = true;
         self.write_checkpoint();
         self.marks_changed();
+    }
+
+    /// Nothing is pinned any more (T6).
+    pub(super) fn tell_no_pins(&mut self) {
+        self.standing.mark.pins.clear();
+        self.tell_mark(self.standing.mark.watermark, self.standing.mark.through);
     }
 
     /// Somebody has a newer mark, or somebody is asked no more.
@@ -116,7 +123,8 @@ impl Volume {
         }
         let Some(first) = self.live.cursor() else { return };
         let lsn = self.live.get(first).descriptor.lsn;
-        if lsn <= self.standing.mark.through || !self.is_due(first) {
+        let told = lsn <= self.standing.mark.through;
+        if told || !self.is_due(first) || self.has_all_pins() || self.pins_are_proven() {
             return;
         }
         let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
@@ -130,6 +138,9 @@ impl Volume {
 
     /// How far a window may go that begins with this record.
     fn window_from(&self, first: u32) -> Lsn {
+        if let Some(through) = self.first_window() {
+            return through;
+        }
         let rate = self.destage.bytes_per_sec() as f64 * WINDOW_TIME.as_secs_f64();
         let most = self.cluster().window_bytes_max.min((rate as u64).max(WINDOW_BYTES_MIN));
         let group = self.live.get(first).descriptor.group;

@@ -92,7 +92,10 @@ impl Volume {
             | Message::Granted { .. }
             | Message::Seal
             | Message::Sealed { .. }
-            | Message::TakeOver => panic!("{message:?} is for ownership"),
+            | Message::TakeOver
+            | Message::Who
+            | Message::Here { .. }
+            | Message::Learn => panic!("{message:?} is for ownership"),
         }
         self.release_payloads(payload);
     }
@@ -328,10 +331,10 @@ impl Volume {
     pub(super) fn apply_mark(&mut self) {
         let mark = &self.standing.mark;
         let (watermark, through) = (mark.watermark.min(self.accepted), mark.through);
-        let pinned = mark.pins.iter().map(|pin| pin.through).fold(through, Lsn::max);
         if !planted!(self, forget_window) {
-            self.live.fix_through(pinned);
+            self.live.fix_through(through);
         }
+        self.refresh_pins();
         self.learn_committed(watermark);
         if watermark <= self.durable {
             return;

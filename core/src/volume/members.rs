@@ -1,8 +1,7 @@
 //! The other nodes that keep the log, as its owner sees them: which of them are asked, and how far each has got.
 //!
-//! Who is asked: the members of the record, those of every change of it that is proposed and not decided (C4), and learners
-//! that are about to be proposed: a record must not name a member that lacks what was acknowledged before (S6). Other
-//! learners receive the log and are not asked. A volume that one node has to itself has no peers, and every question here is
+//! Who is asked: the members of the record, and those of every change of it that is proposed and not decided (C4). Learners
+//! receive the log and are not asked. A volume that one node has to itself has no peers, and every question here is
 //! answered by that node alone.
 //!
 //! Left to others: what is sent and when ([`super::stream`]), windows and watermarks ([`super::marks`]), what is
@@ -17,8 +16,8 @@ pub(super) struct Peer {
     pub(super) who: Incarnation,
     /// The record names it, or a proposed change of it does. Otherwise it is a learner.
     pub(super) named: bool,
-    /// A learner that is asked as if it were a member already.
-    pub(super) joining: bool,
+    /// It has had the newest mark since it was first named.
+    pub(super) marked_since_proposal: bool,
     /// It has answered this term's `Begin`: what it says to hold counts (S9).
     pub(super) agreed: bool,
     pub(super) held: Lsn,
@@ -59,6 +58,10 @@ impl Members {
         self.sets.clear();
         // A learner whose proposal was not to be stays one.
         self.learners.retain(|learner| !members.contains(learner));
+        // Whatever was reported, and did not lead to this, is reported again.
+        for peer in &mut self.peers {
+            (peer.ready_told, peer.failure_told) = (false, false);
+        }
         self.propose(own, members)
     }
 
@@ -114,7 +117,7 @@ impl Members {
         self.peers.push(Peer {
             who,
             named,
-            joining: false,
+            marked_since_proposal: false,
             agreed: false,
             held: Lsn(0),
             synced: None,
@@ -131,9 +134,14 @@ impl Members {
         self.peers.iter().position(|peer| peer.who == *who)
     }
 
+    /// The record names it.
+    pub(super) fn is_recorded(&self, who: &Incarnation) -> bool {
+        self.sets.first().is_some_and(|set| set.contains(who))
+    }
+
     /// Those whose word is needed.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter().filter(|peer| peer.named || peer.joining)
+        self.peers.iter().filter(|peer| peer.named)
     }
 
     /// Nobody is asked but the own node.

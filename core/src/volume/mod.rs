@@ -18,10 +18,10 @@
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
-//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`members`] the others as their owner sees
-//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`member`] the role of one of them.
+//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
+//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -29,6 +29,7 @@ mod acks;
 mod ahead;
 mod append;
 mod block_map;
+mod changes;
 mod chunked;
 mod control;
 mod destage;
@@ -36,10 +37,12 @@ mod flash;
 mod frames;
 mod free_ids;
 mod journal;
+mod kept;
 mod live;
 mod marks;
 mod member;
 mod members;
+mod pins;
 mod ranges;
 mod read;
 mod recover;
@@ -60,6 +63,7 @@ use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
+pub use kept::Kept;
 use live::LiveLog;
 use slab::Slab;
 use terms::Role;
@@ -254,8 +258,6 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub ask_recorded_only: bool,
     #[cfg(feature = "mutants")]
-    pub count_before_begin: bool,
-    #[cfg(feature = "mutants")]
     pub take_older_terms: bool,
     #[cfg(feature = "mutants")]
     pub take_for_others: bool,
@@ -283,6 +285,12 @@ pub struct Rules {
     pub answer_before_agreed: bool,
     #[cfg(feature = "mutants")]
     pub read_without_lease: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_pins: bool,
+    #[cfg(feature = "mutants")]
+    pub end_pins_at_once: bool,
+    #[cfg(feature = "mutants")]
+    pub cover_at_once: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -350,6 +358,8 @@ pub struct Volume {
     role: Role,
     members: members::Members,
     marks: marks::Marks,
+    pins: pins::Pins,
+    open_changes: changes::OpenChanges,
     follower: member::Follower,
     messages: Slab<stream::Building>,
     fetching: Option<terms::Fetching>,
@@ -448,6 +458,8 @@ impl Volume {
             role: if config.cluster.is_some() { Role::Follower } else { Role::Alone },
             members: Default::default(),
             marks: Default::default(),
+            pins: Default::default(),
+            open_changes: Default::default(),
             follower: Default::default(),
             messages: Slab::new(),
             fetching: None,
@@ -633,6 +645,8 @@ impl Volume {
         self.settle_control();
         if self.role == Role::Owner {
             self.send_streams();
+            self.tell_covered();
+            self.tell_quiet();
         }
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
@@ -860,7 +874,8 @@ impl Volume {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }
         if let Some(oldest) = self.live.oldest() {
-            assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
+            let kept = self.is_kept_by_pin(oldest, self.destaged);
+            assert!(kept || self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
     }

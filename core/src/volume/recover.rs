@@ -11,14 +11,16 @@
 //! - flash: batches in order of their number. Up to the highest `synced_through` that is found, a batch that is
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
-//!   erased before serving, or a later recovery could take them for the continuation of what is written now.
+//!   erased before serving, or a later recovery could take them for the continuation of what is written now;
+//! - of a member's tier some that newer ones cover, and some that the backing has ([`super::kept`]).
 //!
 //! What is read is not always durable: a sync may have failed, or never been asked for, before the process died, and
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
 //! is written again, same bytes in the same place, and synced before anything relies on it ([`super::rewrite`]).
 
 use super::flash::{following_number, segment_number};
-use super::live::NONE;
+use super::kept::Kept;
+use super::live::{NONE, State};
 use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
@@ -100,34 +102,44 @@ pub(super) struct Recovery {
     pub(super) rewrites: Rewrites,
 }
 
-/// Drops what newer records of the same group cover. The log drops the same, one record after the other; but where the
-/// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
-/// without payload would be more than there are places for.
-fn drop_covered(records: &mut Vec<FoundRecord>) {
-    let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+/// Which records newer ones of the same group cover.
+fn covered(records: &[FoundRecord]) -> Vec<bool> {
+    let mut sectors: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
     let mut zeroed = ZeroMap::default();
     let mut newer_group = None;
-    records.reverse();
-    records.retain(|FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }| {
+    let is_covered = |FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }: &FoundRecord| {
         // The records of a group are neighbours in the log.
         if newer_group.replace(*group) != Some(*group) {
-            covered.clear();
+            sectors.clear();
             zeroed = ZeroMap::default();
         }
         match *kind {
             Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
-                let newer = covered.entry(*block).or_default();
-                let needed = zeroed.zeroed(*block) == Lsn(0) && !mask.without(*newer).is_empty();
+                let newer = sectors.entry(*block).or_default();
+                let covered = zeroed.zeroed(*block) > Lsn(0) || mask.without(*newer).is_empty();
                 *newer = newer.or(mask);
-                needed
+                covered
             }
             Kind::ZeroBlocks { blocks, .. } => {
                 zeroed.zero(*block, u64::from(blocks), *lsn);
-                true
+                false
             }
         }
-    });
-    records.reverse();
+    };
+    let mut covered: Vec<bool> = records.iter().rev().map(is_covered).collect();
+    covered.reverse();
+    covered
+}
+
+/// Keeps what `keep` says of each; what is dropped.
+fn divide(records: &mut Vec<FoundRecord>, keep: &[bool]) -> Vec<FoundRecord> {
+    let mut keep = keep.iter();
+    let is_dropped = |_: &mut FoundRecord| !keep.next().expect("one for each");
+    records.extract_if(.., is_dropped).collect()
+}
+
+fn without_payload(records: &[FoundRecord]) -> usize {
+    records.iter().filter(|record| !record.descriptor.has_payload()).count()
 }
 
 impl Volume {
@@ -203,6 +215,8 @@ impl Volume {
                 }
                 if self.config.cluster.is_some() {
                     self.phase = Phase::Following;
+                    self.keep_whole();
+                    self.apply_mark();
                 } else {
                     self.journal.resume(self.term);
                     self.phase = Phase::Serving;
@@ -236,6 +250,9 @@ impl Volume {
         if newest.standing.is_some() && self.config.cluster.is_none() {
             return self
                 .refuse_tier("the tier is one of several that hold this volume: by itself it may be an older state");
+        }
+        if newest.standing.as_ref().is_some_and(|standing| !standing.is_possible()) {
+            return self.refuse_tier("the checkpoint of the tier has a mark that no volume has");
         }
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
@@ -281,7 +298,7 @@ impl Volume {
     fn on_table(&mut self, first: u32, bytes: &[u8]) {
         let layout = self.config.superblock.layout;
         let base = first * crate::format::DESCRIPTORS_PER_BLOCK;
-        let destaged = self.destaged;
+        let history = self.history_through();
         let id = self.id;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
@@ -291,7 +308,7 @@ impl Volume {
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
                 Ok(None) => {}
-                Ok(Some(descriptor)) if descriptor.lsn <= destaged && !planted!(self, bring_back_destaged) => {}
+                Ok(Some(descriptor)) if descriptor.lsn <= history && !planted!(self, bring_back_destaged) => {}
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
@@ -315,9 +332,8 @@ impl Volume {
     fn finish_memory(&mut self) {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let records = &recovery.records;
-        let last =
-            records.iter().map(|r| r.descriptor.lsn).max().unwrap_or(self.destaged).max(self.checkpoint.accepted);
-        self.load(last);
+        let found = records.iter().map(|r| r.descriptor.lsn).max().unwrap_or_default();
+        self.load(found.max(self.destaged).max(self.checkpoint.accepted));
     }
 
     // --- flash ---
@@ -570,12 +586,14 @@ impl Volume {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
         let mut last_batch = recovery.synced;
-        let mut last = self.checkpoint.accepted.max(self.destaged);
+        // A member has what it has: its owner gives out the positions. Any other must not give one out again.
+        let member = self.config.cluster.is_some();
+        let mut last = if member { self.destaged } else { self.checkpoint.accepted.max(self.destaged) };
         let mut kept = Vec::new();
         let mut erase = Vec::new();
         for (sequence, found) in core::mem::take(&mut recovery.batches) {
-            for record in &found.batch.records {
-                last = last.max(record.lsn);
+            if sequence < bad_from || !member {
+                last = found.batch.records.iter().map(|record| record.lsn).fold(last, Lsn::max);
             }
             if sequence >= bad_from {
                 erase.push((found.segment, found.at));
@@ -664,67 +682,122 @@ impl Volume {
         within_volume && within_tier
     }
 
-    /// The records are known: makes them the log, and has the checkpoint of the new start written.
-    fn load(&mut self, last: Lsn) {
-        let destaged = self.destaged;
-        let mut records = core::mem::take(&mut self.recovery_mut().records);
-        records.retain(|r| r.descriptor.lsn > destaged || planted!(self, bring_back_destaged));
-        if !records.iter().all(|record| self.is_possible(record)) {
-            return self.refuse_tier(MISPLACED);
+    /// Everything up to here has ended, whatever becomes of the pins.
+    fn history_through(&self) -> Lsn {
+        match self.config.cluster {
+            None => self.destaged,
+            Some(_) => Kept::history_through(&self.standing, self.destaged),
         }
+    }
+
+    /// Of what was found, in log order and each once, the records that the log goes on with; and what a member keeps.
+    /// None: the tier is refused.
+    fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Kept>)> {
+        let (destaged, history) = (self.destaged, self.history_through());
+        let mut records = core::mem::take(&mut self.recovery_mut().records);
+        records.retain(|r| r.descriptor.lsn > history || planted!(self, bring_back_destaged));
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
-        let without_payload = records.iter().filter(|r| !r.descriptor.has_payload()).count();
-        if without_payload > self.live.others_left() as usize {
-            drop_covered(&mut records);
+        let kept = self.config.cluster.map(|_| Kept::of(&self.standing, records.iter().map(|r| &r.descriptor)));
+        if let Some(kept) = &kept {
+            let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
+            let durable = records.partition_point(|r| r.descriptor.lsn <= destaged);
+            let mut keep = kept.needed(&descriptors[..durable]);
+            keep.resize(records.len(), true);
+            divide(&mut records, &keep);
         }
+        if !records.iter().all(|record| self.is_possible(record)) {
+            self.refuse_tier(MISPLACED);
+            return None;
+        }
+        let places = self.live.others_left() as usize;
+        match &kept {
+            Some(kept) => self.end_covered_of_member(&mut records, kept),
+            // The log would drop the same, one record after the other; but where the record that superseded many was
+            // superseded itself and is gone, they would all be live for a moment, and more than there are places for.
+            None if without_payload(&records) > places => {
+                let keep: Vec<bool> = covered(&records).iter().map(|covered| !covered).collect();
+                divide(&mut records, &keep);
+            }
+            None => {}
+        }
+        if without_payload(&records) > places {
+            self.refuse_tier(
+                "the tier has more zeroed ranges than there are places for: it was not written by this volume",
+            );
+            return None;
+        }
+        Some((records, kept))
+    }
+
+    /// Ends what newer records of the same group cover and nobody needs.
+    fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Kept) {
+        let covered = covered(records);
+        let may_end: Vec<bool> = records
+            .iter()
+            .zip(&covered)
+            .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !kept.is_in_window(r.descriptor.lsn))
+            .collect();
+        let mut keep: Vec<bool> =
+            records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
+        // The log never had more ranges than there are places. Where more are found, the oldest of those that are covered
+        // had ended already: more was committed than the checkpoint knows.
+        let ranges = records.iter().zip(&keep).filter(|(r, keep)| **keep && !r.descriptor.has_payload()).count();
+        let mut excess = ranges.saturating_sub(self.live.others_left() as usize);
+        for (i, record) in records.iter().enumerate() {
+            if excess > 0 && keep[i] && may_end[i] && !record.descriptor.has_payload() {
+                keep[i] = false;
+                excess -= 1;
+            }
+        }
+        for record in divide(records, &keep) {
+            self.erase_entry(record.id);
+        }
+    }
+
+    /// Gives a record that was found its place in the log.
+    fn claim_place(&mut self, record: &mut FoundRecord) {
         let payloads = self.config.superblock.layout.payload_blocks;
+        if record.id == NONE {
+            record.id = self.live.take_other_id();
+        } else if record.id >= payloads {
+            self.live.claim_other_id(record.id);
+        }
+        match &mut self.flash {
+            None if record.id < payloads => self.pool.claim(FrameId(record.id)),
+            None => {}
+            Some(flash) => {
+                if record.id >= payloads {
+                    flash.other_segment[(record.id - payloads) as usize] = record.segment;
+                }
+                flash.segments[record.segment as usize].live += 1;
+            }
+        }
+    }
+
+    /// The records are known: makes them the log, and has the checkpoint of the new start written.
+    fn load(&mut self, last: Lsn) {
+        let Some((records, kept)) = self.choose_records() else { return };
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
             self.group = record.descriptor.group; // in log order: the last one stays
-            if record.id == NONE {
-                record.id = self.live.take_other_id();
-            } else if record.id >= payloads {
-                self.live.claim_other_id(record.id);
-            }
-            match &mut self.flash {
-                None if record.id < payloads => self.pool.claim(FrameId(record.id)),
-                None => {}
-                Some(flash) => {
-                    if record.id >= payloads {
-                        flash.other_segment[(record.id - payloads) as usize] = record.segment;
-                    }
-                    flash.segments[record.segment as usize].live += 1;
-                }
-            }
-            self.live.append(record.id, record.descriptor, true, &mut dead);
+            self.claim_place(&mut record);
+            // What of a member's may end has ended.
+            self.live.append(record.id, record.descriptor, kept.is_none(), &mut dead);
             for id in dead.drain(..) {
                 self.free_place(id);
             }
+            if let Some(kept) = &kept
+                && record.descriptor.lsn <= self.durable
+            {
+                self.live.confine(record.id, &kept.unpinned(&record.descriptor));
+                self.live.set_state(record.id, State::Written);
+                self.live.advance_cursor();
+            }
         }
         self.dead = dead;
-        self.accepted = last;
-        self.recovered = last;
-        // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        if !planted!(self, go_on_in_recovered_group) {
-            self.group = self.group.next();
-        }
-        if self.live.is_empty() {
-            self.destaged = last;
-            self.durable = last;
-        }
-        self.held = last;
-        self.committed = match self.role {
-            Role::Alone => last,
-            Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
-        };
-        self.synced = last;
-        self.destage.resume(self.destaged);
-        self.log_was_recovered();
-        if let Some(flash) = &mut self.flash {
-            flash.restored();
-        }
+        self.begin_log(last);
         let next = Checkpoint { destaged: self.durable, accepted: last, ..self.next_checkpoint() };
         let copy = Checkpoint { sequence: next.sequence + 1, ..next.clone() };
         // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
@@ -734,6 +807,31 @@ impl Volume {
         }
         self.checkpoint = copy;
         self.rewrite_some();
+    }
+
+    /// The log goes on behind this position.
+    fn begin_log(&mut self, last: Lsn) {
+        self.accepted = last;
+        self.recovered = last;
+        // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
+        if !planted!(self, go_on_in_recovered_group) {
+            self.group = self.group.next();
+        }
+        if self.role == Role::Alone && self.live.is_empty() {
+            self.destaged = last;
+            self.durable = last;
+        }
+        self.held = last;
+        self.committed = match self.role {
+            Role::Alone => last,
+            Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
+        };
+        self.synced = last;
+        self.destage.resume(self.durable);
+        self.log_was_recovered();
+        if let Some(flash) = &mut self.flash {
+            flash.restored();
+        }
     }
 }
 

@@ -481,35 +481,34 @@ impl Volume {
         self.commit();
     }
 
-    /// A learner that is near becomes whole, and then is asked as a member is; when it holds all that is acknowledged, it may
-    /// be proposed (S6). One that falls behind is far again.
+    /// A learner that is near becomes whole; one that has fallen behind is far again; ownership hears who is ready (S6).
     fn watch_learners(&mut self) {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
-        let (accepted, committed, newest) = (self.accepted, self.committed, self.standing.mark.number);
-        let early = planted!(self, propose_early);
+        let (accepted, newest, early) = (self.accepted, self.standing.mark.number, planted!(self, propose_early));
         let mut ready = Vec::new();
         let mut changed = false;
-        for peer in self.members.peers.iter_mut().filter(|peer| !peer.named && peer.agreed) {
+        for peer in self.members.peers.iter_mut().filter(|peer| peer.agreed) {
+            peer.marked_since_proposal = peer.named && (peer.marked_since_proposal || peer.mark == newest);
+            if peer.named {
+                continue;
+            }
             let behind = accepted.0 - peer.held.0;
             let whole_from = match peer.whole_from {
                 None if accepted.0 - peer.stream.sent.0 <= window / 2 => Some(accepted),
                 Some(from) if behind <= 2 * window => Some(from),
                 None | Some(_) => None,
             };
-            let is_whole = whole_from.is_some_and(|from| peer.held >= from);
-            let joining = is_whole && (behind < window / 2 || (peer.joining && behind < window));
-            changed |= whole_from != peer.whole_from || joining != peer.joining;
-            (peer.whole_from, peer.joining) = (whole_from, joining);
-            let is_ready = joining && peer.held >= committed && peer.mark == newest;
-            peer.ready_told &= joining || early;
+            changed |= whole_from != peer.whole_from;
+            peer.whole_from = whole_from;
+            let whole = whole_from.is_some_and(|from| peer.held >= from) && behind < window;
+            peer.ready_told &= whole || early;
+            let is_ready = whole && peer.mark == newest;
             if (is_ready || early) && !core::mem::replace(&mut peer.ready_told, true) {
                 ready.push(peer.who);
             }
         }
         if changed {
             self.keep_whole();
-            self.marks_changed();
-            self.commit();
         }
         for peer in ready {
             self.report(Report::LearnerReady { peer });

@@ -9,7 +9,6 @@
 //!
 //! Left to others: the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
 
-use super::members::Changes;
 use super::*;
 use crate::cluster::{Config, Envelope, LogState, MarkNumber, Message, Refusal};
 
@@ -148,7 +147,10 @@ impl Volume {
             | Message::Granted { .. }
             | Message::Seal
             | Message::Sealed { .. }
-            | Message::TakeOver => panic!("{message:?} is for ownership"),
+            | Message::TakeOver
+            | Message::Who
+            | Message::Here { .. }
+            | Message::Learn => panic!("{message:?} is for ownership"),
         }
         self.release_payloads(payload);
     }
@@ -172,10 +174,7 @@ impl Volume {
                 self.remember(term, config);
             }
             Order::Own(own) => self.begin_term(own),
-            Order::Propose { members } => {
-                let changes = self.members.propose(self.own().node, &members);
-                self.carry_out(changes);
-            }
+            Order::Propose { config, members, log } => self.propose(config, members, log),
             Order::Decide { config, members, log } => self.decide(config, &members, log),
             Order::Learn(who) => {
                 let changes = self.members.learn(who);
@@ -185,11 +184,13 @@ impl Volume {
                 let changes = self.members.forget(node);
                 self.carry_out(changes);
             }
+            Order::Quiesce { to } => self.quiesce(to),
+            Order::Resume => self.resume_requests(),
             Order::Lease { until } => {
                 self.lease_until = until;
                 self.lease_is_back();
             }
-            Order::Proven => self.end_pins(),
+            Order::Proven => self.on_proven(),
             Order::StepDown => self.step_down(),
         }
     }
@@ -235,7 +236,8 @@ impl Volume {
         self.drop_clean_cache();
         let watermark = self.standing.mark.watermark.max(own.watermark).max(self.durable).min(self.accepted);
         self.learn_watermark(watermark);
-        self.begin_marks(watermark, Vec::new());
+        let pins = self.pins_of_new_term(watermark, &own.unfenced);
+        self.begin_marks(watermark, pins);
         self.journal.resume(self.term);
         self.fetching = own.fetch.filter(|(_, through)| *through > self.accepted).map(|(from, through)| Fetching {
             from,
@@ -250,30 +252,6 @@ impl Volume {
         self.committed = self.committed.max(watermark);
         self.keep_whole();
         self.pass_to_durable(watermark);
-    }
-
-    fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState) {
-        self.standing.config = config;
-        self.checkpoint_wanted = true;
-        self.log_needed = log == LogState::Needed;
-        let changes = self.members.decide(self.own().node, members);
-        self.carry_out(changes);
-    }
-
-    /// Opens and closes streams as the sets say, and looks anew at everything that asks all members.
-    pub(super) fn carry_out(&mut self, changes: Changes) {
-        for who in changes.come {
-            // From its answer to `Begin` on it is read from where that node is.
-            let stream = self.open_stream(self.accepted);
-            self.members.join(who, stream);
-        }
-        for peer in changes.gone {
-            self.close_stream(peer.stream);
-        }
-        self.look_at_copies();
-        self.keep_whole();
-        self.marks_changed();
-        self.commit();
     }
 
     /// What was superseded and must still be sent stays, everything else superseded ends (S5).
@@ -398,11 +376,6 @@ impl Volume {
 
     pub(super) fn agreeing_timeout(&self) -> Option<Instant> {
         self.fetching.as_ref().map(|fetching| fetching.ask_again_at)
-    }
-
-    /// No former owner can write any more (T6).
-    fn end_pins(&mut self) {
-        self.report(Report::PinsEnded);
     }
 
     // --- stepping down ---

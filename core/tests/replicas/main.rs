@@ -3,6 +3,7 @@
 
 mod disks;
 mod oracle;
+mod storm;
 mod story;
 mod weather;
 mod world;

@@ -30,6 +30,7 @@ impl World {
         };
         self.owner = owner;
         self.order(owner, Order::Own(own));
+        self.order(owner, Order::Lease { until: Instant(u64::MAX) });
         self.hand(owner, Event::BackingReady);
     }
 
@@ -59,8 +60,13 @@ impl World {
         self.nodes[node].reports.iter().any(wanted)
     }
 
-    /// Asks everybody whom it needs, and fixes the tail, as ownership does (T2, T3).
+    /// Asks everybody whom it needs, and fixes the tail, as ownership does (T2, T3). The former owner can write no more.
     pub fn take_over(&mut self, owner: usize, former: &[usize], term: u32, config: u32) {
+        self.take_over_from(owner, former, term, config, &[]);
+    }
+
+    /// The same while the owners of these terms may still write (T5).
+    pub fn take_over_from(&mut self, owner: usize, former: &[usize], term: u32, config: u32, unfenced: &[u32]) {
         self.order(owner, Order::Seal);
         let others: Vec<usize> = former.iter().copied().filter(|node| *node != owner).collect();
         for &node in &others {
@@ -80,11 +86,12 @@ impl World {
             log: LogState::Needed,
             watermark,
             fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
-            unfenced: Vec::new(),
+            unfenced: unfenced.iter().map(|&term| Term(term)).collect(),
         };
         self.owner = owner;
         self.sessions_end();
         self.order(owner, Order::Own(own));
+        self.order(owner, Order::Lease { until: Instant(u64::MAX) });
         self.hand(owner, Event::BackingReady);
     }
 
@@ -140,7 +147,7 @@ fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it(
         world.run_ms(900);
         assert_eq!(world.open(), 1);
         let members = world.members(&[0]);
-        world.order(0, Order::Propose { members: members.clone() });
+        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
         world.run_ms(500);
         assert_eq!(world.open(), 1, "an undecided change drops nobody (C4)");
         world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
@@ -173,8 +180,12 @@ fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
             world.reported(0, |report| matches!(report, Report::LearnerReady { .. }))
         });
         let members = world.members(&[0, 1]);
-        world.order(0, Order::Propose { members: members.clone() });
+        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
+        world.until("the learner holds all that was acknowledged", |world| {
+            world.reported(0, |report| *report == Report::Covered { config: Config(2) })
+        });
         world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
+        world.check_copies(0, &[1]);
         world.until_answered();
         world.check_copies(0, &[1]);
         assert_eq!(world.status(0).effective, Policy::Back, "there are copies enough");
@@ -331,7 +342,7 @@ fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
     let members = world.members(&[1, 2]);
     world.until_serving();
     world.nodes[2].cut_off = false;
-    world.order(1, Order::Propose { members });
+    world.order(1, Order::Propose { config: Config(3), members, log: LogState::Needed });
     world.run_ms(20);
     let refused =
         |report: &Report| matches!(report, Report::PeerFailed { why: PeerFailure::Refused(Refusal::BeyondTail), .. });

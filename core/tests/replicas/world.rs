@@ -76,8 +76,11 @@ pub struct Node {
     pub disks: Disks,
     pub life: u64,
     pub reports: Vec<Report>,
+    /// The last write of an earlier process lands then.
+    pub late_until: u64,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))] // it has no fields then
     pub rules: Rules,
 }
 
@@ -138,7 +141,17 @@ impl World {
         let layout = layout_of(&make);
         let disks = Disks::new(layout, frames_of(&make, layout));
         let reports = Vec::new();
-        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, cut_off: false, rules });
+        self.nodes.push(Node {
+            make,
+            own,
+            volume: None,
+            disks,
+            life: 0,
+            reports,
+            late_until: 0,
+            cut_off: false,
+            rules,
+        });
         self.format(node);
         node
     }
@@ -230,6 +243,7 @@ impl World {
                 // Later than anything else: a write that hangs in the kernel or the array.
                 Work::BackingWrite(sectors, outcome) if self.chance.percent(70) => {
                     let late = key.0 + self.chance.below(3 * SECOND);
+                    self.nodes[node].late_until = self.nodes[node].late_until.max(late);
                     let work = Work::BackingWrite(sectors, outcome);
                     self.schedule_at(late, Due::Done { node, life, op: OpId(0), work });
                 }
@@ -271,7 +285,9 @@ impl World {
             let now = Instant(self.now);
             let Some(volume) = &mut self.nodes[node].volume else { return };
             volume.settle(now);
-            volume.validate();
+            if volume.status(now).phase != Phase::Recovering {
+                volume.validate();
+            }
             let mut idle = true;
             while let Some(effect) = self.nodes[node].volume.as_mut().and_then(|volume| volume.poll_effect()) {
                 idle = false;

@@ -3,53 +3,8 @@
 use super::stand::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
-use forebay_core::status::{Flush, Phase};
+use forebay_core::status::Phase;
 use forebay_core::types::*;
-use forebay_core::volume::ClusterConfig;
-
-const KINDS: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
-
-fn host(boot: u8) -> Host {
-    Host { machine: [1; 16], boot: [boot; 16] }
-}
-
-/// A member of a cluster, in the boot of this number.
-fn member(boot: u8) -> Option<ClusterConfig> {
-    Some(ClusterConfig {
-        own: Incarnation { node: NodeId(5), tier: 0, life: 0 },
-        host: host(boot),
-        min_peers: 0,
-        flush: Flush::Best,
-        peer_window_bytes_max: 64 << 20,
-        window_bytes_max: 256 << 20,
-        resend_after: Duration::from_millis(150),
-        stall_max: Duration::from_millis(800),
-        degrade_stall_max: Duration::from_secs(10),
-    })
-}
-
-/// Both copies, the newer one last.
-fn checkpoints(version: Version, tier: &[u8]) -> [Checkpoint; 2] {
-    let copy = |place| Checkpoint::decode(version, &ID, TierBlock(place), &tier[at(place)..at(place + 1)]).unwrap();
-    let mut copies = [copy(1), copy(2)];
-    copies.sort_by_key(|checkpoint| checkpoint.sequence);
-    copies
-}
-
-fn newest(tier: &[u8]) -> Checkpoint {
-    let [older, newer] = checkpoints(Version::Two, tier);
-    assert_eq!(older, Checkpoint { sequence: newer.sequence - 1, ..newer.clone() }, "both hold the same");
-    newer
-}
-
-/// Puts a checkpoint there that a member's role could have written.
-fn with_checkpoint(tier: &mut [u8], checkpoint: Checkpoint) {
-    for sequence in [checkpoint.sequence + 1, checkpoint.sequence + 2] {
-        let copy = Checkpoint { sequence, ..checkpoint.clone() };
-        let place = copy.place().0;
-        tier[at(place)..at(place + 1)].copy_from_slice(&copy.encode(Version::Two, &ID));
-    }
-}
 
 fn standing() -> Standing {
     let part = Part { block: BlockIndex(8), blocks: 3 };

@@ -41,6 +41,7 @@ impl Cluster {
             term: Term(1),
             config: Config(1),
             owner: name_of(0),
+            host: Host { machine: [0; 16], boot: std::array::from_fn(|i| 1u64.to_le_bytes()[i % 8]) },
             members: nodes.iter().take(setup.peers + 1).map(|node| node.incarnation).collect(),
             log: LogState::Needed,
             size_bytes,

@@ -111,7 +111,10 @@ impl World {
             | Message::Granted { .. }
             | Message::Seal
             | Message::Sealed { .. }
-            | Message::TakeOver => {
+            | Message::TakeOver
+            | Message::Who
+            | Message::Here { .. }
+            | Message::Learn => {
                 trace!(self, "letter {:?}", letter.message);
                 self.letter_for_ownership(&letter);
             }

@@ -11,6 +11,8 @@ const LEASE: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(5);
 /// A sealed member that has not answered for so long is dropped.
 const SEAL_PATIENCE: Duration = Duration::from_millis(800);
+/// A change that nobody has got ready for in this time is given up.
+const COVER_PATIENCE: Duration = Duration::from_secs(2);
 /// An undecided transaction is asked about after so long.
 const DECISION_PATIENCE: Duration = Duration::from_millis(500);
 /// A node that is no member and has heard of nobody for so long makes its tier anew.
@@ -40,6 +42,8 @@ pub(super) struct Part {
     /// Changes whose outcome is not known, oldest first, and when they were last asked about.
     undecided: Vec<(Record, Record)>,
     asked_at: Instant,
+    /// A change that waits until those whom it adds have all that was acknowledged.
+    proposed: Option<(Instant, Record, Record)>,
     /// Of a term that was won and is not yet begun: since when, the record before it, and who has been sealed.
     won: Option<(Instant, Record)>,
     seals: BTreeMap<NodeId, (Incarnation, Lsn, Lsn)>,
@@ -173,7 +177,7 @@ impl World {
             let part = &mut self.node.part;
             part.failed.retain(|failed| record.members.contains(failed));
             part.learning.retain(|learning| !record.members.contains(learning));
-            part.ready.retain(|ready| !record.members.contains(ready));
+            part.ready.clear();
             part.granted.retain(|node, _| record.members.iter().any(|member| member.node == *node));
             if record.unfenced.is_empty() {
                 (part.proven, part.pins_ended) = (false, false);
@@ -205,6 +209,9 @@ impl World {
             // Somebody else may own it by now.
             self.ask_coordinator(Question::Read);
         }
+        if self.node.part.proposed.is_some() {
+            return self.wait_until_covered();
+        }
         if !self.node.part.undecided.is_empty() {
             return self.ask_about_undecided();
         }
@@ -213,14 +220,32 @@ impl World {
         let known = self.known();
         let Some(mut new) = self.wanted_change(&known) else { return };
         new.config = Config(known.config.0 + 1);
-        self.order(Order::Propose { members: new.members.clone() });
-        self.ask_for(known, new);
+        self.order(Order::Propose { config: new.config, members: new.members.clone(), log: new.log });
+        let adds = new.members.iter().any(|member| !known.members.contains(member));
+        if adds {
+            self.node.part.proposed = Some((self.now, known, new));
+        } else {
+            self.ask_for(known, new);
+        }
+    }
+
+    /// A proposal that adds a member is sent when that has all that was acknowledged (S6), and given up when it does not
+    /// get there.
+    fn wait_until_covered(&mut self) {
+        let Some((since, known, new)) = self.node.part.proposed.clone() else { return };
+        if self.now - since > COVER_PATIENCE {
+            self.coverage.see("proposal withdrawn");
+            self.node.part.proposed = None;
+            self.node.part.ready.retain(|ready| !new.members.contains(ready));
+            self.order(Order::Decide { config: known.config, members: known.members, log: known.log });
+        }
     }
 
     /// Who is asked whatever asks for every member: both sets of a change (C4), but for the node itself.
     fn asked_members(&self) -> BTreeSet<Incarnation> {
         let part = &self.node.part;
-        let proposed = part.undecided.iter().flat_map(|(_, new)| &new.members);
+        let undecided = part.undecided.iter().map(|(_, new)| new);
+        let proposed = undecided.chain(part.proposed.as_ref().map(|(_, _, new)| new)).flat_map(|new| &new.members);
         let known = part.known.iter().flat_map(|record| &record.members);
         known.chain(proposed).copied().filter(|member| *member != self.node.incarnation).collect()
     }
@@ -351,11 +376,10 @@ impl World {
         let me = self.node.incarnation;
         new.term = Term(known.term.0 + 1);
         new.config = Config(1);
-        new.owner = me.node;
+        (new.owner, new.host) = (me.node, self.host_of(self.at));
         // A fifth opens no window (T5).
         if new.unfenced.len() < PINS_MAX {
-            let host = self.host_of(index_of(known.owner));
-            new.unfenced.push(Unfenced { term: known.term, node: known.owner, host });
+            new.unfenced.push(Unfenced { term: known.term, node: known.owner, host: known.host });
         }
         // Those that answered lately, as chance sees it.
         let answered = self.random.below(2) == 0;
@@ -468,7 +492,7 @@ impl World {
                     self.seal_members();
                 }
             }
-            Message::TakeOver => {}
+            Message::TakeOver | Message::Who | Message::Here { .. } | Message::Learn => {}
             Message::Begin { .. }
             | Message::Append { .. }
             | Message::Mark(_)
@@ -512,6 +536,14 @@ impl World {
                 self.coverage.see("learner ready");
                 self.node.part.ready.insert(peer);
             }
+            Report::Covered { config } => {
+                if self.node.part.proposed.as_ref().is_some_and(|(_, _, new)| new.config == config)
+                    && let Some((_, known, new)) = self.node.part.proposed.take()
+                {
+                    self.ask_for(known, new);
+                }
+            }
+            Report::Quiet => {}
             Report::Outdated { .. } => self.ask_coordinator(Question::Read),
             Report::PinsEnded => {
                 self.coverage.see("pins ended");

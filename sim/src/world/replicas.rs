@@ -91,6 +91,7 @@ impl World {
             term: Term(record.term.0 + 1),
             config: Config(1),
             owner: self.node.incarnation.node,
+            host: self.host_of(self.at),
             members: vec![self.node.incarnation],
             ..record.clone()
         };
