@@ -3,6 +3,7 @@
 //! Each seed draws its own mixture ("swarm testing"): most faults are off in most runs, so that rare combinations
 //! are reached that an average mixture would bury.
 
+use crate::cluster::ClusterSetup;
 use crate::media::Landing;
 use crate::random::Random;
 use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout, Version};
@@ -151,6 +152,8 @@ pub struct Setup {
     pub crash_plan: Option<CrashPlan>,
     /// In a million of points: the backing is checked against the promise for the loss of all logs.
     pub check: u32,
+    /// Several nodes; none: one has the volume to itself.
+    pub cluster: Option<ClusterSetup>,
 }
 
 /// Draws a rate that is often zero and otherwise spread over magnitudes.
@@ -208,6 +211,7 @@ impl Setup {
             faults: Faults::default(),
             crash_plan: None,
             check: 1_000_000,
+            cluster: None,
         }
     }
 

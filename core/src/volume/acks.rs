@@ -226,12 +226,12 @@ impl Volume {
     }
 
     /// The record has too few members: who waited for the log waits for the backing as well (A1). What of it was superseded
-    /// will never be written itself, so all of the backing's sync is waited for.
+    /// will never be written itself, so all that is in the log now is waited for, and what superseded it with that.
     pub(super) fn await_backing_too(&mut self) {
         let held = core::mem::take(&mut self.acks.held);
         let synced = core::mem::take(&mut self.acks.synced);
-        for Waiter { lsn, id } in held.into_iter().chain(synced) {
-            self.answer_at(id, lsn, Ground::Vouched);
+        for Waiter { id, .. } in held.into_iter().chain(synced) {
+            self.answer_at(id, self.accepted, Ground::Vouched);
         }
     }
 

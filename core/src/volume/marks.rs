@@ -103,7 +103,7 @@ impl Volume {
         while let Some((durable, after)) = self.marks.owed
             && (self.committed >= after || planted!(self, watermark_over_uncommitted))
         {
-            // More has become durable meanwhile: that waits for its own turn.
+            // More has become durable meanwhile: that waits for its own turn, which is now where nothing is uncommitted.
             self.marks.owed = (self.durable > durable).then_some((self.durable, self.accepted));
             if durable > self.standing.mark.watermark {
                 self.tell_mark(durable, self.standing.mark.through.max(durable));

@@ -22,7 +22,7 @@ pub(super) enum Replay {
 impl World {
     /// Where the tier says that the backing is complete; nothing where it says nothing legible.
     fn destaged_in_tier(&self) -> Option<Lsn> {
-        self.newest_checkpoint(&self.tier.current).map(|checkpoint| checkpoint.destaged)
+        self.newest_checkpoint(&self.node.tier.current).map(|checkpoint| checkpoint.destaged)
     }
 
     /// By the tier's own word, as a start reads it.
@@ -33,7 +33,7 @@ impl World {
 
     /// One of its copies, if it can be read.
     pub(super) fn checkpoint_at(&self, place: u32) -> Option<Checkpoint> {
-        checkpoint_at(self.setup.version, &self.tier.current, place)
+        checkpoint_at(self.setup.version, &self.node.tier.current, place)
     }
 
     /// A start refuses a batch of a later term than that of the tier's checkpoint, so no loss of power may leave one. (A
@@ -43,9 +43,9 @@ impl World {
         if self.lie.is_some() {
             return;
         }
-        let medium = match self.setup.layout.kind {
-            TierKind::Memory => &self.tier.current,
-            TierKind::Flash => &self.tier.durable,
+        let medium = match self.node.layout.kind {
+            TierKind::Memory => &self.node.tier.current,
+            TierKind::Flash => &self.node.tier.durable,
         };
         let term = self.newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
         assert!(term >= Some(batch.term), "a batch of term {} while the tier's is durably {term:?}", batch.term);
@@ -87,11 +87,11 @@ impl World {
             Replay::Sync => {
                 self.backing.sync(self.backing.mark());
                 if let Some(found) = newest {
-                    self.volume.as_mut().expect("it lives").journal_replayed(found.batch.through);
+                    self.node.volume.as_mut().expect("it lives").journal_replayed(found.batch.through);
                 }
                 self.schedule(wait, Due::Replay(Replay::Await));
             }
-            Replay::Await if !self.volume.as_ref().expect("it lives").replay_is_recorded() => {
+            Replay::Await if !self.node.volume.as_ref().expect("it lives").replay_is_recorded() => {
                 self.schedule(Duration(wait.0 + 10_000_000), Due::Replay(Replay::Await));
             }
             Replay::Await => {
@@ -106,8 +106,8 @@ impl World {
                 if let Some(first) = second {
                     self.schedule(wait, Due::Replay(Replay::Erase { first, second: None }));
                 } else {
-                    self.backing_ready = true;
-                    self.ready_since = self.now;
+                    self.node.backing_ready = true;
+                    self.node.ready_since = self.now;
                     self.hand(Event::BackingReady);
                 }
             }
@@ -124,8 +124,8 @@ impl World {
     /// taken back. And nothing at all while the journal is being written.
     pub(super) fn assert_journal_allows(&mut self, offset: usize, bytes: &[u8]) {
         let journal_op = |op: &Op| matches!(op.kind, OpKind::JournalWrite { .. } | OpKind::JournalSync { .. });
-        assert!(!self.ops.values().any(journal_op), "a write to the backing while the journal is being written");
-        let size = self.volume.as_ref().expect("it asks").size_bytes();
+        assert!(!self.node.ops.values().any(journal_op), "a write to the backing while the journal is being written");
+        let size = self.node.volume.as_ref().expect("it asks").size_bytes();
         let Some(found) = self.journal_found().cloned() else { return };
         assert!(
             journal::is_part_of(&found, &self.journal.current, size, &self.backing.current, offset, bytes),
@@ -152,7 +152,7 @@ impl World {
             self.coverage.see("journaled batch of several groups");
         }
         let first = batch.records.first().expect("a batch is never empty").lsn;
-        if first <= self.journal_through {
+        if first <= self.node.journal_through {
             self.coverage.see("batch tried again after a failure");
         }
         assert!(batch.records.is_sorted_by(|a, b| a.lsn < b.lsn), "a batch is in log order");
@@ -178,7 +178,7 @@ impl World {
         frames: Vec<FrameId>,
         checks: Vec<Check>,
     ) {
-        assert!(self.backing_ready, "a write to the journal before the backing's lock was held");
+        assert!(self.node.backing_ready, "a write to the journal before the backing's lock was held");
         assert!(head.len().is_multiple_of(BLOCK), "a journal write's head is whole blocks");
         assert_eq!(frames.len(), checks.len(), "each frame of a journal write has its check");
         self.note_journal_write(at, &head);
@@ -200,7 +200,7 @@ impl World {
             "a journal write [{offset}+{}] leaves its area",
             bytes.len()
         );
-        let in_the_way = self.ops.values().any(|op| match &op.kind {
+        let in_the_way = self.node.ops.values().any(|op| match &op.kind {
             OpKind::JournalWrite { offset: o, bytes: b, .. } => *o < end && offset < o + b.len(),
             OpKind::BackingWrite { .. }
             | OpKind::BackingZero { .. }
@@ -211,6 +211,7 @@ impl World {
             | OpKind::TierRead { .. }
             | OpKind::TierScan { .. }
             | OpKind::BackingRead { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         });
         assert!(!in_the_way, "a journal write while the backing is written, or over one in flight");
@@ -262,7 +263,7 @@ impl World {
                 self.journal.sync(mark);
             }
             if let Some(found) = self.journal_found() {
-                self.journal_through = found.batch.through;
+                self.node.journal_through = found.batch.through;
                 self.coverage.see("journaled batch synced");
             }
         }
