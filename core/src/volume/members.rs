@@ -146,7 +146,7 @@ impl Members {
 
     /// Nobody is asked but the own node.
     pub(super) fn is_alone(&self) -> bool {
-        self.asked().next().is_none()
+        self.sets.iter().all(|set| set.is_empty())
     }
 
     /// Copies besides the own one that every set names: whom only one of them names is not counted (C4, A4).

@@ -234,6 +234,8 @@ impl Volume {
         self.lease_until = Instant(0);
         self.log_needed = own.log == LogState::Needed;
         self.drop_clean_cache();
+        // From here on everything is kept for whom the record names.
+        let changes = self.members.decide(self.own().node, &own.members);
         let watermark = self.standing.mark.watermark.max(own.watermark).max(self.durable).min(self.accepted);
         self.learn_watermark(watermark);
         let pins = self.pins_of_new_term(watermark, &own.unfenced);
@@ -245,7 +247,6 @@ impl Volume {
             through,
             ask_again_at: self.now,
         });
-        let changes = self.members.decide(self.own().node, &own.members);
         self.carry_out(changes);
     }
 
