@@ -12,5 +12,6 @@ pub mod format;
 pub mod status;
 pub mod types;
 pub mod volume;
+pub mod wire;
 
 pub use volume::{Extent, STOP_PATIENCE, Volume, VolumeConfig};
