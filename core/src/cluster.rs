@@ -199,8 +199,8 @@ pub enum Message {
         accepted: Lsn,
         /// Would be there after the death of the process.
         held: Lsn,
-        /// Would be there after a loss of power.
-        synced: Lsn,
+        /// Would be there after a loss of power; none: the tier is in memory, nothing would.
+        synced: Option<Lsn>,
         /// The mark it has; on flash: durably.
         mark: MarkNumber,
         /// Room left.
