@@ -6,6 +6,9 @@ use crate::format::{DESCRIPTOR_BYTES, Descriptor, Reason};
 use crate::types::*;
 use alloc::vec::Vec;
 
+/// Where a position may be missing. No log comes that far.
+const NO_POSITION: u64 = u64::MAX;
+
 /// Bytes of the envelope and the kind behind it.
 pub(super) const ENVELOPE_BYTES: usize = 72;
 const PART_BYTES: usize = 12;
@@ -112,7 +115,7 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
         }
         Message::Mark(mark) => put_mark(out, mark),
         Message::Held { accepted, held, synced, mark, room, host } => {
-            [accepted, held, synced].iter().for_each(|lsn| put_u64(out, lsn.0));
+            [accepted.0, held.0, synced.map_or(NO_POSITION, |lsn| lsn.0)].iter().for_each(|lsn| put_u64(out, *lsn));
             put_u64(out, mark.0);
             put_u32(out, room.blocks);
             put_u32(out, room.ranges);
@@ -150,6 +153,7 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
         kind::MARK => Message::Mark(bytes.mark()?),
         kind::HELD => {
             let [accepted, held, synced] = [bytes.lsn()?, bytes.lsn()?, bytes.lsn()?];
+            let synced = (synced.0 != NO_POSITION).then_some(synced);
             let mark = MarkNumber(bytes.u64()?);
             let room = Room { blocks: bytes.u32()?, ranges: bytes.u32()? };
             Message::Held { accepted, held, synced, mark, room, host: bytes.host()? }

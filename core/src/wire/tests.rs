@@ -113,7 +113,7 @@ fn held() -> Message {
     Message::Held {
         accepted: Lsn(1003),
         held: Lsn(1002),
-        synced: Lsn(900),
+        synced: Some(Lsn(900)),
         mark: MarkNumber(9),
         room: Room { blocks: 5000, ranges: 64 },
         host: host(),
@@ -155,6 +155,14 @@ fn one_of_each() -> Vec<Message> {
         },
         Message::Mark(mark()),
         held(),
+        Message::Held {
+            accepted: Lsn(3),
+            held: Lsn(2),
+            synced: None,
+            mark: MarkNumber(1),
+            room: Room::default(),
+            host: host(),
+        },
         Message::Beacon { sent: Instant(77) },
         Message::Granted { sent: Instant(78) },
         Message::Seal,
