@@ -249,8 +249,8 @@ pub struct Hello {
     pub name: NodeName,
 }
 
-/// Name of a node, of 1 to [`NAME_BYTES_MAX`] letters, digits, `-` and `_`, so that a certificate can name it and no
-/// terminal is surprised by it.
+/// Name of a node, of 1 to [`NAME_BYTES_MAX`] lower-case letters, digits, `-` and `_`, so that a certificate can name it
+/// (where capitals make no difference) and no terminal is surprised by it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeName(String);
 
@@ -258,10 +258,10 @@ impl NodeName {
     /// Checked.
     pub fn new(name: &str) -> Result<NodeName, Reason> {
         let length_fits = (1..=NAME_BYTES_MAX).contains(&name.len());
-        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        let plain = name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'));
         match length_fits && plain {
             true => Ok(NodeName(name.into())),
-            false => Err("name of a node: 1 to 63 letters, digits, - and _"),
+            false => Err("name of a node: 1 to 63 lower-case letters, digits, - and _"),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod channel;
 pub mod clock;
 pub mod file;
 pub mod journal;
+pub mod link;
 pub mod lock;
 pub mod memory;
 pub mod operation;

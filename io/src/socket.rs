@@ -1,5 +1,6 @@
 //! Vectored, non-blocking socket calls: all that moves bytes of clients and of other nodes.
 
+use forebay_core::types::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -85,6 +86,20 @@ pub fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// For how long the other side's kernel has confirmed nothing although something was sent to it; zero where nothing of that
+/// kind is open. None: the kernel tells nothing of this socket.
+pub fn tcp_trouble(socket: BorrowedFd<'_>) -> Option<Duration> {
+    // SAFETY: an all-zero tcp_info is a valid one.
+    let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let place: *mut libc::tcp_info = &mut info;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which lives through the call.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place.cast(), &mut length) };
+    let silent_for = if info.tcpi_unacked > 0 { u64::from(info.tcpi_last_ack_recv) } else { 0 };
+    (result == 0).then_some(Duration::from_millis(silent_for))
 }
 
 /// CPU time of the calling thread in seconds, user and system.

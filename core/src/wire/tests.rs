@@ -391,7 +391,7 @@ fn names_are_what_certificates_can_name() {
     for good in ["a", "alpha-1", "node_2", &"n".repeat(63)] {
         assert_eq!(NodeName::new(good).unwrap().as_str(), good);
     }
-    for bad in ["", "two words", "dot.ted", "ümlaut", "line\n", &"n".repeat(64)] {
+    for bad in ["", "two words", "dot.ted", "Alpha", "ümlaut", "line\n", &"n".repeat(64)] {
         assert!(NodeName::new(bad).is_err(), "{bad}");
     }
     let mut body = Vec::new();
