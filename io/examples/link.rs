@@ -6,7 +6,8 @@
 //!
 //! The node whose name sorts first calls the other one's door at the given pairs. With `send` it sends appends of 1 MiB for
 //! so long, as many as there is room for, of FILE's bytes (or of noise); the other side checks every block and counts.
-//! Each prints a line of JSON for each second, and at the end its longest time without a delivery.
+//! Each prints a line of JSON for each second, with the longest time in which nothing got on: the stream is in order, so it
+//! waits for the oldest message that is missing.
 
 use forebay_core::cluster::{Config, Envelope, Host, Incarnation, Message, NodeId};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
@@ -15,6 +16,7 @@ use forebay_core::wire::NodeName;
 use forebay_io::link::*;
 use forebay_io::memory::Buffers;
 use forebay_io::{Arena, Completion, ModeChoice, Reactor, clock};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -31,7 +33,10 @@ struct Sink {
     free: Vec<FrameId>,
     bytes: u64,
     damaged: u64,
-    delivered_at: Instant,
+    /// Everything up to here has come, and what came beyond it.
+    whole: Lsn,
+    ahead: BTreeMap<Lsn, Lsn>,
+    advanced_at: Instant,
     longest_gap: Duration,
 }
 
@@ -42,12 +47,15 @@ impl Receiver for Sink {
     }
 
     fn deliver(&mut self, _: Envelope, message: Message, payload: Vec<Payload>) {
+        let Message::Append { from, through, records, .. } = message else { return };
+        self.ahead.insert(from, through);
         let now = clock::now();
-        if self.bytes > 0 {
-            self.longest_gap = self.longest_gap.max(now - self.delivered_at);
+        while let Some(through) = self.ahead.remove(&self.whole) {
+            if self.whole > Lsn(0) {
+                self.longest_gap = self.longest_gap.max(now - self.advanced_at);
+            }
+            (self.whole, self.advanced_at) = (through, now);
         }
-        self.delivered_at = now;
-        let Message::Append { records, .. } = message else { return };
         for (record, payload) in records.iter().zip(payload) {
             let Kind::Data { checksum, .. } = record.kind else { continue };
             self.damaged += u64::from(checksum != payload.checksum);
@@ -125,6 +133,7 @@ fn identity(name: &str) -> Result<Identity, Box<dyn Error>> {
 
 fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
     let status = link.status();
+    let packing = status.compression;
     let channels: Vec<String> = status
         .channels
         .iter()
@@ -142,7 +151,8 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
         .collect();
     println!(
         "{{\"ms\":{},\"delivered\":{},\"damaged\":{},\"longest_gap_ms\":{},\"cpu_ms\":{},\"duplicates\":{},\
-         \"given_up\":{},\"channels\":[{}]}}",
+         \"given_up\":{},\"compression\":\"{:?}\",\"ratio\":{:.2},\"saved\":{},\"pack_cpu_ms\":{},\"cores\":{:.2},\
+         \"channels\":[{}]}}",
         (now - start).0 / 1_000_000,
         sink.bytes,
         sink.damaged,
@@ -150,6 +160,11 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
         cpu().0 / 1_000_000,
         status.counts.duplicates,
         status.given_up,
+        packing.decision,
+        packing.ratio().unwrap_or(1.0),
+        packing.packed_from_bytes - packing.packed_to_bytes,
+        packing.cpu.0 / 1_000_000,
+        packing.cores,
         channels.join(",")
     );
 }
@@ -179,6 +194,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         security: Security::Plain,
         token: 0,
         bytes_max: 64 << 20,
+        compression: match std::env::var("LINK_COMPRESSION").as_deref() {
+            Ok("off") => Compression::Off,
+            Ok(_) | Err(_) => Compression::default(),
+        },
     };
     let start = clock::now();
     let mut source = sends.then(|| Source::new(rest.get(1), envelope)).transpose()?;
@@ -187,7 +206,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         free: (0..FRAMES).map(FrameId).collect(),
         bytes: 0,
         damaged: 0,
-        delivered_at: start,
+        whole: Lsn(0),
+        ahead: BTreeMap::new(),
+        advanced_at: start,
         longest_gap: Duration(0),
     };
     let mut reactor = Reactor::new(ModeChoice::Auto)?;

@@ -115,6 +115,7 @@ impl Outbox {
         self.bulk.len() + self.urgent.len()
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.waiting() == 0
     }

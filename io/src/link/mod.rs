@@ -26,6 +26,7 @@
 
 mod compress;
 mod failure;
+mod govern;
 mod greeting;
 mod ledger;
 mod live;
@@ -36,6 +37,7 @@ mod security;
 mod status;
 
 pub use failure::Failure;
+pub use govern::{Compression, CompressionStatus, Decision, WhyOff};
 pub use greeting::{Arrival, Door, GREETING_MAX, Identity, TurnedAway, VISITORS_MAX};
 pub use live::Counts;
 pub use place::Place;
@@ -50,6 +52,7 @@ use compress::Packer;
 use forebay_core::cluster::{Envelope, Message, NodeId};
 use forebay_core::types::{Duration, FrameId, Instant, Payload};
 use forebay_core::wire::*;
+use govern::Governor;
 use greeting::HelloReader;
 use ledger::{Inbox, Outbox, Way};
 use live::{Desk, Live};
@@ -120,6 +123,8 @@ pub struct LinkConfig {
     pub token: u64,
     /// Bytes of messages that are not acknowledged.
     pub bytes_max: u64,
+    /// Whether payload is packed.
+    pub compression: Compression,
 }
 
 /// Why a message was not taken.
@@ -219,6 +224,7 @@ pub struct Link {
     outbox: Outbox,
     inbox: Inbox,
     packer: Packer,
+    governor: Governor,
     counts: Counts,
     given_up: u64,
     hot: Box<[u8]>,
@@ -240,6 +246,7 @@ impl Link {
         let calls = config.identity.name < config.peer;
         let slots = config.pairs.iter().filter(|_| calls).map(|pair| Slot::new(Some(*pair), now)).collect();
         Link {
+            governor: Governor::new(config.compression, now),
             config,
             slots,
             peer: None,
@@ -321,6 +328,7 @@ impl Link {
     /// it is released. What was begun to be sent is read until it is released as well.
     pub fn forget_volume(&mut self, volume: &[u8; 16]) {
         self.outbox.forget(volume);
+        self.governor.forget(volume);
         self.slots.iter_mut().filter_map(Slot::live_mut).for_each(|live| live.forget(volume));
     }
 
@@ -404,6 +412,7 @@ impl Link {
             }
             self.unsent = round == ROUNDS_MAX;
         }
+        self.see(now);
         for index in 0..self.slots.len() {
             let Some(live) = self.slots[index].live_mut() else { continue };
             let wants = live.wants();
@@ -462,7 +471,11 @@ impl Link {
             let all: Vec<Outlook> = outlooks.iter().map(|(_, outlook)| *outlook).collect();
             let backlog = self.outbox.backlog() - bytes;
             let Some(index) = choose(&all, bytes, backlog).map(|chosen| outlooks[chosen].0) else { return given };
-            let sequence = self.outbox.assign(false, 1 << index, None);
+            let packed = match self.outbox.next(false) {
+                Some((message, false)) => self.governor.pack(&mut self.packer, message.volume, &message.payload),
+                Some((_, true)) | None => None,
+            };
+            let sequence = self.outbox.assign(false, 1 << index, packed);
             let bytes = self.outbox.get(sequence).expect("it was given just now").bytes();
             let slot = &mut self.slots[index];
             slot.resent += u64::from(again);
@@ -473,6 +486,14 @@ impl Link {
             live.pace.starved();
         }
         given
+    }
+
+    /// Tells the governor how the wire is.
+    fn see(&mut self, now: Instant) {
+        let mut living = self.slots.iter().filter_map(Slot::live);
+        let bound = self.outbox.backlog() > 0 && living.clone().count() > 0 && !living.any(Live::is_ready);
+        let wire = self.slots.iter().filter_map(Slot::live).filter_map(|live| live.pace.rate()).sum();
+        self.governor.see(now, bound, wire);
     }
 
     /// Of each living channel. What is urgent is taken by every one at any time.

@@ -1,6 +1,7 @@
 //! What a link shows of itself.
 
 use super::failure::Failure;
+use super::govern::CompressionStatus;
 use super::live::Counts;
 use super::{AddressPair, Link, Slot, State};
 use forebay_core::types::{Duration, Instant};
@@ -60,6 +61,8 @@ pub struct LinkStatus {
     pub given_up: u64,
     /// What came in.
     pub counts: Counts,
+    /// What is done with payload that goes out.
+    pub compression: CompressionStatus,
 }
 
 impl Slot {
@@ -95,6 +98,7 @@ impl Link {
             waiting_bytes: self.outbox.backlog(),
             given_up: self.given_up,
             counts: self.counts,
+            compression: self.governor.status(),
         }
     }
 }

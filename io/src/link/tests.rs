@@ -167,6 +167,7 @@ impl Setting {
                 security: security.clone(),
                 token,
                 bytes_max: self.bytes_max,
+                compression: Compression::default(),
             };
             End { link: Link::new(config, clock::now()), sink: Sink::new(), events: Vec::new() }
         };

@@ -139,8 +139,8 @@ fn certificates_decide_who_is_let_in() {
         stand.go_on_for(Duration::from_millis(200));
         assert!(!stand.alpha.link.is_up() && !stand.beta.link.is_up());
         let told = stand.turned_away.iter().map(|away| away.why.clone());
-        let downs = stand.alpha.events.iter().filter_map(|event| match event {
-            LinkEvent::Down { why, .. } => Some(why.clone()),
+        let downs = stand.alpha.events.iter().map(|event| match event {
+            LinkEvent::Down { why, .. } => why.clone(),
             LinkEvent::Up { .. } | LinkEvent::Interrupted => panic!("let in"),
         });
         let all: Vec<Failure> = told.chain(downs).collect();
