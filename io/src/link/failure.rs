@@ -37,6 +37,17 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Trying again soon would fail the same way, as long as nobody mends it.
+    pub(super) fn needs_a_person(&self) -> bool {
+        match self {
+            Failure::RefusedByPeer(Rejection::Leaving) => false,
+            Failure::Refused(_) | Failure::RefusedByPeer(_) | Failure::Malformed(_) => true,
+            Failure::Tls(_) | Failure::NotTls | Failure::NotPlain => true,
+            Failure::Connect(_) | Failure::TooSlow | Failure::HungUp | Failure::Socket(_) => false,
+            Failure::NoProgress | Failure::Replaced | Failure::Crowded => false,
+        }
+    }
+
     /// Of a socket or a TLS session, before and after the hello.
     pub(super) fn of(error: &io::Error) -> Failure {
         let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()) else {

@@ -313,7 +313,7 @@ impl Inbox {
 
     /// Whether an honest peer can have sent it.
     pub(super) fn may_come(&self, sequence: u64) -> bool {
-        sequence <= self.received + OPEN_MAX as u64
+        sequence <= self.received.saturating_add(OPEN_MAX as u64)
     }
 
     /// Takes it in. The caller has asked `has` and `may_come`.
@@ -481,5 +481,7 @@ mod tests {
         inbox.start(1000);
         assert_eq!(inbox.received(), 999);
         assert!(!inbox.has(1000));
+        inbox.start(u64::MAX);
+        assert!(inbox.may_come(u64::MAX) && inbox.has(5));
     }
 }

@@ -581,6 +581,7 @@ impl Live {
 
     /// Stops writing into a volume's frames, which the caller takes back himself.
     pub(super) fn forget(&mut self, volume: &[u8; 16]) {
+        past_cache::settle();
         self.incoming = match std::mem::replace(&mut self.incoming, Incoming::Head) {
             Incoming::Plain(payloads) if payloads.envelope.volume == *volume => {
                 let left = (payloads.place.frames.len() - payloads.done.len()) * BLOCK;

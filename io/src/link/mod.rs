@@ -733,17 +733,12 @@ impl Link {
         now: Instant,
     ) {
         let slot = &mut self.slots[index];
-        if slot.live().is_some() && now - slot.since > LIVED_LONG {
+        let was_up = slot.live().is_some();
+        if was_up && now - slot.since > LIVED_LONG {
             slot.pause = PAUSE_MIN;
         }
-        let refused = match &why {
-            // Whoever is being stopped may be back soon.
-            Failure::RefusedByPeer(Rejection::Leaving) => false,
-            Failure::Refused(_) | Failure::RefusedByPeer(_) | Failure::Tls(_) | Failure::NotTls => true,
-            Failure::NotPlain | Failure::Malformed(_) => true,
-            Failure::Connect(_) | Failure::TooSlow | Failure::HungUp | Failure::Socket(_) => false,
-            Failure::NoProgress | Failure::Replaced | Failure::Crowded => false,
-        };
+        // What has worked is tried again soon, whatever ended it.
+        let refused = !was_up && why.needs_a_person();
         let pause = if refused { PAUSE_REFUSED } else { slot.pause };
         slot.pause = Duration((slot.pause.0 * 2).min(PAUSE_MAX.0));
         let again_at = slot.pair.map(|_| now + pause);
@@ -751,7 +746,7 @@ impl Link {
         self.slots[index].state = State::Down { again_at };
     }
 
-    /// Ends what there is of a channel.
+    /// Ends what there is of a channel. What it carried waits again.
     fn take_down(
         &mut self,
         reactor: &mut Reactor,

@@ -136,6 +136,8 @@ struct Stand {
     /// Whose content does not change.
     source: Arena,
     released: Vec<u64>,
+    /// Beta's process does nothing; its kernel does.
+    frozen: bool,
 }
 
 struct Setting {
@@ -179,7 +181,7 @@ impl Setting {
             bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u32 * 7 + frame * 31 + 1) as u8);
         }
         let (arrivals, turned_away, released) = (Vec::new(), Vec::new(), Vec::new());
-        Stand { reactor, door, arrivals, turned_away, alpha, beta, source, released }
+        Stand { reactor, door, arrivals, turned_away, alpha, beta, source, released, frozen: false }
     }
 }
 
@@ -201,6 +203,7 @@ impl Stand {
     /// One round of the loop, as a shard has it.
     fn round(&mut self) {
         let Stand { reactor, door, arrivals, turned_away, alpha, beta, .. } = self;
+        let frozen = self.frozen;
         let now = clock::now();
         let busy = alpha.link.has_work() || beta.link.has_work();
         let deadlines = [alpha.link.deadline(), beta.link.deadline(), door.deadline()];
@@ -214,7 +217,7 @@ impl Stand {
             if door.has_token(token) {
                 door.ready(reactor, token, now, arrivals, turned_away);
             }
-            for end in [&mut *alpha, &mut *beta] {
+            for end in if frozen { vec![&mut *alpha] } else { vec![&mut *alpha, &mut *beta] } {
                 if end.link.has_token(token) {
                     end.link.ready(reactor, &mut end.sink, token, writable, now);
                 }
@@ -227,7 +230,7 @@ impl Stand {
                 turned_away.push(TurnedAway { address, why });
             }
         }
-        for end in [alpha, beta] {
+        for end in if frozen { vec![alpha] } else { vec![alpha, beta] } {
             end.link.timers(reactor, &mut end.sink, now);
             end.link.flush(reactor, &mut end.sink, now);
             end.events.extend(std::iter::from_fn(|| end.link.take_event()));

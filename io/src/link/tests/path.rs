@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::socket;
+use std::process::Command;
 
 impl Stand {
     /// As when somebody cuts the connection: what was on it is lost.
@@ -119,4 +120,105 @@ fn an_idle_link_stays_up() {
     let ups = stand.alpha.events.iter().filter(|event| matches!(event, LinkEvent::Up { .. })).count();
     assert_eq!(ups, 2, "{:?}", stand.alpha.events);
     assert!(stand.alpha.link.slots.iter().all(|slot| slot.live().unwrap().pace.round_trip_min().0 < 100_000_000));
+}
+
+#[test]
+fn a_process_that_is_slow_is_not_taken_for_a_dead_path() {
+    let mut stand = Setting::plain(ModeChoice::Auto, 2).build();
+    stand.until_up(2);
+    stand.send_many(0, 6);
+    stand.frozen = true;
+    for index in 6..40 {
+        let (message, payload) = stand.append(index * 1000, 256);
+        stand.alpha.link.send(&from_alpha(), &message, payload, Some(index)).unwrap();
+    }
+    stand.go_on_for(Duration::from_millis(900));
+    assert!(!stand.alpha.link.outbox.is_empty(), "nothing was acknowledged for six times the time of a stall");
+    stand.frozen = false;
+    stand.until("all", |stand| stand.beta.sink.got.len() == 40);
+    stand.assert_got_once(40);
+    let downs = stand.alpha.events.iter().filter(|event| matches!(event, LinkEvent::Down { .. })).count();
+    assert_eq!(downs, 0, "{:?}", stand.alpha.events);
+}
+
+/// Runs in a network of its own, where packets can be dropped; says what is missing where there is none.
+fn in_own_network(test: fn()) {
+    let missing = std::thread::spawn(move || {
+        // SAFETY: a new network for this thread alone touches no memory.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return Some(format!("a network namespace: {} (needs root)", io::Error::last_os_error()));
+        }
+        for (program, arguments) in [
+            ("ip", "link set lo up"),
+            ("nft", "add table inet paths"),
+            ("nft", "add chain inet paths arriving { type filter hook input priority 0 ; }"),
+        ] {
+            match Command::new(program).args(arguments.split(' ')).status() {
+                Ok(status) if status.success() => {}
+                Ok(status) => return Some(format!("{program} {arguments}: {status}")),
+                Err(error) => return Some(format!("{program}: {error}")),
+            }
+        }
+        test();
+        None
+    });
+    match missing.join() {
+        Ok(None) => {}
+        Ok(Some(missing)) => println!("skipped: {missing}"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Drops what arrives that fits, or nothing any more.
+fn drop_what(fits: Option<&str>) {
+    let rule = fits
+        .map_or("flush chain inet paths arriving".into(), |fits| format!("add rule inet paths arriving {fits} drop"));
+    assert!(Command::new("nft").args(rule.split(' ')).status().unwrap().success(), "{rule}");
+}
+
+/// One of two paths goes dead without a word, in both directions or in one; then it is back.
+#[test]
+fn a_dead_path_is_left_within_a_fifth_of_a_second_and_used_again_when_it_is_back() {
+    in_own_network(|| {
+        for one_way in [false, true] {
+            let mut stand = Setting::plain(ModeChoice::Auto, 2).build();
+            stand.until_up(2);
+            let port = stand.door.address().unwrap().port();
+            let way = if one_way { format!(" tcp dport {port}") } else { String::new() };
+            let fits = format!("ip daddr 127.0.0.2{way}");
+            let mut sent = 0;
+            let mut cut_at = None;
+            let mut left_after = None;
+            while left_after.is_none() || stand.beta.sink.got.len() < sent {
+                if left_after.is_none() && stand.alpha.link.room() > 32 << 20 {
+                    let (message, payload) = stand.append(sent as u64 * 1000, 16);
+                    stand.alpha.link.send(&from_alpha(), &message, payload, None).unwrap();
+                    sent += 1;
+                }
+                stand.round();
+                if sent == 200 && cut_at.is_none() {
+                    drop_what(Some(&fits));
+                    cut_at = Some(clock::now());
+                }
+                let down = LinkEvent::Down { channel: 1, why: Failure::NoProgress };
+                if left_after.is_none() && stand.alpha.events.contains(&down) {
+                    left_after = cut_at.map(|at| clock::now() - at);
+                }
+                assert!(cut_at.is_none_or(|at| clock::now() - at < PATIENCE), "{:?}", stand.alpha.link.status());
+            }
+            let left_after = left_after.unwrap();
+            // Tests share their CPUs with others: the bound is looser here than what the link keeps by itself.
+            assert!(left_after < Duration::from_millis(500), "{left_after:?}");
+            stand.assert_got_once(sent as u64);
+            assert!(!stand.alpha.events.contains(&LinkEvent::Interrupted));
+            assert!(stand.alpha.is_up(1));
+            stand.go_on_for(Duration::from_millis(300));
+            let back_at = clock::now();
+            drop_what(None);
+            stand.until("both again", |stand| stand.alpha.is_up(2) && stand.beta.is_up(2));
+            assert!(clock::now() - back_at < Duration::from_secs(4), "{:?}", clock::now() - back_at);
+            stand.send_many(sent as u64, 20);
+            stand.until("all", |stand| stand.beta.sink.got.len() == sent + 20);
+        }
+    });
 }
