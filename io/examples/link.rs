@@ -6,7 +6,8 @@
 //!
 //! The node whose name sorts first calls the other one's door at the given pairs. With `send` it sends appends of 1 MiB for
 //! so long, as many as there is room for, of FILE's bytes (or of noise); the other side checks every block and counts.
-//! Each prints a line of JSON for each second, with the longest time in which nothing got on: the stream is in order, so it
+//! With LINK_TLS=FOLDER it uses cert.pem, key.pem and ca.pem there, with LINK_COMPRESSION=off it never packs.
+//! Each prints a line of JSON every 200 ms, with the longest time in which nothing got on: the stream is in order, so it
 //! waits for the oldest message that is missing.
 
 use forebay_core::cluster::{Config, Envelope, Host, Incarnation, Message, NodeId};
@@ -19,6 +20,7 @@ use forebay_io::{Arena, Completion, ModeChoice, Reactor, clock};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 
 const VOLUME: [u8; 16] = [7; 16];
@@ -27,6 +29,7 @@ const BLOCKS: u64 = 256;
 const DOOR: u64 = 1000;
 /// Of the sender: content that goes round. Of the receiver: where it goes.
 const FRAMES: u32 = 16_384;
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 struct Sink {
     arena: Arena,
@@ -183,6 +186,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         config_pairs.push(AddressPair { own: own.parse()?, peer: peer.parse::<SocketAddr>()? });
     }
     let identity = Arc::new(identity(own)?);
+    let security = match std::env::var_os("LINK_TLS") {
+        None => Security::Plain,
+        Some(folder) => {
+            let path = |name: &str| Path::new(&folder).join(name);
+            Security::Tls(PeerTls::load(&path("cert.pem"), &path("key.pem"), &path("ca.pem"))?)
+        }
+    };
     let incarnation = |name: &str| Incarnation { node: NodeId(u64::from(name.as_bytes()[0])), tier: 1, life: 0 };
     let (from, to) = (incarnation(own), incarnation(peer));
     let envelope = Envelope { volume: VOLUME, term: TERM, config: Config(1), from, to };
@@ -191,7 +201,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         peer: NodeName::new(peer)?,
         lane: 0,
         pairs: config_pairs,
-        security: Security::Plain,
+        security: security.clone(),
         token: 0,
         bytes_max: 64 << 20,
         compression: match std::env::var("LINK_COMPRESSION").as_deref() {
@@ -213,10 +223,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut reactor = Reactor::new(ModeChoice::Auto)?;
     let listener = TcpListener::bind(door)?;
-    let mut door = Door::new(&mut reactor, listener, identity, Security::Plain, DOOR)?;
+    let mut door = Door::new(&mut reactor, listener, identity, security, DOOR)?;
     let mut link = Link::new(config, clock::now());
     let start = clock::now();
-    let mut next_report = start + Duration::from_secs(1);
+    let mut next_report = start + REPORT_EVERY;
     let (mut found, mut arrivals, mut turned_away) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let now = clock::now();
@@ -251,7 +261,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         if now >= next_report {
             report(&link, &sink, start, now);
-            next_report = next_report + Duration::from_secs(1);
+            next_report = next_report + REPORT_EVERY;
         }
         if now - start >= time {
             report(&link, &sink, start, now);
