@@ -243,12 +243,12 @@ fn random_append(state: &mut u64) -> Message {
         let kind = match xorshift(state) % 3 {
             0 => Kind::Data { mask: SectorMask((xorshift(state) as u8).max(1)), checksum: xorshift(state) as u32 },
             1 => Kind::ZeroSectors { mask: SectorMask((xorshift(state) as u8).max(1)) },
-            _ => Kind::ZeroBlocks { blocks: (xorshift(state) as u32).max(1), hole: xorshift(state) % 2 == 0 },
+            _ => Kind::ZeroBlocks { blocks: (xorshift(state) as u32).max(1), hole: xorshift(state).is_multiple_of(2) },
         };
         records.push(record(last, xorshift(state) >> 24, kind));
     }
     let through = Lsn(last + xorshift(state) % 4);
-    let mark = (xorshift(state) % 2 == 0).then(mark);
+    let mark = (xorshift(state).is_multiple_of(2)).then(mark);
     Message::Append { from: Lsn(from), through, committed: Lsn(xorshift(state)), sync: Lsn(last), records, mark }
 }
 
