@@ -198,9 +198,16 @@ pub enum Order {
     Own(Own),
     /// A change of the record is about to be asked for. From here on whatever asks for every member asks for these as well
     /// (C4). Several may be undecided at one time.
+    ///
+    /// A change that adds a member, or that lets the log become [`LogState::Through`], is sent to the coordinator only after
+    /// [`Report::Covered`]: a transaction may take effect at once, and whoever it names must have all that was acknowledged.
     Propose {
-        /// The members that it would make.
+        /// Number of the set that it would make.
+        config: Config,
+        /// Its members.
         members: Vec<Incarnation>,
+        /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
+        log: LogState,
     },
     /// The record of the own term is so, and no proposal is open any more.
     Decide {
@@ -215,6 +222,14 @@ pub enum Order {
     Learn(Incarnation),
     /// A learner is given up.
     Forget(NodeId),
+    /// Before a hand-over or a release: no request is taken any more, reads are ended, and what is under way to backing
+    /// and journal is waited for; [`Report::Quiet`] follows.
+    Quiesce {
+        /// The member that is to hold everything. None: nobody is, and the log is emptied into the backing first (A5).
+        to: Option<NodeId>,
+    },
+    /// It was not to be: requests are taken again.
+    Resume,
     /// The owner may answer reads and begin writes to the backing before this time, and not at or after it (L3).
     Lease {
         /// By the clock of the events.
@@ -287,6 +302,15 @@ pub enum Report {
         /// Who.
         peer: Incarnation,
     },
+    /// After [`Order::Propose`]: all that has been acknowledged is held by every member of that set, and where its log is
+    /// not needed the backing has synced it. So it stays, because nothing is acknowledged without them any more (C4).
+    Covered {
+        /// Number of the proposed set.
+        config: Config,
+    },
+    /// After [`Order::Quiesce`]: nothing is under way to the backing or the journal, the backing is synced, the journal
+    /// erased, and the member holds everything (or the log is empty).
+    Quiet,
     /// Somebody knows of a higher term: the record is to be read. An owner acknowledges nothing more meanwhile.
     Outdated {
         /// The higher one.
