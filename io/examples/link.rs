@@ -5,12 +5,13 @@
 //! ```
 //!
 //! The node whose name sorts first calls the other one's door at the given pairs. With `send` it sends appends of 1 MiB for
-//! so long, as many as there is room for, of FILE's bytes (or of noise); the other side checks every block and counts.
+//! so long, as many as there is room for, of FILE's bytes (or of noise); the other side checks every block, counts, and
+//! answers each by a Held. With LINK_DEPTH=N it sends 4 KiB at a time, N before an answer: the time of a small write.
 //! With LINK_TLS=FOLDER it uses cert.pem, key.pem and ca.pem there, with LINK_COMPRESSION=off it never packs.
 //! Each prints a line of JSON every 200 ms, with the longest time in which nothing got on: the stream is in order, so it
 //! waits for the oldest message that is missing.
 
-use forebay_core::cluster::{Config, Envelope, Host, Incarnation, Message, NodeId};
+use forebay_core::cluster::{Config, Envelope, Host, Incarnation, MarkNumber, Message, NodeId, Room};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
@@ -41,6 +42,9 @@ struct Sink {
     ahead: BTreeMap<Lsn, Lsn>,
     advanced_at: Instant,
     longest_gap: Duration,
+    /// Appends that came and were not answered; answers that came.
+    owed: u64,
+    answers: u64,
 }
 
 impl Receiver for Sink {
@@ -50,7 +54,11 @@ impl Receiver for Sink {
     }
 
     fn deliver(&mut self, _: Envelope, message: Message, payload: Vec<Payload>) {
-        let Message::Append { from, through, records, .. } = message else { return };
+        let Message::Append { from, through, records, .. } = message else {
+            self.answers += 1;
+            return;
+        };
+        self.owed += 1;
         self.ahead.insert(from, through);
         let now = clock::now();
         while let Some(through) = self.ahead.remove(&self.whole) {
@@ -76,6 +84,10 @@ struct Source {
     arena: Arena,
     checksums: Vec<u32>,
     next: u64,
+    sent: u64,
+    /// Blocks of a message, and messages before an answer.
+    blocks: u64,
+    depth: u64,
     envelope: Envelope,
 }
 
@@ -94,25 +106,29 @@ impl Source {
             let block = BlockIndex(u64::from(frame));
             checksums.push(payload_checksum(&VOLUME, block, SectorMask::FULL, TERM, bytes));
         }
-        Ok(Source { arena, checksums, next: 0, envelope })
+        let depth = std::env::var("LINK_DEPTH").ok().map(|depth| depth.parse()).transpose()?;
+        let blocks = if depth.is_some() { 1 } else { BLOCKS };
+        Ok(Source { arena, checksums, next: 0, sent: 0, blocks, depth: depth.unwrap_or(u64::MAX), envelope })
     }
 
-    fn send(&mut self, link: &mut Link) {
-        while link.is_up() && link.room() >= (BLOCKS + 16) * BLOCK_BYTES {
-            let (mut records, mut payload) = (Vec::with_capacity(BLOCKS as usize), Buffers::none());
-            for lsn in self.next..self.next + BLOCKS {
+    fn send(&mut self, link: &mut Link, answers: u64) {
+        let blocks = self.blocks;
+        while link.is_up() && self.sent - answers < self.depth && link.room() >= (BLOCKS + 16) * BLOCK_BYTES {
+            let (mut records, mut payload) = (Vec::with_capacity(blocks as usize), Buffers::none());
+            for lsn in self.next..self.next + blocks {
                 let frame = lsn % u64::from(FRAMES);
                 payload.push_frame(&self.arena, FrameId(frame as u32), 0, 4096);
                 let kind = Kind::Data { mask: SectorMask::FULL, checksum: self.checksums[frame as usize] };
                 let block = BlockIndex(frame);
                 records.push(Descriptor { lsn: Lsn(lsn + 1), block, group: Group(0), term: TERM, kind });
             }
-            let (from, through) = (Lsn(self.next), Lsn(self.next + BLOCKS));
+            let (from, through) = (Lsn(self.next), Lsn(self.next + blocks));
             let append = Message::Append { from, through, committed: from, sync: from, records, mark: None };
             if link.send(&self.envelope, &append, payload, Some(self.next)).is_err() {
                 return;
             }
-            self.next += BLOCKS;
+            self.next += blocks;
+            self.sent += 1;
         }
     }
 }
@@ -154,7 +170,7 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
         .collect();
     println!(
         "{{\"ms\":{},\"delivered\":{},\"damaged\":{},\"longest_gap_ms\":{},\"cpu_ms\":{},\"duplicates\":{},\
-         \"given_up\":{},\"compression\":\"{:?}\",\"ratio\":{:.2},\"saved\":{},\"pack_cpu_ms\":{},\"cores\":{:.2},\
+         \"given_up\":{},\"answers\":{},\"compression\":\"{:?}\",\"ratio\":{:.2},\"saved\":{},\"pack_cpu_ms\":{},\"cores\":{:.2},\
          \"channels\":[{}]}}",
         (now - start).0 / 1_000_000,
         sink.bytes,
@@ -163,6 +179,7 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
         cpu().0 / 1_000_000,
         status.counts.duplicates,
         status.given_up,
+        sink.answers,
         packing.decision,
         packing.ratio().unwrap_or(1.0),
         packing.packed_from_bytes - packing.packed_to_bytes,
@@ -220,10 +237,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         ahead: BTreeMap::new(),
         advanced_at: start,
         longest_gap: Duration(0),
+        owed: 0,
+        answers: 0,
     };
     let mut reactor = Reactor::new(ModeChoice::Auto)?;
     let listener = TcpListener::bind(door)?;
-    let mut door = Door::new(&mut reactor, listener, identity, security, DOOR)?;
+    let mut door = Door::new(&mut reactor, listener, identity.clone(), security, DOOR)?;
     let mut link = Link::new(config, clock::now());
     let start = clock::now();
     let mut next_report = start + REPORT_EVERY;
@@ -253,7 +272,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         link.timers(&mut reactor, &mut sink, now);
         while link.take_released().is_some() {}
         if let Some(source) = &mut source {
-            source.send(&mut link);
+            source.send(&mut link, sink.answers);
+        }
+        for _ in 0..std::mem::take(&mut sink.owed) {
+            let held = Message::Held {
+                accepted: sink.whole,
+                held: sink.whole,
+                synced: None,
+                mark: MarkNumber(0),
+                room: Room::default(),
+                host: identity.host,
+            };
+            // Where the link is down, nobody waits for it.
+            let _ = link.send(&envelope, &held, Buffers::none(), None);
         }
         link.flush(&mut reactor, &mut sink, now);
         while let Some(event) = link.take_event() {

@@ -83,14 +83,16 @@ class Stand:
         server.wait()
         return report["end"]["sum_received"]["bits_per_second"] / 1e6
 
-    def link(self, links, seconds, content=None, compression="auto", tls=None, meanwhile=None):
+    def link(self, links, seconds, content=None, compression="auto", tls=None, meanwhile=None, depth=None):
         """Lines of both ends, sender's first."""
         pairs = ",".join(f"{address('a', link)}={address('b', link)}:{PORT}" for link in links)
         back = f"{address('b', 1)}={address('a', 1)}:{PORT}"
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
 
         def env(node):
-            return {"LINK_COMPRESSION": compression, **({"LINK_TLS": f"{tls}/{node}"} if tls else {})}
+            return {"LINK_COMPRESSION": compression,
+                    **({"LINK_TLS": f"{tls}/{node}"} if tls else {}),
+                    **({"LINK_DEPTH": str(depth)} if depth else {})}
 
         receiver = self.start(B, BINARY, "beta", "alpha", f"0.0.0.0:{PORT}", back, seconds + 2, env=env("beta"), **out)
         time.sleep(0.3)
@@ -196,6 +198,11 @@ def main():
             lines = stand.link([1, 2], max(seconds, 9), meanwhile=Cut(stand))[1]
             note("one of two cut, longest stall, ms", lines[-1]["longest_gap_ms"])
             note("the link back, full speed after, ms", recovery_ms(lines, both))
+            for depth in (1, 16):
+                lines = stand.link([1], 4, depth=depth)[0]
+                answers = lines[-1]["answers"] - lines[5]["answers"]
+                passed = lines[-1]["ms"] - lines[5]["ms"]
+                note(f"4 KiB and its answer, {depth} at a time, us", depth * passed * 1000 / answers)
             stand.shape([2500, 1000])
             note("1000 alone, iperf3, Mbit/s", stand.iperf(2, 4))
             note("2500 + 1000, link, Mbit/s", steady(stand.link([1, 2], seconds)[1]))

@@ -33,6 +33,9 @@ mod kind {
     pub(super) const FETCH: u8 = 9;
     pub(super) const TAKE_OVER: u8 = 10;
     pub(super) const REFUSED: u8 = 11;
+    pub(super) const WHO: u8 = 12;
+    pub(super) const HERE: u8 = 13;
+    pub(super) const LEARN: u8 = 14;
 }
 
 const REFUSALS: [(Refusal, u8); 7] = [
@@ -58,6 +61,9 @@ fn kind_of(message: &Message) -> u8 {
         Message::Fetch { .. } => kind::FETCH,
         Message::TakeOver => kind::TAKE_OVER,
         Message::Refused { .. } => kind::REFUSED,
+        Message::Who => kind::WHO,
+        Message::Here { .. } => kind::HERE,
+        Message::Learn => kind::LEARN,
     }
 }
 
@@ -74,7 +80,10 @@ pub fn payload_blocks(message: &Message) -> usize {
         | Message::Sealed { .. }
         | Message::Fetch { .. }
         | Message::TakeOver
-        | Message::Refused { .. } => 0,
+        | Message::Refused { .. }
+        | Message::Who
+        | Message::Here { .. }
+        | Message::Learn => 0,
     }
 }
 
@@ -122,7 +131,11 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
             put_host(out, host);
         }
         Message::Beacon { sent } | Message::Granted { sent } => put_u64(out, sent.0),
-        Message::Seal | Message::TakeOver => {}
+        Message::Seal | Message::TakeOver | Message::Who | Message::Learn => {}
+        Message::Here { host, fresh } => {
+            put_host(out, host);
+            out.push(u8::from(*fresh));
+        }
         Message::Sealed { held, mark, host } => {
             put_u64(out, held.0);
             put_mark(out, mark);
@@ -167,6 +180,9 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
         kind::REFUSED => {
             Message::Refused { why: of_code(&REFUSALS, bytes.u8()?).ok_or("message: refused for an unknown reason")? }
         }
+        kind::WHO => Message::Who,
+        kind::HERE => Message::Here { host: bytes.host()?, fresh: bytes.truth()? },
+        kind::LEARN => Message::Learn,
         _ => return Err("message: unknown kind"),
     };
     bytes.end((envelope, message))
@@ -195,6 +211,14 @@ fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
 impl Bytes<'_> {
     fn lsn(&mut self) -> Result<Lsn, Reason> {
         self.u64().map(Lsn)
+    }
+
+    fn truth(&mut self) -> Result<bool, Reason> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err("message: neither no nor yes"),
+        }
     }
 
     fn incarnation(&mut self) -> Result<Incarnation, Reason> {

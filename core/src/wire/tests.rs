@@ -170,6 +170,10 @@ fn one_of_each() -> Vec<Message> {
         Message::Fetch { from: Lsn(12) },
         Message::TakeOver,
         Message::Refused { why: Refusal::BeyondTail },
+        Message::Who,
+        Message::Here { host: host(), fresh: true },
+        Message::Here { host: host(), fresh: false },
+        Message::Learn,
     ]
 }
 

@@ -822,7 +822,10 @@ fn way_of(message: &Message) -> Way {
         | Message::Mark(_)
         | Message::Held { .. }
         | Message::Fetch { .. }
-        | Message::Refused { .. } => Way::Urgent,
+        | Message::Refused { .. }
+        | Message::Who
+        | Message::Here { .. }
+        | Message::Learn => Way::Urgent,
         Message::Beacon { .. }
         | Message::Granted { .. }
         | Message::Seal

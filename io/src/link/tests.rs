@@ -69,13 +69,25 @@ struct Sink {
     /// When each was delivered, among all.
     order: Vec<bool>,
     given_back: usize,
+    /// A block that is not what its record says is a bug; else it is counted, as a volume does.
+    checks: bool,
+    damaged: usize,
 }
 
 impl Sink {
     fn new() -> Sink {
         let free = (0..4096).map(FrameId).collect();
         let arena = Arena::anonymous(4096, true).unwrap();
-        Sink { arena, free, got: Vec::new(), control: Vec::new(), order: Vec::new(), given_back: 0 }
+        Sink {
+            arena,
+            free,
+            got: Vec::new(),
+            control: Vec::new(),
+            order: Vec::new(),
+            given_back: 0,
+            checks: true,
+            damaged: 0,
+        }
     }
 }
 
@@ -97,10 +109,11 @@ impl Receiver for Sink {
         assert_eq!(data.len(), payload.len());
         for (record, payload) in data.into_iter().zip(payload) {
             let Kind::Data { checksum, .. } = record.kind else { panic!() };
-            assert_eq!(payload.checksum, checksum, "{record:?}");
+            assert!(payload.checksum == checksum || !self.checks, "{record:?}");
+            self.damaged += usize::from(payload.checksum != checksum);
             let bytes = self.arena.bytes(payload.frame);
             let again = payload_checksum(&VOLUME, record.block, SectorMask::FULL, record.term, bytes);
-            assert_eq!(again, checksum, "the frame holds what was checked");
+            assert_eq!(again, payload.checksum, "the frame holds what was checked");
             self.free.push(payload.frame);
         }
     }
