@@ -42,6 +42,8 @@ command -v mkfs.btrfs                  | btrfs-progs      | file-system tests
 command -v losetup                     | mount            | file-system tests
 command -v sqlite3                     | sqlite3          | database tests
 command -v jq                          | jq               | reading --json output
+command -v iperf3                      | iperf3           | what links between nodes are measured beside
+command -v openssl                     | openssl          | certificates for measuring links
 busybox --help                         | busybox-static   | guest for the power-cut tests
 command -v cpio                        | cpio             | guest for the power-cut tests
 command -v modprobe                    | kmod             | guest for the power-cut tests

@@ -14,5 +14,6 @@ pub mod record;
 pub mod status;
 pub mod types;
 pub mod volume;
+pub mod wire;
 
 pub use volume::{ClusterConfig, Extent, STOP_PATIENCE, Volume, VolumeConfig};

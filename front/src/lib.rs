@@ -7,6 +7,5 @@
 pub mod backend;
 pub mod memory;
 pub mod nbd;
-mod past_cache;
 
 pub use backend::Backend;

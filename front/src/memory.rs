@@ -4,12 +4,13 @@
 //! what the front ends' tests run against. It behaves as a volume does at the seam: a payload stays in the frame in
 //! which it was received, what it replaces is freed once no answer uses it, unwritten blocks are holes.
 
-use crate::{Backend, past_cache};
+use crate::Backend;
 use core::ptr::NonNull;
 use forebay_core::api::{Piece, Pieces, Request, RequestError, Source};
 use forebay_core::format::payload_checksum;
 use forebay_core::types::*;
 use forebay_core::volume::Extent;
+use forebay_io::past_cache;
 use std::io;
 
 const BLOCK: usize = BLOCK_BYTES as usize;

@@ -7,21 +7,26 @@
 //! - The lock of a tier, backing or journal lies on the file description that carries its I/O, so that whoever gets the lock
 //!   next knows that no request of ours is still under way.
 //!
-//! Left to others: what to do about an error (core), sockets beyond their readiness (front), the loop that ties
-//! completions to events (node).
+//! Left to others: what to do about an error (core), what clients say (front), the loop that ties completions to
+//! events (node).
 
 pub mod arena;
 pub mod backing;
+pub mod channel;
 pub mod clock;
 pub mod file;
 pub mod journal;
+pub mod link;
 pub mod lock;
 pub mod memory;
 pub mod operation;
+pub mod past_cache;
 pub mod place;
 pub mod reactor;
+pub mod socket;
 pub mod stats;
 pub mod tier;
+pub mod tls;
 pub mod units;
 pub mod volume_io;
 

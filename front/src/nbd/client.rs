@@ -5,7 +5,7 @@
 //! an answer that does not follow the protocol ends the run with an error.
 
 use super::proto::*;
-use super::socket::{self, Moved, vector};
+use forebay_io::socket::{self, Moved, vector};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};

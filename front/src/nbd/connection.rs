@@ -25,11 +25,12 @@ use super::handshake::Negotiated;
 use super::proto::*;
 pub use super::replies::EXTENTS_MAX;
 use super::replies::{Label, Replies};
-use super::socket::{Moved, VECTORS_MAX};
-use crate::{Backend, past_cache};
+use crate::Backend;
 use core::num::NonZeroU32;
 use forebay_core::api::{Pieces, Request, RequestError};
 use forebay_core::types::*;
+use forebay_io::past_cache;
+use forebay_io::socket::{Moved, VECTORS_MAX};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 

@@ -8,9 +8,9 @@
 
 use super::channel::Channel;
 use super::handshake::{Exports, Handshake, Negotiated, Outcome};
-use super::socket::{self, Moved, vector};
 use super::tls::TlsServer;
 use forebay_core::types::Instant;
+use forebay_io::socket::{self, Moved, vector};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -110,8 +110,9 @@ impl Greeter {
                 }
                 Some(End::StartTls) => {
                     let server = self.tls.as_ref().expect("only a handshake that requires TLS starts it");
-                    if self.channel.start_tls(server).is_err() {
-                        return Greeting::Closed("TLS could not be started");
+                    match server.accept() {
+                        Ok(session) => self.channel.start_tls(session),
+                        Err(_) => return Greeting::Closed("TLS could not be started"),
                     }
                     self.handshake = self.handshake.encrypted();
                 }

@@ -8,10 +8,10 @@
 use super::greeter::Greeter;
 use super::handshake::ExportInfo;
 use super::proto::*;
-use super::socket::{self, Moved, VECTORS_MAX, vector};
 use crate::memory::Arena;
 use forebay_core::format::crc32c;
 use forebay_core::types::{BLOCK_BYTES, Instant};
+use forebay_io::socket::{self, Moved, VECTORS_MAX, vector};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 

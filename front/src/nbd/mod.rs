@@ -10,7 +10,6 @@
 //!
 //! Left out, and refused in the protocol's own words: oldstyle negotiation, TLS for some exports only.
 
-pub mod channel;
 pub mod client;
 pub mod connection;
 pub mod greeter;
@@ -18,5 +17,6 @@ pub mod handshake;
 pub mod limit;
 pub mod proto;
 mod replies;
-mod socket;
 pub mod tls;
+
+pub use forebay_io::channel;

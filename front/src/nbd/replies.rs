@@ -4,10 +4,10 @@
 //! passed it; the connection knows which answer it belongs to.
 
 use super::proto::*;
-use super::socket::{VECTORS_MAX, vector};
 use crate::Backend;
 use forebay_core::api::{Piece, Pieces, Source};
 use forebay_core::types::*;
+use forebay_io::socket::{VECTORS_MAX, vector};
 use std::collections::VecDeque;
 
 /// Most extents in one context of a block status reply.

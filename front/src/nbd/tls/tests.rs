@@ -9,11 +9,14 @@ use crate::nbd::greeter::Greeter;
 use crate::nbd::handshake::ExportInfo;
 use crate::nbd::proto::*;
 use forebay_core::types::Instant;
+use forebay_io::socket;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use std::io::Read;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 const SIZE: u64 = 8 << 20;

@@ -17,7 +17,7 @@ const LINE: usize = 64;
 /// # Panics
 /// When the block is not whole lines, or the target is not aligned to them.
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn copy(block: &[u8], target: NonNull<u8>) {
+pub unsafe fn copy(block: &[u8], target: NonNull<u8>) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     const VECTOR: usize = size_of::<__m128i>();
     assert!(block.len().is_multiple_of(LINE) && target.addr().get().is_multiple_of(LINE), "whole lines are copied");
@@ -35,7 +35,7 @@ pub(crate) unsafe fn copy(block: &[u8], target: NonNull<u8>) {
 
 /// Everything copied by this thread may be looked at, by whoever learns of it from here on.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn settle() {
+pub fn settle() {
     // SAFETY: SSE is part of x86-64.
     unsafe { core::arch::x86_64::_mm_sfence() };
 }
@@ -48,7 +48,7 @@ pub(crate) fn settle() {
 /// # Panics
 /// When the block is not whole lines, or the target is not aligned to them.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn copy(block: &[u8], target: NonNull<u8>) {
+pub unsafe fn copy(block: &[u8], target: NonNull<u8>) {
     assert!(block.len().is_multiple_of(LINE) && target.addr().get().is_multiple_of(LINE), "whole lines are copied");
     // SAFETY: the caller's promise, passed on.
     unsafe { target.as_ptr().copy_from_nonoverlapping(block.as_ptr(), block.len()) };
@@ -56,19 +56,20 @@ pub(crate) unsafe fn copy(block: &[u8], target: NonNull<u8>) {
 
 /// Everything copied by this thread may be looked at: usual stores need nothing for that.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn settle() {}
+pub fn settle() {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Arena;
+    use crate::arena::Arena;
+    use forebay_core::types::FrameId;
 
     #[test]
     fn every_byte_arrives_and_no_other_changes() {
-        let arena = Arena::new(3).unwrap();
+        let arena = Arena::anonymous(3, true).unwrap();
         let source: Vec<u8> = (0..3 * 4096u32).map(|i| ((i * 31) >> 3) as u8).collect();
         for (offset, length) in [(0, 4096), (1, 4096), (28, 4096), (63, 64), (5, 2048)] {
-            let (middle, whole) = (arena.frame(1), arena.frame(0));
+            let [middle, whole] = [1, 0].map(|frame| NonNull::new(arena.frame(FrameId(frame))).unwrap());
             // SAFETY: the arena's three frames, which nothing else refers to.
             unsafe { whole.write_bytes(7, 3 * 4096) };
             // SAFETY: the arena's middle frame, which nothing else refers to.
@@ -84,9 +85,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "whole lines")]
     fn a_target_between_lines_is_a_bug() {
-        let arena = Arena::new(1).unwrap();
+        let arena = Arena::anonymous(1, true).unwrap();
         // SAFETY: within the arena's only frame.
-        let target = unsafe { arena.frame(0).add(16) };
+        let target = NonNull::new(unsafe { arena.frame(FrameId(0)).add(16) }).unwrap();
         // SAFETY: as above; nothing else refers to it.
         unsafe { copy(&[0; 64], target) };
     }

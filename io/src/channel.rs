@@ -1,15 +1,14 @@
-//! The bytes of one client: plain on its socket, or under TLS once the handshake has asked for it.
+//! The bytes of one connection with a client or another node: plain on its socket, or under TLS.
 //!
-//! A connection receives into a buffer and sends vectors either way. Plain, that is one system call; under TLS the
+//! It receives into a buffer and sends vectors either way. Plain, that is one system call; under TLS the
 //! bytes are copied from and to the session's own buffers, so what was sent is done with when `send` has taken it,
 //! although it may still wait encrypted ([`Channel::has_unsent`]).
 
-use super::socket::{self, Moved};
-use super::tls::{Session, TlsServer};
-use std::io;
+use crate::socket::{self, Moved};
+use crate::tls::Session;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A client's bytes in both directions.
+/// Bytes in both directions.
 pub struct Channel {
     socket: OwnedFd,
     session: Option<Box<Session>>,
@@ -21,11 +20,16 @@ impl Channel {
         Channel { socket, session: None }
     }
 
-    /// From here on everything is encrypted. The caller has made sure that no byte of the client was taken in before.
-    pub(super) fn start_tls(&mut self, server: &TlsServer) -> io::Result<()> {
+    /// From here on everything is encrypted. The caller has made sure that no byte of the other side was taken in
+    /// before.
+    pub fn start_tls(&mut self, session: Session) {
         assert!(self.session.is_none(), "TLS is started once");
-        self.session = Some(Box::new(server.accept().map_err(io::Error::other)?));
-        Ok(())
+        self.session = Some(Box::new(session));
+    }
+
+    /// TLS with the other side, where there is any.
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_deref()
     }
 
     /// The socket, to wait on.
@@ -38,7 +42,7 @@ impl Channel {
         self.session.is_some()
     }
 
-    /// The socket of a client without TLS.
+    /// The socket of a connection without TLS.
     ///
     /// # Panics
     /// Under TLS, whose bytes nobody could read without the session.
@@ -53,7 +57,7 @@ impl Channel {
     }
 
     /// Fills the buffer from its start. Fewer bytes than it has room for: there are no more now.
-    pub(super) fn receive(&mut self, into: &mut [u8]) -> Moved {
+    pub fn receive(&mut self, into: &mut [u8]) -> Moved {
         match &mut self.session {
             None => socket::receive(self.socket.as_fd(), into),
             Some(session) => session.receive(self.socket.as_fd(), into),
@@ -64,7 +68,7 @@ impl Channel {
     ///
     /// # Safety
     /// Every vector must name memory that is valid for reads and that nothing writes to during the call.
-    pub(super) unsafe fn send(&mut self, vectors: &[libc::iovec]) -> Moved {
+    pub unsafe fn send(&mut self, vectors: &[libc::iovec]) -> Moved {
         match &mut self.session {
             // SAFETY: the caller's promise, passed on.
             None => unsafe { socket::send(self.socket.as_fd(), vectors) },
@@ -73,8 +77,8 @@ impl Channel {
         }
     }
 
-    /// Ends both directions; under TLS the client is told so first, if its socket takes that now.
-    pub(super) fn shut_down(&mut self) {
+    /// Ends both directions; under TLS the other side is told so first, if its socket takes that now.
+    pub fn shut_down(&mut self) {
         if let Some(session) = &mut self.session {
             session.say_goodbye(self.socket.as_fd());
         }

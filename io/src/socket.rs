@@ -1,19 +1,20 @@
-//! Vectored, non-blocking socket calls: the only system calls of the transmission phase.
+//! Vectored, non-blocking socket calls: all that moves bytes of clients and of other nodes.
 
+use forebay_core::types::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Most vectors that one call takes (UIO_MAXIOV).
-pub(crate) const VECTORS_MAX: usize = 1024;
+pub const VECTORS_MAX: usize = 1024;
 
 /// A vector over memory that this call may only read; the kernel's type has no const form.
-pub(crate) fn vector(start: *const u8, length: usize) -> libc::iovec {
+pub fn vector(start: *const u8, length: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length }
 }
 
 /// How a call ended.
 #[derive(Debug)]
-pub(crate) enum Moved {
+pub enum Moved {
     /// So many bytes; 0 on receipt is the end of the stream.
     Bytes(usize),
     /// Not now.
@@ -23,7 +24,7 @@ pub(crate) enum Moved {
 }
 
 /// Receives into a buffer, from its start.
-pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
+pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
     loop {
         // SAFETY: the buffer is borrowed mutably through the call, and its length is its own.
         let n = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
@@ -38,7 +39,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
 ///
 /// # Safety
 /// Every vector must name memory that is valid for writes and that nothing else refers to during the call.
-pub(crate) unsafe fn receive_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
+pub unsafe fn receive_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Moved {
     // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = vectors.as_mut_ptr();
@@ -57,7 +58,7 @@ pub(crate) unsafe fn receive_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc
 ///
 /// # Safety
 /// Every vector must name memory that is valid for reads and that nothing writes to during the call.
-pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &[libc::iovec]) -> Moved {
+pub unsafe fn send(socket: BorrowedFd<'_>, vectors: &[libc::iovec]) -> Moved {
     // SAFETY: an all-zero msghdr is a valid one: no name, no control data.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     // The kernel only reads the vectors; its type has no const form.
@@ -74,7 +75,7 @@ pub(crate) unsafe fn send(socket: BorrowedFd<'_>, vectors: &[libc::iovec]) -> Mo
 }
 
 /// Blocks until the socket can be read, or written where that is asked for.
-pub(crate) fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
+pub fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
     let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
     let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
     // SAFETY: one entry, which lives through the call.
@@ -87,8 +88,22 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// For how long the other side's kernel has confirmed nothing although something was sent to it; zero where nothing of that
+/// kind is open. None: the kernel tells nothing of this socket.
+pub fn tcp_trouble(socket: BorrowedFd<'_>) -> Option<Duration> {
+    // SAFETY: an all-zero tcp_info is a valid one.
+    let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let place: *mut libc::tcp_info = &mut info;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which lives through the call.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place.cast(), &mut length) };
+    let silent_for = if info.tcpi_unacked > 0 { u64::from(info.tcpi_last_ack_recv) } else { 0 };
+    (result == 0).then_some(Duration::from_millis(silent_for))
+}
+
 /// CPU time of the calling thread in seconds, user and system.
-pub(crate) fn thread_cpu_seconds() -> f64 {
+pub fn thread_cpu_seconds() -> f64 {
     // SAFETY: an all-zero rusage is a valid one.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: the structure lives through the call, which cannot fail with these arguments.
@@ -98,7 +113,7 @@ pub(crate) fn thread_cpu_seconds() -> f64 {
 }
 
 /// Ends both directions; an error means that the other side already has.
-pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
+pub fn shut_down(socket: BorrowedFd<'_>) {
     // SAFETY: no memory is involved, and the descriptor is open while it is borrowed.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }

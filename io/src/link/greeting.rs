@@ -1,0 +1,399 @@
+//! The first words on a channel: who is there. Nothing else is read before it is known, and nobody who is not let in
+//! learns more than one refusal.
+//!
+//! Bounds: whoever has not said who it is costs a socket, the buffers of a TLS handshake and a hello
+//! ([`GREETING_MAX`] of time, [`VISITORS_MAX`] of them at one time).
+
+use super::failure::Failure;
+use super::security::{self, Security};
+use crate::channel::Channel;
+use crate::reactor::{Interest, Reactor};
+use crate::socket::{Moved, vector};
+use forebay_core::cluster::{Host, NodeId};
+use forebay_core::types::{Duration, Instant};
+use forebay_core::wire::*;
+use slab::Slab;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Time from the connection to the hello. Two round trips and some arithmetic; a second is long on any link.
+pub const GREETING_MAX: Duration = Duration::from_secs(3);
+/// Connections that have not said who they are. When one more comes, the oldest goes: an honest one takes milliseconds.
+pub const VISITORS_MAX: usize = 64;
+/// Connections taken by one call.
+const ACCEPTS_MAX: usize = 16;
+/// Pause after a connection that could not be taken.
+const REST: Duration = Duration::from_millis(100);
+
+/// This node, as its links say.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: [u8; 16],
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: NodeName,
+    /// Where it runs.
+    pub host: Host,
+    /// Drawn at random when the process started.
+    pub session: u64,
+}
+
+impl Identity {
+    pub(super) fn hello(&self, lane: u16, channel: u16) -> Hello {
+        Hello {
+            wire_min: WIRE_VERSION_MIN,
+            wire_max: WIRE_VERSION,
+            lane,
+            channel,
+            cluster: self.cluster,
+            node: self.node,
+            session: self.session,
+            host: self.host,
+            name: self.name.clone(),
+        }
+    }
+
+    /// Why the other side's hello is not one that may be answered; none: it may.
+    fn objection(&self, hello: &Hello, channel: &Channel) -> Option<Rejection> {
+        if hello.cluster != self.cluster {
+            return Some(Rejection::OtherCluster);
+        }
+        if let Some(session) = channel.session()
+            && !security::names(session.certificate(), &hello.name)
+        {
+            return Some(Rejection::NotItsCertificate);
+        }
+        self.hello(0, 0).version_with(hello).err()
+    }
+}
+
+/// A TCP connection as a channel wants it: never blocking, and with little in the kernel that was not yet sent, so that
+/// what is urgent is not behind it.
+pub(super) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
+    /// Unsent bytes in the kernel beyond which the socket takes no more.
+    const UNSENT_BYTES_MAX: u32 = 512 << 10;
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    let bytes: *const u32 = &UNSENT_BYTES_MAX;
+    // SAFETY: four bytes are read from a constant that lives through the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes.cast(), 4) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads one hello, and not a byte behind it.
+#[derive(Default)]
+pub(super) struct HelloReader {
+    bytes: Vec<u8>,
+}
+
+impl HelloReader {
+    /// None: more has to come. The hello was found right in itself; who may say it is checked by [`meet`].
+    fn read(&mut self, channel: &mut Channel) -> Result<Option<Hello>, Failure> {
+        loop {
+            let wanted = match self.bytes.first_chunk::<HEAD_BYTES>() {
+                None => HEAD_BYTES,
+                Some(head) => HEAD_BYTES + self.body_bytes(head)? as usize,
+            };
+            let filled = self.bytes.len();
+            if filled == wanted {
+                return self.decode().map(Some);
+            }
+            self.bytes.resize(wanted, 0);
+            let moved = channel.receive(&mut self.bytes[filled..]);
+            let got = match &moved {
+                Moved::Bytes(got) => *got,
+                Moved::WouldBlock | Moved::Failed(_) => 0,
+            };
+            self.bytes.truncate(filled + got);
+            match moved {
+                Moved::Bytes(0) => return Err(Failure::HungUp),
+                Moved::Bytes(_) => {}
+                Moved::WouldBlock => return Ok(None),
+                Moved::Failed(error) => return Err(Failure::of(&error)),
+            }
+        }
+    }
+
+    fn body_bytes(&self, head: &[u8; HEAD_BYTES]) -> Result<u32, Failure> {
+        // A handshake record of TLS, of any version.
+        if head[..2] == [22, 3] {
+            return Err(Failure::NotPlain);
+        }
+        let head = FrameHead::decode(head).map_err(Failure::Malformed)?;
+        match head.kind {
+            FrameKind::Hello | FrameKind::Refusal => Ok(head.body_bytes),
+            FrameKind::Start | FrameKind::Message | FrameKind::Acknowledge | FrameKind::Ping | FrameKind::Pong => {
+                Err(Failure::Malformed("frame: another one where a hello must be"))
+            }
+        }
+    }
+
+    fn decode(&self) -> Result<Hello, Failure> {
+        let (head, body) = self.bytes.split_first_chunk().expect("the head is here");
+        let head = FrameHead::decode(head).map_err(Failure::Malformed)?;
+        head.check_body(body).map_err(Failure::Malformed)?;
+        match ChannelFrame::decode(head.kind, body).map_err(Failure::Malformed)? {
+            ChannelFrame::Hello(hello) => Ok(hello),
+            ChannelFrame::Refusal(why) => Err(Failure::RefusedByPeer(why)),
+            ChannelFrame::Start { .. }
+            | ChannelFrame::Acknowledge { .. }
+            | ChannelFrame::Ping { .. }
+            | ChannelFrame::Pong { .. } => Err(Failure::Malformed("frame: another one where a hello must be")),
+        }
+    }
+}
+
+/// Takes the other side's hello, when it is there, and tells it when it cannot be answered.
+pub(super) fn meet(
+    reader: &mut HelloReader,
+    channel: &mut Channel,
+    identity: &Identity,
+    called: Option<&NodeName>,
+) -> Result<Option<Hello>, Failure> {
+    let hello = match reader.read(channel) {
+        Ok(Some(hello)) => hello,
+        Ok(None) => return Ok(None),
+        Err(why) => {
+            if let Failure::Malformed(_) = why {
+                say_goodbye(channel, Rejection::Malformed);
+            }
+            return Err(why);
+        }
+    };
+    let other = called.is_some_and(|called| *called != hello.name);
+    let objection = if other { Some(Rejection::NotWhoWasCalled) } else { identity.objection(&hello, channel) };
+    match objection {
+        None => Ok(Some(hello)),
+        Some(why) => {
+            say_goodbye(channel, why);
+            Err(Failure::Refused(why))
+        }
+    }
+}
+
+/// Sends a refusal, if the socket takes it now, and ends the connection.
+pub(super) fn say_goodbye(channel: &mut Channel, why: Rejection) {
+    let mut bytes = Vec::new();
+    ChannelFrame::Refusal(why).encode(&mut bytes);
+    // SAFETY: the vector names `bytes`, which lives through the call. Who does not take it now never learns.
+    let _ = unsafe { channel.send(&[vector(bytes.as_ptr(), bytes.len())]) };
+    channel.shut_down();
+}
+
+/// What a visitor's channel waits for.
+fn interest(channel: &Channel) -> Interest {
+    if channel.has_unsent() { Interest::BOTH } else { Interest::READ }
+}
+
+struct Visitor {
+    channel: Channel,
+    reader: HelloReader,
+    address: SocketAddr,
+    since: Instant,
+}
+
+/// A node that calls and was found to be who it says.
+pub struct Arrival {
+    pub(super) channel: Channel,
+    pub(super) hello: Hello,
+    /// From where.
+    pub address: SocketAddr,
+}
+
+impl Arrival {
+    /// Who.
+    pub fn name(&self) -> &NodeName {
+        &self.hello.name
+    }
+
+    /// Its number.
+    pub fn node(&self) -> NodeId {
+        self.hello.node
+    }
+
+    /// Which of the links to it is meant.
+    pub fn lane(&self) -> u16 {
+        self.hello.lane
+    }
+
+    /// Sends it away.
+    pub fn refuse(mut self, why: Rejection) {
+        say_goodbye(&mut self.channel, why);
+    }
+}
+
+/// Somebody who was not let in.
+#[derive(Debug)]
+pub struct TurnedAway {
+    /// From where.
+    pub address: SocketAddr,
+    /// Why.
+    pub why: Failure,
+}
+
+/// Where other nodes call.
+pub struct Door {
+    listener: TcpListener,
+    identity: Arc<Identity>,
+    security: Security,
+    token: u64,
+    visitors: Slab<Visitor>,
+    turned_away: u64,
+    /// Nobody can be taken until then: descriptors or memory are short.
+    rests_until: Option<Instant>,
+}
+
+impl Door {
+    /// Reactor tokens that a door uses, from its first on.
+    pub const TOKENS: u64 = 1 + VISITORS_MAX as u64;
+
+    /// Listens by a socket that is bound and listening. Its tokens are `token` and the [`Door::TOKENS`] - 1 next.
+    pub fn new(
+        reactor: &mut Reactor,
+        listener: TcpListener,
+        identity: Arc<Identity>,
+        security: Security,
+        token: u64,
+    ) -> io::Result<Door> {
+        listener.set_nonblocking(true)?;
+        reactor.watch(listener.as_raw_fd(), token, Interest::READ)?;
+        Ok(Door { listener, identity, security, token, visitors: Slab::new(), turned_away: 0, rests_until: None })
+    }
+
+    /// As after a restart of the node.
+    #[cfg(test)]
+    pub(super) fn identity_changes(&mut self, identity: Arc<Identity>) {
+        self.identity = identity;
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Those who were not let in, so far.
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// True for the tokens of this door.
+    pub fn has_token(&self, token: u64) -> bool {
+        (self.token..self.token + Door::TOKENS).contains(&token)
+    }
+
+    /// Goes on with what the reactor has found ready. Who has arrived and who was turned away is appended.
+    pub fn ready(
+        &mut self,
+        reactor: &mut Reactor,
+        token: u64,
+        now: Instant,
+        arrivals: &mut Vec<Arrival>,
+        turned_away: &mut Vec<TurnedAway>,
+    ) {
+        if token == self.token {
+            for _ in 0..ACCEPTS_MAX {
+                match self.listener.accept() {
+                    Ok((socket, address)) => self.enter(reactor, socket.into(), address, now, turned_away),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    Err(_) => return self.rest(reactor, now),
+                }
+            }
+            return;
+        }
+        let key = (token - self.token - 1) as usize;
+        let Some(visitor) = self.visitors.get_mut(key) else { return };
+        match meet(&mut visitor.reader, &mut visitor.channel, &self.identity, None) {
+            Ok(None) => {
+                let interest = interest(&visitor.channel);
+                if reactor.rewatch(visitor.channel.socket().as_raw_fd(), token, interest).is_err() {
+                    self.send_away(reactor, key, Failure::Socket(io::ErrorKind::Other), turned_away);
+                }
+            }
+            Ok(Some(hello)) => {
+                let Visitor { channel, address, .. } = self.leave(reactor, key);
+                arrivals.push(Arrival { channel, hello, address });
+            }
+            Err(why) => self.send_away(reactor, key, why, turned_away),
+        }
+    }
+
+    fn enter(
+        &mut self,
+        reactor: &mut Reactor,
+        socket: OwnedFd,
+        address: SocketAddr,
+        now: Instant,
+        turned_away: &mut Vec<TurnedAway>,
+    ) {
+        if self.visitors.len() == VISITORS_MAX {
+            let oldest = self.visitors.iter().min_by_key(|(_, visitor)| visitor.since).map(|(key, _)| key);
+            self.send_away(reactor, oldest.expect("there are many"), Failure::Crowded, turned_away);
+        }
+        let socket = socket2::Socket::from(socket);
+        let prepared = prepare(&socket);
+        let mut channel = Channel::plain(socket.into());
+        if let (Ok(()), Security::Tls(tls)) = (&prepared, &self.security) {
+            match tls.listen() {
+                Ok(session) => channel.start_tls(session),
+                Err(error) => return self.count(address, Failure::Tls(error.to_string()), turned_away),
+            }
+        }
+        if let Err(error) = prepared {
+            return self.count(address, Failure::Socket(error.kind()), turned_away);
+        }
+        let fd = channel.socket().as_raw_fd();
+        let key = self.visitors.insert(Visitor { channel, reader: HelloReader::default(), address, since: now });
+        if let Err(error) = reactor.watch(fd, self.token + 1 + key as u64, Interest::READ) {
+            self.visitors.remove(key);
+            self.count(address, Failure::Socket(error.kind()), turned_away);
+        }
+    }
+
+    fn leave(&mut self, reactor: &mut Reactor, key: usize) -> Visitor {
+        let visitor = self.visitors.remove(key);
+        // It was watched since it came; an error would mean that the kernel has forgotten it already.
+        let _ = reactor.unwatch(visitor.channel.socket().as_fd().as_raw_fd());
+        visitor
+    }
+
+    fn send_away(&mut self, reactor: &mut Reactor, key: usize, why: Failure, turned_away: &mut Vec<TurnedAway>) {
+        let mut visitor = self.leave(reactor, key);
+        visitor.channel.shut_down();
+        self.count(visitor.address, why, turned_away);
+    }
+
+    fn count(&mut self, address: SocketAddr, why: Failure, turned_away: &mut Vec<TurnedAway>) {
+        self.turned_away += 1;
+        turned_away.push(TurnedAway { address, why });
+    }
+
+    /// When [`Door::timers`] has something to do.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.visitors.iter().map(|(_, visitor)| visitor.since + GREETING_MAX).chain(self.rests_until).min()
+    }
+
+    /// Sends away who has taken too long.
+    pub fn timers(&mut self, reactor: &mut Reactor, now: Instant, turned_away: &mut Vec<TurnedAway>) {
+        while let Some((key, _)) = self.visitors.iter().find(|(_, visitor)| visitor.since + GREETING_MAX <= now) {
+            self.send_away(reactor, key, Failure::TooSlow, turned_away);
+        }
+        if self.rests_until.is_some_and(|until| until <= now) {
+            match reactor.rewatch(self.listener.as_raw_fd(), self.token, Interest::READ) {
+                Ok(()) => self.rests_until = None,
+                Err(_) => self.rests_until = Some(now + REST),
+            }
+        }
+    }
+
+    /// Asks no more for a while: readiness is told again and again, and each time nobody could be taken.
+    fn rest(&mut self, reactor: &mut Reactor, now: Instant) {
+        if reactor.rewatch(self.listener.as_raw_fd(), self.token, Interest::NONE).is_ok() {
+            self.rests_until = Some(now + REST);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a link shows of itself.
+
+use super::failure::Failure;
+use super::govern::CompressionStatus;
+use super::live::Counts;
+use super::{AddressPair, Link, Slot, State};
+use forebay_core::types::{Duration, Instant};
+use forebay_core::wire::NodeName;
+use std::net::SocketAddr;
+
+/// How far a channel is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ChannelPhase {
+    /// In use.
+    Up,
+    /// A connection is being made, or who is there is being asked.
+    Beginning,
+    /// Not there, and why; nothing where it was never there.
+    Down(Option<Failure>),
+}
+
+/// One channel.
+#[derive(Clone, Debug)]
+pub struct ChannelStatus {
+    /// Its addresses, at the end that calls.
+    pub pair: Option<AddressPair>,
+    /// Where it leads.
+    pub address: Option<SocketAddr>,
+    /// How far it is.
+    pub phase: ChannelPhase,
+    /// Since when.
+    pub since: Instant,
+    /// Bytes sent, over all its lives.
+    pub sent_bytes: u64,
+    /// Bytes received, likewise.
+    pub received_bytes: u64,
+    /// Bytes sent and not acknowledged.
+    pub in_flight_bytes: u64,
+    /// Bytes a second that it was seen to carry.
+    pub rate: Option<f64>,
+    /// Smallest of the last round trips.
+    pub round_trip: Option<Duration>,
+    /// Messages that it carried after another channel had died with them.
+    pub resent: u64,
+    /// Times that it has ended, or did not come about for another reason than before.
+    pub failures: u64,
+}
+
+/// The whole link.
+#[derive(Clone, Debug)]
+pub struct LinkStatus {
+    /// The other node.
+    pub peer: NodeName,
+    /// Its channels.
+    pub channels: Vec<ChannelStatus>,
+    /// Bytes of messages that are not acknowledged.
+    pub open_bytes: u64,
+    /// Of these, bytes that wait for a channel.
+    pub waiting_bytes: u64,
+    /// Messages that were given up with the last channel.
+    pub given_up: u64,
+    /// What came in.
+    pub counts: Counts,
+    /// What is done with payload that goes out.
+    pub compression: CompressionStatus,
+}
+
+impl Slot {
+    fn status(&self) -> ChannelStatus {
+        let (sent, received) = self.live().map_or((0, 0), |live| live.traffic());
+        ChannelStatus {
+            pair: self.pair,
+            address: self.address,
+            phase: match &self.state {
+                State::Up(_) => ChannelPhase::Up,
+                State::Calling { .. } | State::Greeting { .. } => ChannelPhase::Beginning,
+                State::Down { .. } => ChannelPhase::Down(self.why.clone()),
+            },
+            since: self.since,
+            sent_bytes: self.traffic.0 + sent,
+            received_bytes: self.traffic.1 + received,
+            in_flight_bytes: self.live().map_or(0, |live| live.in_flight()),
+            rate: self.live().and_then(|live| live.pace.rate()),
+            round_trip: self.live().map(|live| live.pace.round_trip_min()),
+            resent: self.resent,
+            failures: self.failures,
+        }
+    }
+}
+
+impl Link {
+    /// As it is now.
+    pub fn status(&self) -> LinkStatus {
+        LinkStatus {
+            peer: self.peer().clone(),
+            channels: self.slots.iter().map(Slot::status).collect(),
+            open_bytes: self.outbox.bytes(),
+            waiting_bytes: self.outbox.backlog(),
+            given_up: self.given_up,
+            counts: self.counts,
+            compression: self.governor.status(),
+        }
+    }
+}
