@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 /// `etcdctl` gives up by itself before.
 const TOOL_TIME_MAX: Duration = Duration::from_secs(30);
-/// A quarter of etcd's own, so that tests see a new leader soon.
-const HEARTBEAT_MS: u32 = 50;
-const ELECTION_MS: u32 = 500;
 
 /// PEM files of members that want TLS: their certificate and key, and the authority of their clients.
 #[derive(Clone, Debug)]
@@ -123,8 +120,6 @@ impl Etcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &self.cluster(), "--log-level", "warn", "--logger", "zap"]);
-        command.args(["--heartbeat-interval", &HEARTBEAT_MS.to_string()]);
-        command.args(["--election-timeout", &ELECTION_MS.to_string()]);
         if let Some(tls) = &self.tls {
             command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
             command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&tls.ca);

@@ -12,7 +12,7 @@
 //! - A watch is a hint. Nobody may rely on it.
 
 mod embedded;
-mod etcd;
+pub mod etcd;
 pub mod memory;
 pub mod store;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use memory::{Memory, Refusal};
 use std::fmt;
 use std::time::Duration;
 use store::{Answer, Changed, Changes, Compare, Entry, Failure, Operation, Read, Store, Transaction};
-use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, Words};
+use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, Settings, Words};
 
 /// Entries of one page of a list.
 const PAGE_ENTRIES: usize = 128;
@@ -266,7 +266,10 @@ impl Coordinator {
         if joined.is_none() {
             let first = Transaction {
                 compare: vec![absent(self.key("identity"))],
-                then: vec![Operation::Put { key: self.key("identity"), value: self.identity.encode() }],
+                then: vec![
+                    Operation::Put { key: self.key("identity"), value: self.identity.encode() },
+                    Operation::Put { key: self.key("settings"), value: Settings::default().encode() },
+                ],
                 otherwise: vec![],
             };
             // Whether it was made now, before, or by another node: the question below tells.
@@ -278,6 +281,36 @@ impl Coordinator {
         }
         self.look(vec![]).await?;
         self.memory.join(&self.identity).map_err(Error::NotRemembered)
+    }
+
+    /// What all nodes must agree on.
+    pub async fn settings(&self) -> Result<Settings, Error> {
+        let key = self.key("settings");
+        let found = self.look(vec![Read::Key(key.clone())]).await?;
+        let text = value_of(&found[0]);
+        text.map_or_else(
+            || Err(Error::Damaged { key: key.clone(), why: "it is gone".into() }),
+            |text| self.decode(&key, text),
+        )
+    }
+
+    /// Sets them anew. Who serves goes by the former ones until told, so lease and grace are changed while nobody serves.
+    pub async fn set(&self, from: &Settings, to: &Settings, audit: &Audit) -> Result<Outcome<Settings>, Error> {
+        assert_eq!(to.invalid(), None, "settings are checked where they come from");
+        let key = self.key("settings");
+        let transaction = Transaction {
+            compare: vec![equals(key.clone(), from.encode())],
+            then: vec![Operation::Put { key: key.clone(), value: to.encode() }, self.put_audit(audit)],
+            otherwise: vec![Read::Key(key.clone())],
+        };
+        match self.ask(transaction).await? {
+            Outcome::Won => Ok(Outcome::Won),
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Outcome::Lost(answer) => match value_of(&answer.found[0]) {
+                Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
+                None => Err(Error::Damaged { key, why: "it is gone".into() }),
+            },
+        }
     }
 
     /// Carries out a transaction if this is our cluster.

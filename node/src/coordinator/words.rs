@@ -470,6 +470,57 @@ impl Words for ClusterIdentity {
     }
 }
 
+/// Times that all members must have from one source (`docs/protocol.md`, Bounds).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// [`VERSION`].
+    pub version: u32,
+    /// A member whose oldest open message has not moved for so long is dropped (A3).
+    pub dropped_ms: u32,
+    /// What a member's grant is good for (L1).
+    pub lease_ms: u32,
+    /// A member that has heard no beacon for so long may ask for ownership (L2).
+    pub grace_ms: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { version: VERSION, dropped_ms: 800, lease_ms: 3000, grace_ms: 5000 }
+    }
+}
+
+impl Settings {
+    /// A dead channel is noticed after 150 ms, and its messages need time on another one.
+    const DROPPED_MS_MIN: u32 = 200;
+
+    /// What no cluster may be set to.
+    pub fn invalid(&self) -> Option<&'static str> {
+        if self.dropped_ms < Settings::DROPPED_MS_MIN {
+            return Some("a member is dropped before a dead channel's messages can go by another one");
+        }
+        if self.lease_ms <= self.dropped_ms {
+            return Some("the lease ends before a member that keeps it from being renewed is dropped");
+        }
+        // Two per cent: both clocks may be wrong by one.
+        if u64::from(self.grace_ms) * 98 <= u64::from(self.lease_ms) * 100 {
+            return Some("the grace time is not longer than the lease: a member could ask while the owner still reads");
+        }
+        None
+    }
+}
+
+impl Words for Settings {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Settings, String> {
+        let settings: Settings = read(text)?;
+        settings.invalid().map_or(Ok(settings), |why| Err(format!("it contradicts itself: {why}")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -534,6 +585,21 @@ mod tests {
         for text in ["", "{}", "null", r#"{"version":1,"term":9,"config":1,"deleted":false}"#, &RECORD[..40]] {
             assert!(Kept::decode(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn grace_is_longer_than_the_lease_and_that_than_a_drop() {
+        let good = Settings::default();
+        assert_eq!(Settings::decode(&good.encode()), Ok(good.clone()));
+        for wrong in [
+            Settings { grace_ms: 3050, ..good.clone() },
+            Settings { grace_ms: 1000, ..good.clone() },
+            Settings { dropped_ms: 3000, ..good.clone() },
+            Settings { dropped_ms: 100, ..good.clone() },
+        ] {
+            assert!(Settings::decode(&wrong.encode()).is_err(), "{wrong:?}");
+        }
+        assert!(Settings { grace_ms: 3062, ..good }.invalid().is_none());
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn a_lost_answer_is_unknown_and_a_read_decides() {
 fn concurrent_writers_lose_and_double_nothing_while_members_die_and_stand_still() {
     let mut stand = Stand::etcd("writers-faults", 3);
     let node = stand.joined("first");
-    block_on(node.create(&definition("vm1", VM1), &first())).unwrap();
+    block_on(make(&node, &definition("vm1", VM1), &first()));
     let endpoints = real(&mut stand).endpoints();
     let proxies: Vec<Proxy> = endpoints.iter().map(|member| Proxy::before(member)).collect();
     // Each begins with another member, and half of them by way of the proxies.
@@ -156,18 +156,21 @@ fn concurrent_writers_lose_and_double_nothing_while_members_die_and_stand_still(
     real(&mut stand).wait_ready();
     writers.wait_for(30);
     let history = writers.stop();
-    assert_eq!(history.invalid(change_of(&block_on(node.record(VM1)).unwrap())), None);
+    assert_eq!(history.invalid(change_of(&block_on(sure(|| node.record(VM1))))), None);
     assert!(history.unknown() > 0, "the faults were felt");
     println!("{} questions answered, {} changes won, {} unknown", history.answered(), history.won(), history.unknown());
 }
 
 #[test]
 fn without_a_majority_nothing_is_answered_and_afterwards_all_goes_on() {
+    const TIMEOUT: Duration = Duration::from_secs(3);
     let mut stand = Stand::etcd("majority", 3);
-    let node = stand.joined("a");
+    stand.joined("a");
+    let config = EtcdConfig { answer_timeout: TIMEOUT, ..etcd(&real(&mut stand).endpoints()) };
+    let node = coordinator(Store::Etcd(Etcd::new(&config).unwrap()), &stand.state("a"));
     block_on(async {
-        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
-        node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        make(&node, &definition("vm1", VM1), &kept(1, 1)).await;
+        assert_eq!(decide(&node, &kept(1, 1), &kept(2, 2)).await, Outcome::Won);
     });
     // Two of three stand still: the third must not answer by itself.
     real(&mut stand).stop(0);
@@ -177,19 +180,15 @@ fn without_a_majority_nothing_is_answered_and_afterwards_all_goes_on() {
         let begun = Instant::now();
         let outcome = node.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
         assert!(matches!(&outcome, Outcome::Unknown(_)), "{outcome:?}");
-        assert!(begun.elapsed() < 2 * crate::coordinator::etcd::ANSWER_TIMEOUT, "it says so in time");
+        assert!(begun.elapsed() < 4 * TIMEOUT, "it says so in time: {:?}", begun.elapsed());
     });
     real(&mut stand).resume(0);
     real(&mut stand).resume(1);
     real(&mut stand).wait_ready();
     block_on(async {
         // C2: who needs a decision commits the same, with the same comparison.
-        let again = node.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
-        assert!(
-            again == Outcome::Won || again == Outcome::Lost(kept(3, 3)),
-            "one of the two has written it: {again:?}"
-        );
-        assert_eq!(node.record(VM1).await.unwrap(), kept(3, 3));
+        assert_eq!(decide(&node, &kept(2, 2), &kept(3, 3)).await, Outcome::Won, "one of the two has written it");
+        assert_eq!(sure(|| node.record(VM1)).await, kept(3, 3));
     });
     // Dead members refuse connections: that is certain at once, and says which.
     for at in 0..3 {
@@ -204,7 +203,7 @@ fn a_watch_goes_on_when_its_member_dies() {
     let mut stand = Stand::etcd("watch-faults", 3);
     let node = stand.joined("a");
     block_on(async {
-        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        make(&node, &definition("vm1", VM1), &kept(1, 1)).await;
         let mut watch = node.watch();
         let mut known = kept(1, 1);
         // Whichever member it is at: one after the other goes and comes back.
@@ -214,7 +213,7 @@ fn a_watch_goes_on_when_its_member_dies() {
             let mut told = false;
             // Only a watch that lives tells of one record; that of a dead member says "everything" at most.
             while !told {
-                assert!(begun.elapsed() < Duration::from_secs(30), "nothing is told after member {at} died");
+                assert!(begun.elapsed() < Duration::from_secs(90), "nothing is told after member {at} died");
                 let Ok(found) = node.record(VM1).await else { continue };
                 let to = kept(found.number().0.0 + 1, 1);
                 let _ = node.commit(VM1, &found, &to, None).await;
@@ -238,30 +237,52 @@ fn a_restored_backup_is_noticed_and_the_operator_goes_on_from_there() {
     let vm2 = VolumeId([2; 16]);
     let backup = stand.folder.join("backup");
     block_on(async {
-        a.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
-        a.commit(VM1, &kept(1, 1), &kept(2, 1), None).await.unwrap();
+        make(&a, &definition("vm1", VM1), &kept(1, 1)).await;
+        assert_eq!(decide(&a, &kept(1, 1), &kept(2, 1)).await, Outcome::Won);
     });
     real(&mut stand).backup(&backup);
     block_on(async {
-        a.commit(VM1, &kept(2, 1), &kept(3, 1), None).await.unwrap();
-        a.create(&definition("vm2", vm2), &kept(1, 1)).await.unwrap();
-        assert_eq!(b.record(VM1).await.unwrap(), kept(3, 1));
+        assert_eq!(decide(&a, &kept(2, 1), &kept(3, 1)).await, Outcome::Won);
+        make(&a, &definition("vm2", vm2), &kept(1, 1)).await;
+        sure(|| a.record(vm2)).await;
+        assert_eq!(sure(|| b.record(VM1)).await, kept(3, 1));
     });
     real(&mut stand).restore(&backup);
     block_on(async {
         for node in [&a, &b] {
-            let Err(Error::WentBack { seen, found, .. }) = node.record(VM1).await else { panic!("not noticed") };
-            assert_eq!((*seen, *found), (Some(kept(3, 1)), Some(kept(2, 1))));
+            let (seen, found) = went_back(node, VM1).await;
+            assert_eq!((seen, found), (Some(kept(3, 1)), Some(kept(2, 1))));
         }
         assert!(matches!(a.commit(VM1, &kept(2, 1), &kept(3, 2), None).await, Err(Error::WentBack { .. })));
-        let Err(Error::WentBack { found, .. }) = a.record(vm2).await else { panic!("a lost volume is noticed") };
-        assert_eq!(*found, None);
-        let word = audit(1, Some(VM1));
-        assert_eq!(b.write_anew(VM1, Some(&kept(2, 1)), &kept(4, 1), &word).await.unwrap(), Outcome::Won);
-        assert_eq!(a.record(VM1).await.unwrap(), kept(4, 1));
-        assert_eq!(a.write_anew(vm2, None, &kept(2, 1), &audit(2, Some(vm2))).await.unwrap(), Outcome::Won);
-        assert_eq!(a.audit_log().await.unwrap().len(), 2);
+        assert_eq!(went_back(&a, vm2).await.1, None, "a volume that is lost is noticed");
+        write_anew(&b, VM1, Some(&kept(2, 1)), &kept(4, 1)).await;
+        assert_eq!(sure(|| a.record(VM1)).await, kept(4, 1));
+        write_anew(&a, vm2, None, &kept(2, 1)).await;
+        assert_eq!(sure(|| a.audit_log()).await.len(), 2);
     });
+}
+
+async fn write_anew(node: &Coordinator, volume: VolumeId, found: Option<&Kept>, to: &Kept) {
+    let word = audit(1, Some(volume));
+    loop {
+        match sure(|| node.write_anew(volume, found, to, &word)).await {
+            Outcome::Won => return,
+            Outcome::Lost(there) if there == *to => return,
+            Outcome::Lost(there) => panic!("nobody else writes: {there:?}"),
+            Outcome::Unknown(_) => {}
+        }
+    }
+}
+
+/// What a node says that it has seen, and what it has found.
+async fn went_back(node: &Coordinator, volume: VolumeId) -> (Option<Kept>, Option<Kept>) {
+    loop {
+        match node.record(volume).await {
+            Err(Error::WentBack { seen, found, .. }) => return (*seen, *found),
+            Err(Error::Unreachable(_)) => {}
+            other => panic!("not noticed: {other:?}"),
+        }
+    }
 }
 
 #[test]
