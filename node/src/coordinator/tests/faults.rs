@@ -5,6 +5,7 @@ use super::history::{Writers, change_of, first};
 use super::*;
 use crate::coordinator::etcd::TlsFiles;
 use forebay_tests::certificates::{Authority, Validity};
+use forebay_tests::hosts::Network;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
@@ -196,6 +197,62 @@ fn without_a_majority_nothing_is_answered_and_afterwards_all_goes_on() {
     }
     let error = block_on(node.commit(VM1, &kept(3, 3), &kept(4, 4), None)).unwrap_err();
     assert!(matches!(&error, Error::Unreachable(why) if why.contains("refused")), "{error}");
+}
+
+/// As in a cluster of three: a member of etcd beside each node, each node's own one first.
+#[test]
+fn a_node_that_is_cut_off_with_its_member_is_told_nothing_while_the_others_go_on() {
+    let mut network = match Network::new(3, 1) {
+        Ok(network) => network,
+        Err(reason) => return forebay_tests::harness::skip(&reason),
+    };
+    let folder = TempDir::new("cut-off");
+    let mut running = forebay_tests::etcd::Etcd::start_on(&folder, network.hosts());
+    let mut endpoints = running.endpoints();
+    let nodes: Vec<Coordinator> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| {
+            let config = EtcdConfig { answer_timeout: Duration::from_secs(2), ..etcd(&endpoints) };
+            endpoints.rotate_left(1);
+            coordinator(Store::Etcd(Etcd::new(&config).unwrap()), &folder.join(name))
+        })
+        .collect();
+    let hosts: Vec<_> = network.hosts().iter().map(|host| host.namespace().clone()).collect();
+    let on = |at: usize| (&hosts[at], &nodes[at]);
+    let (host, node) = on(0);
+    host.run(|| {
+        block_on(async {
+            sure(|| node.join()).await;
+            make(node, &definition("vm1", VM1), &kept(1, 1)).await;
+            assert_eq!(sure(|| node.record(VM1)).await, kept(1, 1));
+        });
+    });
+    network.isolate(0);
+    host.run(|| {
+        block_on(async {
+            let begun = Instant::now();
+            assert!(matches!(node.record(VM1).await, Err(Error::Unreachable(_))));
+            let outcome = node.commit(VM1, &kept(1, 1), &kept(2, 1), None).await;
+            assert!(matches!(outcome, Ok(Outcome::Unknown(_)) | Err(Error::Unreachable(_))), "{outcome:?}");
+            assert!(begun.elapsed() < Duration::from_secs(30), "it says so in time");
+        });
+    });
+    let (other_host, other) = on(1);
+    other_host.run(|| {
+        block_on(async {
+            sure(|| other.join()).await;
+            // What the first has asked of its lonely member may never take effect now.
+            assert_eq!(decide(other, &kept(1, 1), &kept(2, 2)).await, Outcome::Won);
+        });
+    });
+    network.heal();
+    running.wait_ready();
+    host.run(|| {
+        block_on(async {
+            assert_eq!(sure(|| node.record(VM1)).await, kept(2, 2));
+            assert_eq!(decide(node, &kept(1, 1), &kept(2, 1)).await, Outcome::Lost(kept(2, 2)));
+        });
+    });
 }
 
 #[test]
