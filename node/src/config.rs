@@ -1,6 +1,9 @@
 //! What `serve` is asked to do: from the command line, or from a TOML file. Unknown keys are errors that name the
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
+#[cfg_attr(not(test), expect(dead_code, reason = "no daemon is a node of a cluster yet; its tests use all of it"))]
+pub mod cluster;
+
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -20,6 +23,10 @@ pub struct Config {
     pub listen: ListenConfig,
     /// Its volumes; the first is the default NBD export.
     pub volume: Vec<VolumeSpec>,
+    /// The cluster that it is a node of.
+    pub cluster: Option<cluster::ClusterConfig>,
+    /// Its links to the other nodes.
+    pub link: Vec<cluster::LinkConfig>,
 }
 
 /// How disks are read and written.
@@ -471,6 +478,14 @@ impl Config {
         Ok(config)
     }
 
+    /// Refuses what is understood, and what no part of the daemon acts on: a setting must not be silently without effect.
+    pub fn check_acted_upon(&self) -> Result<()> {
+        if self.cluster.is_some() {
+            bail!("[cluster] and [[link]]: this version serves the volumes of one node; leave both out");
+        }
+        Ok(())
+    }
+
     /// Refuses what cannot be meant.
     pub fn check(&self) -> Result<()> {
         if self.node.shards > SHARDS_MAX {
@@ -484,6 +499,11 @@ impl Config {
                 "TLS is for NBD clients that come over TCP, and no TCP address is given: add --nbd tcp:HOST:PORT \
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
+        }
+        match &self.cluster {
+            Some(cluster) => cluster.check(&self.link)?,
+            None if self.link.is_empty() => {}
+            None => bail!("[[link]] without [cluster]: links are for the nodes of a cluster"),
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;

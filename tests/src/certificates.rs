@@ -32,11 +32,22 @@ impl Authority {
     }
 
     fn issue(&self, folder: &Path, role: &str, purpose: ExtendedKeyUsagePurpose, validity: Validity) {
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let mut params = CertificateParams::new(names).expect("two names");
+        self.issue_for(folder, role, &["localhost", "127.0.0.1"], vec![purpose], validity);
+    }
+
+    fn issue_for(
+        &self,
+        folder: &Path,
+        role: &str,
+        names: &[&str],
+        purposes: Vec<ExtendedKeyUsagePurpose>,
+        validity: Validity,
+    ) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("plain names");
         params.distinguished_name.push(DnType::CommonName, role);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = purposes;
         if validity == Validity::Expired {
             params.not_before = rcgen::date_time_ymd(2001, 1, 1);
             params.not_after = rcgen::date_time_ymd(2002, 1, 1);
@@ -51,6 +62,14 @@ impl Authority {
     pub fn server(&self, test: &TempDir, name: &str, validity: Validity) -> PathBuf {
         let folder = self.folder(test, name);
         self.issue(&folder, "server", ExtendedKeyUsagePurpose::ServerAuth, validity);
+        folder
+    }
+
+    /// Files of a server at this address that is a client as well, as a member of etcd is: its gateway calls itself.
+    pub fn member(&self, test: &TempDir, name: &str, address: &str) -> PathBuf {
+        let folder = self.folder(test, name);
+        let purposes = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue_for(&folder, "server", &[address], purposes, Validity::Current);
         folder
     }
 

@@ -268,7 +268,7 @@ pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStat
 }
 
 /// The child is killed when the thread that started it ends, however it ends.
-fn die_with_the_test(command: &mut Command) -> &mut Command {
+pub(crate) fn die_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and nothing else runs between fork and exec.
     unsafe {
         command.pre_exec(|| {

@@ -1,6 +1,7 @@
 //! Proofs against the real `forebay` binary: what the black-box tests, the `pattern` and the `replay` tools share.
 //!
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
+//! - [`hosts`]: hosts as network namespaces, with cables that are slow, cut or silent; [`etcd`] runs a real one there, or here.
 //! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
@@ -9,7 +10,9 @@
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
 pub mod certificates;
+pub mod etcd;
 pub mod harness;
+pub mod hosts;
 pub mod kernel;
 pub mod logwrites;
 pub mod nbd;

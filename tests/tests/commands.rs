@@ -10,6 +10,7 @@ use forebay_tests::pattern::journal::History;
 use forebay_tests::scene;
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -303,7 +304,7 @@ fn inspect_names_who_serves_from_the_tier_meanwhile() {
 fn pages_and_completions_name_every_command() {
     let folder = TempDir::new("pages");
     let run = |arguments: &[&str]| run_tool(MINUTE, forebay().to_str().unwrap(), arguments).expect_success().stdout;
-    let commands = ["serve", "volume", "status", "inspect", "salvage", "bench", "completions", "man"];
+    let commands = ["serve", "volume", "node", "status", "inspect", "salvage", "bench", "completions", "man"];
     let (page, help) = (run(&["man"]), run(&["--help"]));
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]);
@@ -315,9 +316,41 @@ fn pages_and_completions_name_every_command() {
         assert!(page.contains(command) && help.contains(command), "{command}");
     }
     run(&["man", "--dir", folder.path().to_str().unwrap()]);
-    for page in ["forebay.1", "forebay-serve.1", "forebay-volume-create.1"] {
+    for page in ["forebay.1", "forebay-serve.1", "forebay-volume-create.1", "forebay-node-enrol.1"] {
         assert!(folder.join(page).exists(), "{page}");
     }
+}
+
+#[test]
+fn a_cluster_of_three_has_its_identities_by_two_commands() {
+    let folder = TempDir::new("enrol");
+    let run = |words: &str| {
+        let mut command = Command::new(forebay());
+        command.current_dir(folder.path()).env("STATE_DIRECTORY", folder.join("state")).args(words.split(' '));
+        run_command(MINUTE, command)
+    };
+    let before = run("node enrol alpha").expect_failure().text();
+    assert!(before.contains("init-ca"), "{before}");
+    let made = run("node init-ca --cluster lab").expect_success().stdout;
+    assert!(made.contains("cluster lab") && made.contains("enrol"), "{made}");
+    run("node enrol alpha beta gamma").expect_success();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for name in ["alpha", "beta", "gamma"] {
+        let path = folder.join(&format!("{name}.identity.toml"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("PRIVATE KEY") && text.contains(&format!("name = \"{name}\"")));
+        assert_eq!(mode(&path), 0o600);
+    }
+    assert_eq!(mode(&folder.join("state/authority/authority.toml")), 0o600);
+    let again = run("node enrol alpha").expect_failure().text();
+    assert!(again.contains("--renew") && again.contains("until 20"), "{again}");
+    assert!(run("node init-ca").expect_failure().text().contains("stranger"));
+    assert!(run("node enrol Delta").expect_failure().text().contains("lower-case"));
+    assert!(run("node enrol delta delta").expect_failure().text().contains("twice"));
+    let number = |text: &str| serde_json::from_str::<Value>(text).unwrap()[0]["node"].as_str().unwrap().to_owned();
+    let renewed = run("node enrol alpha --renew --json").expect_success().stdout;
+    let text = std::fs::read_to_string(folder.join("alpha.identity.toml")).unwrap();
+    assert!(text.contains(&number(&renewed)), "{renewed}");
 }
 
 /// Reading only, so that nothing has to be given up; the rows of both sides are there, by fio.

@@ -23,6 +23,9 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("fuzz", &["core", "front", "io"]),
     ("xtask", &[]),
 ];
+/// What a package's tests alone may use besides: those of the coordinator run against a real etcd, which the stand of the black-box
+/// tests starts.
+const TEST_EDGES: [(&str, &str); 1] = [("node", "tests")];
 
 /// A Rust file longer than this stands in the list of lengths.
 const RUST_LINES_MAX: usize = 1000;
@@ -95,6 +98,7 @@ fn manifests(tree: &Tree, wrong: &mut Vec<String>) {
         for dependency in dependencies(&text) {
             match dependency.ours {
                 Some(name) if package.is_empty() || allowed.is_some_and(|allowed| allowed.contains(&name)) => {}
+                Some(name) if dependency.for_tests && TEST_EDGES.contains(&(package, name)) => {}
                 Some(name) => {
                     let line = dependency.line;
                     wrong.push(format!("{file}:{line}: {package} may not depend on {name}"));
@@ -120,11 +124,13 @@ struct Dependency<'a> {
     ours: Option<&'a str>,
     /// A comment stands above it or above the run of lines that it is in, or above the workspace's line that it inherits.
     reason: bool,
+    /// It is in a table of `dev-dependencies`.
+    for_tests: bool,
 }
 
 fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
     let mut found = Vec::new();
-    let mut inside = false;
+    let (mut inside, mut for_tests) = (false, false);
     let mut run_has_comment = false;
     for (at, line) in manifest.lines().enumerate() {
         let line = line.trim();
@@ -133,7 +139,8 @@ fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
         }
         run_has_comment |= line.starts_with('#');
         if let Some(section) = line.strip_prefix('[') {
-            inside = section.trim_end_matches(']').ends_with("dependencies");
+            let section = section.trim_end_matches(']');
+            (inside, for_tests) = (section.ends_with("dependencies"), section.ends_with("dev-dependencies"));
         } else if inside
             && !line.starts_with('#')
             && let Some((key, value)) = line.split_once('=')
@@ -145,7 +152,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
                 .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len())])
                 .next();
             let inherited = key.trim().ends_with(".workspace") || value.contains("workspace = true");
-            found.push(Dependency { line: at + 1, name, ours, reason: run_has_comment || inherited });
+            found.push(Dependency { line: at + 1, name, ours, reason: run_has_comment || inherited, for_tests });
         }
     }
     found
@@ -352,7 +359,7 @@ mod tests {
         let manifest = "[package]\nname = \"x\"\n[dependencies]\nforebay-core.workspace = true\n# why\nlibc = \"0.2\"\n\
                         serde = \"1\"\n\nrustix = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\nslab.workspace = true\n\
                         other = { package = \"forebay-io\", path = \"../io\" }\n[lints]\nworkspace = true\n";
-        let dependency = |line, name, ours, reason| Dependency { line, name, ours, reason };
+        let dependency = |line, name, ours, reason| Dependency { line, name, ours, reason, for_tests: line > 10 };
         assert_eq!(
             dependencies(manifest),
             [

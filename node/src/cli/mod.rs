@@ -2,6 +2,7 @@
 
 mod client;
 pub use client::Client;
+mod node;
 mod volume;
 
 use crate::config::{
@@ -33,6 +34,11 @@ enum Command {
         to: ApiArgs,
         #[command(subcommand)]
         command: volume::Command,
+    },
+    /// Make a cluster's authority, and enrol its nodes
+    Node {
+        #[command(subcommand)]
+        command: node::Command,
     },
     /// Show the running daemon
     Status {
@@ -218,6 +224,7 @@ impl ServeArgs {
         listen.http = self.http.or(listen.http);
         listen.api = self.api.or(listen.api.take());
         config.check()?;
+        config.check_acted_upon()?;
         Ok(config)
     }
 }
@@ -252,6 +259,7 @@ fn run(cli: Cli) -> Result<bool> {
             crate::serve::run(config)
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
+        Command::Node { command } => node::run(command),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
@@ -334,6 +342,17 @@ mod tests {
         assert_eq!(config.volume[0].size, Some(10 << 30));
         assert_eq!(config.listen.nbd.len(), 2);
         assert!(!config.node.drain_on_stop);
+    }
+
+    /// The keys are understood and nothing acts on them: whoever sets them is told so.
+    #[test]
+    fn config_of_a_cluster_is_refused_by_serve() {
+        let folder = forebay_tests::harness::TempDir::new("cli-cluster");
+        let path = folder.join("node.toml");
+        let text = "[cluster]\nidentity = \"/i\"\netcd = [\"http://a:1\"]\n[[link]]\nown = \"lo\"\n";
+        std::fs::write(&path, text).unwrap();
+        let error = format!("{:#}", config_of(&["--config", path.to_str().unwrap()]).unwrap_err());
+        assert!(error.contains("one node"), "{error}");
     }
 
     #[test]

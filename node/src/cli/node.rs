@@ -1,0 +1,90 @@
+//! `forebay node`: what is done about the nodes of a cluster.
+
+use crate::identity::{Authority, Made};
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// Folder of the authority below the state folder.
+const AUTHORITY_FOLDER: &str = "authority";
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make the authority of a new cluster, on this machine
+    ///
+    /// Its key stays here, in a file that only its owner can read: keep a copy of the folder where you
+    /// keep such things. It is good for 20 years. A cluster of three takes two commands, here:
+    ///
+    ///     forebay node init-ca --cluster lab
+    ///     forebay node enrol alpha beta gamma
+    ///
+    /// and each file of the second is carried to its node.
+    #[command(verbatim_doc_comment)]
+    InitCa {
+        /// Name of the cluster: lower-case letters, digits and hyphens
+        #[arg(long, value_name = "NAME", default_value = "forebay")]
+        cluster: String,
+        /// Folder of the authority [default: authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give nodes their identities: for each a file with its certificate and key
+    ///
+    /// Whoever has the file is that node. Carry it there by a way that nobody else reads, and delete it here. It is good for two
+    /// years; --renew makes another one for the same node, which may go on with the former until then.
+    Enrol {
+        /// Names of the nodes: lower-case letters, digits and hyphens
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Folder for the files NAME.identity.toml
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        to: PathBuf,
+        /// Make a new certificate for nodes that are enrolled already; their files are replaced
+        #[arg(long)]
+        renew: bool,
+        /// Folder of the authority [default: authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Does it.
+pub fn run(command: Command) -> Result<bool> {
+    let folder = |given: Option<PathBuf>| given.unwrap_or_else(|| crate::paths::state_dir().join(AUTHORITY_FOLDER));
+    match command {
+        Command::InitCa { cluster, authority, json } => {
+            let made = Authority::init(&folder(authority), &cluster)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&made)?);
+                return Ok(true);
+            }
+            println!("cluster {}: authority in {}, until {}", made.name, made.path.display(), made.valid_until);
+            println!("next: forebay node enrol NAME, here, for each node");
+        }
+        Command::Enrol { names, to, renew, authority, json } => {
+            if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+                bail!("{} is there twice; each node has a name of its own", names[at]);
+            }
+            let mut authority = Authority::open(&folder(authority))?;
+            let mut all: Vec<Made> = Vec::new();
+            for name in &names {
+                let made = authority.enrol(name, &to.join(format!("{name}.identity.toml")), renew)?;
+                if !json {
+                    println!("{}: {}, until {}", made.name, made.path.display(), made.valid_until);
+                }
+                all.push(made);
+            }
+            if json {
+                println!("{}", serde_json::to_string_pretty(&all)?);
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,450 @@
+//! `[cluster]` and `[[link]]`: how a node reaches the coordinator and the other nodes.
+//!
+//! [`ClusterConfig::check`] judges what is written; [`ClusterConfig::resolve`] what it leads to on this machine: files, interfaces,
+//! addresses. What must be the same on all nodes (lease, grace) is not here but in the coordinator.
+
+use crate::coordinator::etcd::{Endpoint, EtcdConfig, TlsFiles};
+use crate::identity::{Identity, check_secret_mode};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Where links listen, unless another port is given.
+pub const PORT_DEFAULT: u16 = 7071;
+/// Most links of a node: `forebay-io` has as many channels between two nodes.
+pub const LINKS_MAX: usize = 16;
+/// Longest name of a fault domain.
+const FAULT_DOMAIN_BYTES_MAX: usize = 63;
+/// Longest name of an interface, as the kernel has it.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// `[cluster]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// The node's identity, from `forebay node enrol`: it says which cluster, and which node of it.
+    pub identity: PathBuf,
+    /// Members of etcd.
+    pub etcd: Vec<EtcdUrl>,
+    /// TLS with etcd.
+    pub etcd_tls: Option<EtcdTlsFiles>,
+    /// User of etcd.
+    pub etcd_user: Option<String>,
+    /// File with that user's password.
+    pub etcd_password_file: Option<PathBuf>,
+    /// What fails together with this node: a rack, a power feed.
+    #[serde(default)]
+    pub fault_domain: String,
+    /// How links are protected.
+    #[serde(default)]
+    pub security: SecurityName,
+    /// Where links listen.
+    #[serde(default = "port_default")]
+    pub port: u16,
+}
+
+fn port_default() -> u16 {
+    PORT_DEFAULT
+}
+
+/// An endpoint of etcd.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct EtcdUrl(Endpoint);
+
+impl TryFrom<String> for EtcdUrl {
+    type Error = anyhow::Error;
+    fn try_from(text: String) -> Result<EtcdUrl> {
+        Endpoint::parse(&text).map(EtcdUrl)
+    }
+}
+
+/// `[cluster] etcd_tls`: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdTlsFiles {
+    /// Authority of etcd's members.
+    pub ca: PathBuf,
+    /// Certificate of this client.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// How links between nodes are protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecurityName {
+    /// TLS 1.3, certificates on both sides.
+    #[default]
+    Tls,
+    /// Nothing: whoever reaches the address may read and change everything.
+    Plain,
+}
+
+/// `[[link]]`: a way to the other nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// Our end.
+    pub own: LinkEnd,
+    /// The other end, where it is only one and is not to be the one that the other node has registered.
+    pub peer: Option<SocketAddr>,
+}
+
+/// Our end of a link: an address, or the interface that has it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LinkEnd {
+    /// This address.
+    Address(IpAddr),
+    /// The first IPv4 address of this interface, else its first IPv6 address that is not of the link alone.
+    Interface(String),
+}
+
+impl TryFrom<String> for LinkEnd {
+    type Error = anyhow::Error;
+    fn try_from(text: String) -> Result<LinkEnd> {
+        if let Ok(address) = text.parse() {
+            return Ok(LinkEnd::Address(address));
+        }
+        let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'/' | b':');
+        if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || !text.bytes().all(plain) {
+            bail!("link end {text:?}: write an IP address (without a port), or the name of an interface");
+        }
+        Ok(LinkEnd::Interface(text))
+    }
+}
+
+impl std::fmt::Display for LinkEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LinkEnd::Address(address) => address.fmt(f),
+            LinkEnd::Interface(name) => name.fmt(f),
+        }
+    }
+}
+
+/// What `[cluster]` and `[[link]]` lead to here.
+#[derive(Debug)]
+pub struct Resolved {
+    /// Who this node is.
+    pub identity: Identity,
+    /// How the coordinator is reached.
+    pub etcd: EtcdConfig,
+    /// Our addresses, each with the other end where that is given.
+    pub links: Vec<(IpAddr, Option<SocketAddr>)>,
+}
+
+impl ClusterConfig {
+    /// Refuses what cannot be meant.
+    pub fn check(&self, links: &[LinkConfig]) -> Result<()> {
+        if self.etcd.is_empty() {
+            bail!("[cluster] etcd is empty: give its members, such as etcd = [\"https://10.0.0.1:2379\"]");
+        }
+        if let Some(at) = (1..self.etcd.len()).find(|at| self.etcd[..*at].contains(&self.etcd[*at])) {
+            bail!("[cluster] etcd has {} twice", self.etcd[at].0);
+        }
+        if self.etcd_tls.as_ref().is_some_and(|tls| tls.cert.is_some() != tls.key.is_some()) {
+            bail!("[cluster] etcd_tls: cert and key belong together; give both, or none");
+        }
+        if self.etcd_tls.is_none() && self.etcd.iter().any(|url| url.0.is_tls()) {
+            bail!("[cluster] etcd has an https address; say by etcd_tls = {{ ca = \"FILE\" }} whom to trust");
+        }
+        if self.etcd_user.is_some() != self.etcd_password_file.is_some() {
+            bail!("[cluster] etcd_user and etcd_password_file belong together; give both, or none");
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
+        if self.fault_domain.len() > FAULT_DOMAIN_BYTES_MAX || !self.fault_domain.bytes().all(plain) {
+            bail!(
+                "[cluster] fault_domain = {:?}: use at most {FAULT_DOMAIN_BYTES_MAX} letters, digits, '.', '_', '-' or '/'",
+                self.fault_domain
+            );
+        }
+        if self.port == 0 {
+            bail!("[cluster] port = 0: other nodes could not know it; the usual one is {PORT_DEFAULT}");
+        }
+        check_links(links)
+    }
+
+    /// Looks at this machine: the identity, etcd's certificates, the links' addresses.
+    pub fn resolve(&self, links: &[LinkConfig]) -> Result<Resolved> {
+        self.check(links)?;
+        Ok(Resolved {
+            identity: Identity::load(&self.identity)?,
+            etcd: self.etcd()?,
+            links: resolve_links(links, &addresses_here()?)?,
+        })
+    }
+
+    fn etcd(&self) -> Result<EtcdConfig> {
+        let tls = self
+            .etcd_tls
+            .as_ref()
+            .map(|files| TlsFiles { ca: files.ca.clone(), own: files.cert.clone().zip(files.key.clone()) });
+        let user = match (&self.etcd_user, &self.etcd_password_file) {
+            (Some(user), Some(file)) => Some((user.clone(), password(file)?)),
+            (Some(_) | None, _) => None,
+        };
+        let endpoints = self.etcd.iter().map(|url| url.0.clone()).collect();
+        Ok(EtcdConfig { endpoints, tls, user, answer_timeout: crate::coordinator::etcd::ANSWER_TIMEOUT })
+    }
+}
+
+fn password(file: &Path) -> Result<String> {
+    check_secret_mode(file)?;
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read etcd's password from {}", file.display()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn check_links(links: &[LinkConfig]) -> Result<()> {
+    if links.is_empty() {
+        bail!(
+            "[cluster] without a [[link]]: no other node could be reached; add one, such as [[link]] own = \"10.0.0.1\""
+        );
+    }
+    if links.len() > LINKS_MAX {
+        bail!("{} times [[link]]: at most {LINKS_MAX}", links.len());
+    }
+    for (at, link) in links.iter().enumerate() {
+        if links[..at].contains(link) {
+            bail!("[[link]] own = \"{}\" is there twice; each pair of addresses is one link", link.own);
+        }
+        let LinkEnd::Address(own) = link.own else { continue };
+        if own.is_unspecified() || own.is_multicast() {
+            bail!("[[link]] own = \"{own}\" is not the address of one interface");
+        }
+        match link.peer {
+            Some(peer) if peer.ip() == own => bail!("[[link]] own = \"{own}\": both ends are the same"),
+            Some(peer) if peer.is_ipv4() != own.is_ipv4() => {
+                bail!("[[link]] own = \"{own}\" and peer = \"{peer}\" are of two families of addresses")
+            }
+            Some(peer) if peer.ip().is_unspecified() || peer.port() == 0 => {
+                bail!("[[link]] peer = \"{peer}\" is not an address to connect to")
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Interfaces of this machine with their addresses, as the kernel lists them.
+type Addresses = Vec<(String, IpAddr)>;
+
+fn resolve_links(links: &[LinkConfig], here: &Addresses) -> Result<Vec<(IpAddr, Option<SocketAddr>)>> {
+    let mut resolved: Vec<(IpAddr, Option<SocketAddr>)> = Vec::new();
+    for link in links {
+        let own = match &link.own {
+            LinkEnd::Address(address) if here.iter().any(|(_, known)| known == address) => *address,
+            LinkEnd::Address(address) => {
+                let known: Vec<String> = here.iter().map(|(name, address)| format!("{address} ({name})")).collect();
+                bail!(
+                    "[[link]] own = \"{address}\" is not an address of this machine, which has {}; bring its interface up first",
+                    known.join(", ")
+                )
+            }
+            LinkEnd::Interface(name) => address_of(name, here)?,
+        };
+        if resolved.contains(&(own, link.peer)) {
+            bail!(
+                "[[link]] own = \"{}\" leads to {own}, which is there already; each pair of addresses is one link",
+                link.own
+            );
+        }
+        resolved.push((own, link.peer));
+    }
+    Ok(resolved)
+}
+
+fn address_of(interface: &str, here: &Addresses) -> Result<IpAddr> {
+    let of_link_alone = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let own: Vec<IpAddr> = here.iter().filter(|(name, _)| name == interface).map(|(_, address)| *address).collect();
+    let best = own.iter().find(|address| address.is_ipv4()).or(own.iter().find(|address| !of_link_alone(address)));
+    if let Some(best) = best {
+        return Ok(*best);
+    }
+    let mut names: Vec<&str> = here.iter().map(|(name, _)| name.as_str()).collect();
+    names.dedup();
+    bail!(
+        "[[link]] own = \"{interface}\": there is no such interface with an address of its own; interfaces with one are {}",
+        names.join(", ")
+    )
+}
+
+fn addresses_here() -> Result<Addresses> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: a place for one pointer, to a list that is freed below.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("cannot list this machine's addresses");
+    }
+    let mut found = Vec::new();
+    let mut at = first;
+    // SAFETY: the list's pointers lead to its next element or are null, until it is freed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        // SAFETY: a name is a text that ends in 0, and lives as long as the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        // SAFETY: an address is null or one of the family that it names, and lives as long as the list.
+        if let Some(address) = unsafe { address_at(entry.ifa_addr) } {
+            found.push((name, address));
+        }
+    }
+    // SAFETY: the list that getifaddrs has made, once, and nothing of it is kept.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// # Safety
+/// The pointer is null, or leads to a whole socket address of the family that it names.
+unsafe fn address_at(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: it is not null, and every socket address begins with its family.
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is one of IPv4; alignment is not relied upon.
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is one of IPv6; alignment is not relied upon.
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::config::cluster::*;
+    use forebay_tests::harness::TempDir;
+
+    const GOOD: &str = r#"
+        [cluster]
+        identity = "/etc/forebay/alpha.identity.toml"
+        etcd = ["https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"]
+        etcd_tls = { ca = "/etc/forebay/etcd-ca.pem", cert = "/c.pem", key = "/k.pem" }
+        etcd_user = "forebay"
+        etcd_password_file = "/etc/forebay/etcd-password"
+        fault_domain = "room-1/rack-2"
+        [[link]]
+        own = "10.77.0.1"
+        [[link]]
+        own = "10.77.1.1"
+        peer = "10.77.1.2:7071"
+        [[link]]
+        own = "eth2"
+    "#;
+
+    #[test]
+    fn cluster_and_links_are_read() {
+        let config = Config::parse(GOOD).unwrap();
+        let cluster = config.cluster.unwrap();
+        assert_eq!((cluster.etcd.len(), cluster.port, cluster.security), (3, PORT_DEFAULT, SecurityName::Tls));
+        assert_eq!(config.link.len(), 3);
+        assert_eq!(config.link[1].peer, Some("10.77.1.2:7071".parse().unwrap()));
+        assert_eq!(config.link[2].own, LinkEnd::Interface("eth2".into()));
+        let plain = GOOD.replace("fault_domain", "security = \"plain\"\nport = 99\nfault_domain");
+        let cluster = Config::parse(&plain).unwrap().cluster.unwrap();
+        assert_eq!((cluster.security, cluster.port), (SecurityName::Plain, 99));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let refused = |from: &str, to: &str, why: &str| {
+            assert!(GOOD.contains(from), "{from}");
+            let error = format!("{:#}", Config::parse(&GOOD.replace(from, to)).unwrap_err());
+            assert!(error.contains(why), "{to}: {error}");
+        };
+        refused("own = \"10.77.0.1\"", "own = \"eth2\"", "eth2\" is there twice");
+        refused("own = \"10.77.0.1\"", "own = \"10.77.1.1\"\npeer = \"10.77.1.2:7071\"", "10.77.1.1\" is there twice");
+        refused("10.77.0.1", "10.77.0.1:7071", "without a port");
+        refused("10.77.0.1", "0.0.0.0", "one interface");
+        refused("10.77.1.2:7071", "10.77.1.1:7071", "the same");
+        refused("10.77.1.2:7071", "[fd00::1]:7071", "two families");
+        refused("10.77.1.2:7071", "10.77.1.2:0", "connect to");
+        refused("10.77.1.2:7071", "10.77.1.2", "peer");
+        refused("\"eth2\"", "\"a-name-that-is-too-long\"", "interface");
+        refused("https://10.0.0.2", "https://10.0.0.1", "twice");
+        refused("https://10.0.0.2:2379", "10.0.0.2:2379", "https://HOST:PORT");
+        refused(", key = \"/k.pem\"", "", "belong together");
+        refused("        etcd_user = \"forebay\"\n", "", "belong together");
+        refused("room-1/rack-2", "room 1", "fault_domain");
+        refused("fault_domain", "port = 0\nfault_domain", "port = 0");
+        refused("fault_domain", "fault_domian", "fault_domian");
+        refused("fault_domain", "security = \"none\"\nfault_domain", "none");
+        let start = GOOD.find("etcd_tls").unwrap();
+        let line = &GOOD[start..start + GOOD[start..].find('\n').unwrap()];
+        refused(line, "", "whom to trust");
+        let without_links = &GOOD[..GOOD.find("[[link]]").unwrap()];
+        assert!(format!("{:#}", Config::parse(without_links).unwrap_err()).contains("[[link]]"));
+        let alone = &GOOD[GOOD.find("[[link]]").unwrap()..];
+        assert!(format!("{:#}", Config::parse(alone).unwrap_err()).contains("[cluster]"));
+    }
+
+    #[test]
+    fn links_lead_to_addresses_that_are_here() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let here = vec![
+            ("lo".to_owned(), address("127.0.0.1")),
+            ("eth0".to_owned(), address("fe80::1")),
+            ("eth0".to_owned(), address("fd00::1")),
+            ("eth0".to_owned(), address("10.0.0.1")),
+            ("eth1".to_owned(), address("fe80::2")),
+            ("eth1".to_owned(), address("fd00::2")),
+            ("eth2".to_owned(), address("fe80::3")),
+        ];
+        let resolve = |ends: &[&str]| {
+            let link = |end: &&str| LinkConfig { own: LinkEnd::try_from((*end).to_owned()).unwrap(), peer: None };
+            resolve_links(&ends.iter().map(link).collect::<Vec<_>>(), &here)
+        };
+        let good = resolve(&["eth0", "fd00::1", "eth1"]).unwrap();
+        assert_eq!(good.iter().map(|(own, _)| own.to_string()).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1", "fd00::2"]);
+        let refused = |ends: &[&str], why: &str| {
+            let error = resolve(ends).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        refused(&["10.0.0.2"], "10.0.0.1 (eth0)");
+        refused(&["eth0", "10.0.0.1"], "there already");
+        refused(&["eth2"], "eth2");
+        refused(&["eth7"], "lo, eth0, eth1, eth2");
+    }
+
+    #[test]
+    fn this_machine_is_looked_at() {
+        let here = addresses_here().unwrap();
+        assert!(here.iter().any(|(name, address)| name == "lo" && address.is_loopback()), "{here:?}");
+
+        let folder = TempDir::new("cluster-config");
+        crate::identity::Authority::init(folder.path(), "lab").unwrap();
+        let mut authority = crate::identity::Authority::open(folder.path()).unwrap();
+        authority.enrol("alpha", &folder.join("alpha.toml"), false).unwrap();
+        let password = folder.join("password");
+        std::fs::write(&password, "secret\n").unwrap();
+        let text = |link: &str| {
+            format!(
+                "[cluster]\nidentity = {:?}\netcd = [\"http://127.0.0.1:2379\"]\netcd_user = \"u\"\netcd_password_file = {password:?}\n\
+                 [[link]]\nown = {link:?}\n",
+                folder.join("alpha.toml")
+            )
+        };
+        let resolve = |link: &str| {
+            let config = Config::parse(&text(link)).unwrap();
+            config.cluster.unwrap().resolve(&config.link)
+        };
+        let error = format!("{:#}", resolve("lo").unwrap_err());
+        assert!(error.contains("chmod 600"), "a password for all to read: {error}");
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let resolved = resolve("lo").unwrap();
+        assert_eq!((resolved.identity.name.as_str(), resolved.links.len()), ("alpha", 1));
+        assert_eq!(resolved.etcd.user, Some(("u".into(), "secret".into())));
+        assert!(format!("{:#}", resolve("192.0.2.1").unwrap_err()).contains("127.0.0.1 (lo)"));
+    }
+}

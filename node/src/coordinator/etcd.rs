@@ -1,0 +1,423 @@
+//! etcd as coordinator, by its JSON gateway.
+//!
+//! Why the gateway and not a client crate: transactions and a watch are all that is needed; the crate wants `protoc` to
+//! build and brings eighty others. The gateway is part of every member since etcd 3.4.
+//!
+//! Invariants:
+//! - A transaction that changes something is sent to one member. Another is tried only when not a byte of it has left, or when the answer says
+//!   for certain that it had no effect; everything else is *unknown* (C2).
+//! - A transaction that only reads is sent to each member in turn, until one answers. It is linearizable, as it names no
+//!   serializable range.
+//! - The member that answered last is asked first.
+//!
+//! Users with names and passwords are known to the gateway, client certificates prove only that one may connect.
+
+mod http;
+
+use super::store::{Answer, CHANGES_MAX, Changed, Changes, Entry, Failure, Operation, Read, Transaction};
+use anyhow::{Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::{Client, Lost};
+pub use http::{Endpoint, TlsFiles};
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A watch that fails is begun anew after this.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Longest piece of a watch: many changes of a kilobyte each.
+const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
+
+/// How to reach it.
+#[derive(Clone, Debug)]
+pub struct EtcdConfig {
+    /// Its members.
+    pub endpoints: Vec<Endpoint>,
+    /// For members that want TLS.
+    pub tls: Option<TlsFiles>,
+    /// Name and password, where etcd has users.
+    pub user: Option<(String, String)>,
+    /// How long an answer may take.
+    pub answer_timeout: Duration,
+}
+
+/// The members of one etcd.
+pub struct Etcd(Arc<Members>);
+
+struct Members {
+    client: Client,
+    endpoints: Vec<Endpoint>,
+    /// Index of the one to ask first.
+    first: AtomicUsize,
+    user: Option<(String, String)>,
+    token: Mutex<Option<String>>,
+}
+
+/// What one member made of a request.
+enum Asked {
+    Answered(Value),
+    Denied(String),
+    NoEffect(String),
+    Unknown(String),
+}
+
+impl Etcd {
+    /// Reads certificates; asks nobody yet.
+    pub fn new(config: &EtcdConfig) -> Result<Etcd> {
+        if config.endpoints.is_empty() {
+            bail!("no endpoint of etcd is given");
+        }
+        if config.tls.is_none() && config.endpoints.iter().any(Endpoint::is_tls) {
+            bail!("an endpoint of etcd begins with https://, and the authority of its certificate is not given");
+        }
+        Ok(Etcd(Arc::new(Members {
+            client: Client::new(config.tls.as_ref(), CONNECT_TIMEOUT, config.answer_timeout)?,
+            endpoints: config.endpoints.clone(),
+            first: AtomicUsize::new(0),
+            user: config.user.clone(),
+            token: Mutex::new(None),
+        })))
+    }
+
+    /// As [`Store::transact`](super::store::Store::transact).
+    pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
+        let members = &self.0;
+        let body = encode(transaction);
+        let (first, count) = (members.first.load(Ordering::Relaxed), members.endpoints.len());
+        let mut failures = Vec::new();
+        for at in (0..count).map(|i| (first + i) % count) {
+            let unknown = match members.ask(at, "/v3/kv/txn", &body).await {
+                Asked::Answered(value) => match decode(transaction, &value) {
+                    Some(answer) => {
+                        members.first.store(at, Ordering::Relaxed);
+                        return Ok(answer);
+                    }
+                    None => format!("{}: an answer that is not etcd's: {value}", members.endpoints[at]),
+                },
+                Asked::Denied(why) => return Err(Failure::Denied(why)),
+                Asked::NoEffect(why) => {
+                    failures.push(why);
+                    continue;
+                }
+                Asked::Unknown(why) => why,
+            };
+            // Who asks again asks another one first.
+            members.first.store((at + 1) % count, Ordering::Relaxed);
+            if transaction.changes() {
+                return Err(Failure::Unknown(unknown));
+            }
+            failures.push(unknown);
+        }
+        Err(Failure::Nothing(failures.join("; ")))
+    }
+
+    /// As [`Store::changes`](super::store::Store::changes).
+    pub fn changes(&self, prefix: &str) -> Changes {
+        let (sender, receiver) = mpsc::channel(CHANGES_MAX);
+        let (members, prefix) = (self.0.clone(), prefix.to_owned());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = members.watch(&prefix, &sender) => {}
+                () = sender.closed() => {}
+            }
+        });
+        receiver
+    }
+}
+
+impl Members {
+    /// Asks one member. A token that it does not know (it was restarted, or the token is old) is fetched anew once.
+    async fn ask(&self, at: usize, path: &str, body: &Value) -> Asked {
+        let to = &self.endpoints[at];
+        for last in [false, true] {
+            let token = match self.token(at).await {
+                Ok(token) => token,
+                Err(asked) => return asked,
+            };
+            let (status, bytes) = match self.client.post(to, path, body.to_string().into(), token.as_deref()).await {
+                Ok(answer) => answer,
+                Err(Lost::NotSent(why)) => return Asked::NoEffect(why),
+                Err(Lost::Sent(why)) => return Asked::Unknown(why),
+            };
+            let value: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+            if status == StatusCode::OK {
+                return Asked::Answered(value);
+            }
+            let why = value["error"].as_str().map_or_else(|| format!("{to}: {status}"), |text| format!("{to}: {text}"));
+            match refusal(&value) {
+                Refusal::OldToken if !last && self.user.is_some() => {
+                    *self.token.lock().expect("nothing panics while it is held") = None;
+                }
+                Refusal::OldToken | Refusal::Denied => return Asked::Denied(why),
+                Refusal::NoEffect => return Asked::NoEffect(why),
+                Refusal::Unknown => return Asked::Unknown(why),
+            }
+        }
+        unreachable!("the second round returns")
+    }
+
+    async fn token(&self, at: usize) -> Result<Option<String>, Asked> {
+        let Some((name, password)) = &self.user else { return Ok(None) };
+        if let Some(token) = self.token.lock().expect("nothing panics while it is held").clone() {
+            return Ok(Some(token));
+        }
+        let to = &self.endpoints[at];
+        let body = json!({ "name": name, "password": password }).to_string();
+        // Nothing is changed by it, wherever it is lost.
+        let (status, bytes) = match self.client.post(to, "/v3/auth/authenticate", body.into(), None).await {
+            Ok(answer) => answer,
+            Err(Lost::NotSent(why) | Lost::Sent(why)) => return Err(Asked::NoEffect(why)),
+        };
+        let value: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        match (status, value["token"].as_str(), refusal(&value)) {
+            (StatusCode::OK, Some(token), _) => {
+                *self.token.lock().expect("nothing panics while it is held") = Some(token.to_owned());
+                Ok(Some(token.to_owned()))
+            }
+            (_, _, Refusal::Denied | Refusal::OldToken) => {
+                Err(Asked::Denied(format!("{to}: user {name}: {}", value["error"].as_str().unwrap_or_default())))
+            }
+            _ => Err(Asked::NoEffect(format!("{to}: user {name} is not let in: {status} {value}"))),
+        }
+    }
+
+    /// Tells of changes until nobody listens. Each beginning may have missed some.
+    async fn watch(&self, prefix: &str, to: &mpsc::Sender<Changed>) {
+        let range = json!({ "key": BASE64.encode(prefix), "range_end": BASE64.encode(behind(prefix)) });
+        let body = json!({ "create_request": range });
+        loop {
+            for at in 0..self.endpoints.len() {
+                // It ends when the member does; what it ended with matters to nobody, as a hint is all that it gives.
+                let _ =
+                    self.watch_at((self.first.load(Ordering::Relaxed) + at) % self.endpoints.len(), &body, to).await;
+                tokio::time::sleep(WATCH_PAUSE).await;
+            }
+        }
+    }
+
+    async fn watch_at(&self, at: usize, body: &Value, to: &mpsc::Sender<Changed>) -> Result<()> {
+        let Ok(token) = self.token(at).await else { bail!("no token") };
+        let stream = self.client.stream(&self.endpoints[at], "/v3/watch", body.to_string().into(), token.as_deref());
+        let Ok(mut stream) = stream.await else { bail!("no stream") };
+        let mut unread = Vec::new();
+        while let Some(piece) = stream.next().await? {
+            unread.extend_from_slice(&piece);
+            while let Some(end) = unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = unread.drain(..=end).collect();
+                for changed in changes_of(&serde_json::from_slice(&line)?)? {
+                    to.send(changed).await?;
+                }
+            }
+            if unread.len() > WATCH_LINE_BYTES_MAX {
+                bail!("a line without an end");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes that one line of a watch tells of.
+fn changes_of(line: &Value) -> Result<Vec<Changed>> {
+    let result = &line["result"];
+    if !line["error"].is_null() || result["canceled"].as_bool() == Some(true) {
+        // Most often the token has become old; the next beginning goes without it.
+        bail!("the watch was ended");
+    }
+    if result["created"].as_bool() == Some(true) {
+        return Ok(vec![Changed::Anything]);
+    }
+    let events = result["events"].as_array().map_or(&[][..], Vec::as_slice);
+    Ok(events.iter().map(|event| text(&event["kv"]["key"]).map_or(Changed::Anything, Changed::Key)).collect())
+}
+
+/// What an answer that is no success says of the request.
+enum Refusal {
+    /// Not let in with this token; nothing happened.
+    OldToken,
+    /// Not let in at all; nothing happened.
+    Denied,
+    /// Nothing happened.
+    NoEffect,
+    /// Anything may have happened, or happen later.
+    Unknown,
+}
+
+/// By gRPC's codes, and etcd's words where a code does not suffice. Whatever is not known for certain is unknown.
+fn refusal(answer: &Value) -> Refusal {
+    const INVALID_ARGUMENT: u64 = 3;
+    const PERMISSION_DENIED: u64 = 7;
+    const UNAUTHENTICATED: u64 = 16;
+    let words = answer["error"].as_str().unwrap_or_default();
+    match answer["code"].as_u64() {
+        Some(UNAUTHENTICATED) => Refusal::OldToken,
+        Some(INVALID_ARGUMENT) if words.contains("revision of auth store is old") => Refusal::OldToken,
+        Some(INVALID_ARGUMENT) if words.contains("authentication failed") || words.contains("user name") => {
+            Refusal::Denied
+        }
+        Some(PERMISSION_DENIED) => Refusal::Denied,
+        // Checked before it is proposed: malformed, or too large.
+        Some(INVALID_ARGUMENT) => Refusal::NoEffect,
+        // Checked when it is applied, by every member alike.
+        Some(_) if words.contains("database space exceeded") => Refusal::NoEffect,
+        _ => Refusal::Unknown,
+    }
+}
+
+// --- JSON of the gateway: bytes are base64, numbers are text, what is zero or false is left out ---
+
+/// The first key behind all that begin with this; no prefix here ends in 0xff.
+fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+fn text(base64: &Value) -> Option<String> {
+    String::from_utf8(BASE64.decode(base64.as_str()?).ok()?).ok()
+}
+
+fn encode(transaction: &Transaction) -> Value {
+    let compare = |compare: &super::store::Compare| {
+        let key = BASE64.encode(&compare.key);
+        match &compare.value {
+            Some(value) => json!({ "target": "VALUE", "result": "EQUAL", "key": key, "value": BASE64.encode(value) }),
+            None => json!({ "target": "CREATE", "result": "EQUAL", "key": key, "create_revision": "0" }),
+        }
+    };
+    let compare: Vec<Value> = transaction.compare.iter().map(compare).collect();
+    let then: Vec<Value> = transaction.then.iter().map(encode_operation).collect();
+    let otherwise: Vec<Value> = transaction.otherwise.iter().map(encode_read).collect();
+    json!({ "compare": compare, "success": then, "failure": otherwise })
+}
+
+fn encode_operation(operation: &Operation) -> Value {
+    match operation {
+        Operation::Read(read) => encode_read(read),
+        Operation::Put { key, value } => {
+            json!({ "request_put": { "key": BASE64.encode(key), "value": BASE64.encode(value) } })
+        }
+        Operation::Delete(key) => json!({ "request_delete_range": { "key": BASE64.encode(key) } }),
+    }
+}
+
+fn encode_read(read: &Read) -> Value {
+    match read {
+        Read::Key(key) => json!({ "request_range": { "key": BASE64.encode(key) } }),
+        Read::Prefix { prefix, after, most } => {
+            // The least key behind `after` is itself with a zero byte.
+            let from = after.as_ref().map_or_else(|| prefix.clone(), |after| format!("{after}\0"));
+            json!({ "request_range": {
+                "key": BASE64.encode(from), "range_end": BASE64.encode(behind(prefix)), "limit": most.to_string(),
+            } })
+        }
+    }
+}
+
+/// The answer to a transaction; none if it is not one. It must be whole: what is missing in it would read as *not there*.
+fn decode(transaction: &Transaction, value: &Value) -> Option<Answer> {
+    value["header"]["revision"].as_str()?;
+    let held = match &value["succeeded"] {
+        Value::Null => false,
+        said => said.as_bool()?,
+    };
+    let empty = Vec::new();
+    let responses = match &value["responses"] {
+        Value::Null => &empty,
+        list => list.as_array()?,
+    };
+    let expected: Vec<Option<&'static str>> = if held {
+        transaction
+            .then
+            .iter()
+            .map(|operation| matches!(operation, Operation::Read(_)).then_some("response_range"))
+            .collect()
+    } else {
+        transaction.otherwise.iter().map(|_| Some("response_range")).collect()
+    };
+    if responses.len() != expected.len() {
+        return None;
+    }
+    let reads = responses.iter().zip(expected).filter_map(|(response, kind)| kind.map(|kind| &response[kind]));
+    let found: Option<Vec<Vec<Entry>>> = reads.map(entries).collect();
+    Some(Answer { held, found: found? })
+}
+
+fn entries(range: &Value) -> Option<Vec<Entry>> {
+    range.as_object()?;
+    match &range["kvs"] {
+        Value::Null => Some(Vec::new()),
+        list => list.as_array()?.iter().map(|kv| Some((text(&kv["key"])?, text(&kv["value"])?))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::store::Compare;
+
+    fn transaction() -> Transaction {
+        Transaction {
+            compare: vec![Compare { key: "a".into(), value: None }],
+            then: vec![Operation::Put { key: "a".into(), value: "1".into() }, Operation::Read(Read::Key("b".into()))],
+            otherwise: vec![Read::Key("a".into())],
+        }
+    }
+
+    /// As etcd 3.4.23 has answered.
+    #[test]
+    fn answers_are_taken_whole_or_not_at_all() {
+        let held = json!({ "header": { "revision": "2" }, "succeeded": true, "responses": [
+            { "response_put": { "header": { "revision": "2" } } },
+            { "response_range": { "header": { "revision": "2" }, "kvs": [{ "key": "Yg==", "value": "Mg==" }], "count": "1" } },
+        ] });
+        let found = vec![vec![("b".to_owned(), "2".to_owned())]];
+        assert_eq!(decode(&transaction(), &held), Some(Answer { held: true, found }));
+        let other = json!({ "header": { "revision": "2" }, "responses": [{ "response_range": { "header": {} } }] });
+        assert_eq!(decode(&transaction(), &other), Some(Answer { held: false, found: vec![vec![]] }));
+        for broken in [
+            json!({}),
+            json!(null),
+            json!({ "header": { "revision": "2" } }),
+            json!({ "header": { "revision": "2" }, "succeeded": true, "responses": [{ "response_put": {} }] }),
+            json!({ "header": { "revision": "2" }, "responses": [{ "response_put": {} }] }),
+            json!({ "header": { "revision": "2" }, "responses": [{ "response_range": { "kvs": [{ "key": "Yg==" }] } }] }),
+            json!({ "header": { "revision": "2" }, "responses": [{ "response_range": { "kvs": "none" } }] }),
+        ] {
+            assert_eq!(decode(&transaction(), &broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_as_without_effect_only_where_that_is_certain() {
+        let of = |code: u64, error: &str| refusal(&json!({ "error": error, "code": code }));
+        assert!(matches!(of(16, "etcdserver: invalid auth token"), Refusal::OldToken));
+        assert!(matches!(of(3, "etcdserver: revision of auth store is old"), Refusal::OldToken));
+        assert!(matches!(of(3, "etcdserver: authentication failed, invalid user ID or password"), Refusal::Denied));
+        assert!(matches!(of(3, "etcdserver: user name is empty"), Refusal::Denied));
+        assert!(matches!(of(7, "etcdserver: permission denied"), Refusal::Denied));
+        assert!(matches!(of(3, "etcdserver: request is too large"), Refusal::NoEffect));
+        assert!(matches!(of(8, "etcdserver: mvcc: database space exceeded"), Refusal::NoEffect));
+        for unknown in ["etcdserver: request timed out", "etcdserver: leader changed", "etcdserver: no leader"] {
+            assert!(matches!(of(14, unknown), Refusal::Unknown));
+        }
+        assert!(matches!(refusal(&Value::Null), Refusal::Unknown));
+    }
+
+    #[test]
+    fn keys_behind_a_prefix_end_where_the_next_one_begins() {
+        assert_eq!(behind("/forebay/lab/"), b"/forebay/lab0");
+        let read = Read::Prefix { prefix: "a/".into(), after: Some("a/x".into()), most: 2 };
+        let range = &encode_read(&read)["request_range"];
+        assert_eq!((text(&range["key"]), text(&range["range_end"])), (Some("a/x\0".into()), Some("a0".into())));
+    }
+}

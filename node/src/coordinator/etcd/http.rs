@@ -1,0 +1,259 @@
+//! One request, one connection: HTTP/1.1 to a member of etcd, plain or by TLS with a certificate of our own.
+//!
+//! A connection is never used again. Requests are few, and so it is certain what has left this machine: an error before
+//! [`Sent`] had no effect, one behind it may have had any.
+
+use anyhow::{Context, Result, anyhow, bail};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Most bytes of an answer: a page of [`PAGE_ENTRIES`](super::super::PAGE_ENTRIES) values of etcd's largest, 1.5 MiB in base64, is not what
+/// Forebay writes; values here have a kilobyte.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Where a member listens for clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    tls: bool,
+    host: String,
+    port: u16,
+}
+
+impl Endpoint {
+    /// Reads `http://HOST:PORT` or `https://HOST:PORT`.
+    pub fn parse(text: &str) -> Result<Endpoint> {
+        let wrong = || anyhow!("etcd endpoint {text:?}: write http://HOST:PORT or https://HOST:PORT");
+        let uri: hyper::Uri = text.parse().map_err(|_| wrong())?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('@') {
+            return Err(wrong());
+        }
+        Ok(Endpoint { tls, host, port: uri.port_u16().ok_or_else(wrong)? })
+    }
+
+    /// Whether it wants TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        if self.host.contains(':') {
+            return write!(f, "{scheme}://[{}]:{}", self.host, self.port);
+        }
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
+    }
+}
+
+/// PEM files for TLS with etcd.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// Authorities that members' certificates come from.
+    pub ca: PathBuf,
+    /// Our certificate and its key, where members ask for one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
+impl TlsFiles {
+    fn load(&self) -> Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.ca)? {
+            roots.add(certificate).with_context(|| format!("cannot use {} as etcd's authority", self.ca.display()))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider has TLS 1.3")
+            .with_root_certificates(roots);
+        let Some((certificate, key)) = &self.own else { return Ok(builder.with_no_client_auth()) };
+        let private = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| anyhow!("cannot use {} as the key for etcd: {error}", key.display()))?;
+        builder
+            .with_client_auth_cert(certificates(certificate)?, private)
+            .with_context(|| format!("cannot use {} with the key {} for etcd", certificate.display(), key.display()))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
+    match found {
+        Ok(found) if found.is_empty() => bail!("{} has no certificate in it (PEM is expected)", path.display()),
+        Ok(found) => Ok(found),
+        Err(error) => bail!("cannot read certificates from {}: {error}", path.display()),
+    }
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub enum Lost {
+    /// Not a byte of it has left.
+    NotSent(String),
+    /// It may have arrived.
+    Sent(String),
+}
+
+/// The way to members.
+pub struct Client {
+    tls: Option<TlsConnector>,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+}
+
+/// A connection ends with whoever waits for it.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// An answer that comes in pieces.
+pub struct Stream {
+    body: Incoming,
+    _connection: Connection,
+}
+
+impl Stream {
+    /// The next piece; none at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Reads the certificates.
+    pub fn new(tls: Option<&TlsFiles>, connect_timeout: Duration, answer_timeout: Duration) -> Result<Client> {
+        let tls = tls.map(TlsFiles::load).transpose()?.map(|config| TlsConnector::from(Arc::new(config)));
+        Ok(Client { tls, connect_timeout, answer_timeout })
+    }
+
+    /// Posts JSON, and takes the whole answer.
+    pub async fn post(
+        &self,
+        to: &Endpoint,
+        path: &str,
+        body: Bytes,
+        token: Option<&str>,
+    ) -> Result<(StatusCode, Bytes), Lost> {
+        let (response, connection) = self.send(to, path, body, token).await?;
+        let status = response.status();
+        let whole = timeout(self.answer_timeout, Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect());
+        let whole = whole.await;
+        drop(connection);
+        match whole {
+            Ok(Ok(whole)) => Ok((status, whole.to_bytes())),
+            Ok(Err(error)) => Err(Lost::Sent(format!("{to}: the answer broke off: {error}"))),
+            Err(_) => Err(Lost::Sent(format!("{to}: the answer did not end within {:?}", self.answer_timeout))),
+        }
+    }
+
+    /// Posts JSON whose answer goes on and on.
+    pub async fn stream(&self, to: &Endpoint, path: &str, body: Bytes, token: Option<&str>) -> Result<Stream, Lost> {
+        let (response, connection) = self.send(to, path, body, token).await?;
+        match response.status() {
+            StatusCode::OK => Ok(Stream { body: response.into_body(), _connection: connection }),
+            status => Err(Lost::Sent(format!("{to}: {path} is answered with {status}"))),
+        }
+    }
+
+    async fn send(
+        &self,
+        to: &Endpoint,
+        path: &str,
+        body: Bytes,
+        token: Option<&str>,
+    ) -> Result<(Response<Incoming>, Connection), Lost> {
+        let request = Request::post(path)
+            .header("host", format!("{}:{}", to.host, to.port))
+            .header("content-type", "application/json");
+        let request = match token {
+            Some(token) => request.header("authorization", token),
+            None => request,
+        };
+        let request = request.body(Full::new(body)).map_err(|error| Lost::NotSent(format!("{to}: {error}")))?;
+        let connected = timeout(self.connect_timeout, self.connect(to)).await;
+        let mut connection = match connected {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(Lost::NotSent(format!("{to}: {error:#}"))),
+            Err(_) => return Err(Lost::NotSent(format!("{to}: no connection within {:?}", self.connect_timeout))),
+        };
+        match timeout(self.answer_timeout, connection.sender.send_request(request)).await {
+            Ok(Ok(response)) => Ok((response, connection)),
+            Ok(Err(error)) => Err(Lost::Sent(format!("{to}: the connection was lost: {error}"))),
+            Err(_) => Err(Lost::Sent(format!("{to}: no answer within {:?}", self.answer_timeout))),
+        }
+    }
+
+    async fn connect(&self, to: &Endpoint) -> Result<Connection> {
+        let tcp = TcpStream::connect((to.host.as_str(), to.port)).await.context("cannot connect")?;
+        tcp.set_nodelay(true).context("cannot set up the socket")?;
+        if !to.tls {
+            return handshake(tcp).await;
+        }
+        let connector = self.tls.as_ref().context("TLS is asked for, and no authority is given")?;
+        let name = ServerName::try_from(to.host.clone()).context("its name cannot be in a certificate")?;
+        handshake(connector.connect(name, tcp).await.context("TLS fails")?).await
+    }
+}
+
+async fn handshake(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("HTTP fails")?;
+    // Its errors come out of the request as well.
+    let task = tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(Connection { sender, task })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_or_refused() {
+        for text in ["http://a:2379", "https://10.0.0.1:2379", "http://[fd00::1]:2379"] {
+            assert_eq!(Endpoint::parse(text).unwrap().to_string(), text);
+        }
+        for text in
+            ["a:2379", "http://a", "ftp://a:1", "http://a:1/v3", "http://u@a:1", "http://:1", "", "http://a:1?x"]
+        {
+            let error = Endpoint::parse(text).expect_err(text).to_string();
+            assert!(error.contains("http://HOST:PORT"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,655 @@
+//! Who says who is who: the records of all volumes, their definitions, the nodes, and the audit log, in a coordinator.
+//!
+//! `docs/protocol.md` has the rules (C1 to C4) and the keys. Decisions are core's; here a record is read, and changed by
+//! comparison.
+//!
+//! Invariants:
+//! - Each transaction compares the cluster's identity as well: a wrong etcd, or an empty one, is refused and not written to.
+//! - A read is linearizable. What it finds is judged against what this node has seen before (C3, [`memory`]) and remembered
+//!   durably before it is told.
+//! - A commit compares the whole record and writes one whose number has grown (C1). One without an answer is
+//!   [`Outcome::Unknown`] and is neither repeated nor decided here (C2).
+//! - A watch is a hint. Nobody may rely on it.
+
+mod embedded;
+pub mod etcd;
+pub mod memory;
+pub mod store;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+use crate::volume_store::{VolumeId, random_bytes};
+use memory::{Memory, Refusal};
+use std::fmt;
+use std::time::Duration;
+use store::{Answer, Changed, Changes, Compare, Entry, Failure, Operation, Read, Store, Transaction};
+use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, Settings, Words};
+
+/// Entries of one page of a list.
+const PAGE_ENTRIES: usize = 128;
+/// Comparisons that are tried again, each time because another node was quicker.
+const ATTEMPTS_MAX: usize = 16;
+/// Whoever watches is told to look at everything so often: a hint that got lost costs this time, not more.
+pub const WATCH_REFRESH: Duration = Duration::from_secs(10);
+
+/// The coordinator of one cluster, as this node sees it.
+pub struct Coordinator {
+    store: Store,
+    identity: ClusterIdentity,
+    memory: Memory,
+    prefix: String,
+}
+
+/// Why the coordinator gave no answer that can be used. A change that fails with one has had no effect, and will have none;
+/// [`Error::WentBack`] says that what is there must not be trusted.
+#[derive(Debug)]
+pub enum Error {
+    /// It cannot be reached, or has no majority.
+    Unreachable(String),
+    /// It does not let us in.
+    Denied(String),
+    /// What answers is the coordinator of another cluster.
+    OtherCluster(String),
+    /// What answers does not know our cluster.
+    NoCluster {
+        /// It was found before: this is another coordinator, or one that went back in time.
+        joined: bool,
+    },
+    /// A value that this code would not have written.
+    Damaged {
+        /// Where.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No such volume.
+    NoVolume(VolumeId),
+    /// The record is older than one that was seen, or contradicts it (C3): no change of this volume until the operator has
+    /// had it written anew.
+    WentBack {
+        /// The volume.
+        volume: VolumeId,
+        /// What this node has seen.
+        seen: Box<Option<Kept>>,
+        /// What is there now.
+        found: Box<Option<Kept>>,
+    },
+    /// What was found could not be remembered, so it is not used.
+    NotRemembered(anyhow::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |kept: &Option<Kept>| match kept {
+            None => "no record".to_owned(),
+            Some(kept) => format!("term {}, config {}", kept.number().0.0, kept.number().1.0),
+        };
+        match self {
+            Error::Unreachable(why) => write!(f, "the coordinator gives no answer: {why}"),
+            Error::Denied(why) => write!(f, "the coordinator does not let this node in: {why}; check [cluster] user and certificates"),
+            Error::OtherCluster(found) => write!(
+                f,
+                "the coordinator is that of another cluster ({found}); check [cluster] etcd, and that this node's identity is of this cluster"
+            ),
+            Error::NoCluster { joined: false } => f.write_str("the coordinator does not know this cluster; no node has joined it yet"),
+            Error::NoCluster { joined: true } => f.write_str(
+                "the coordinator does not know this cluster, which this node has joined before: [cluster] etcd leads to another one, \
+                 or it was emptied or restored from a backup; point it to the right one, or restore a newer backup",
+            ),
+            Error::Damaged { key, why } => write!(f, "{key} in the coordinator cannot be used: {why}"),
+            Error::NoVolume(volume) => write!(f, "the coordinator has no volume {volume}"),
+            Error::WentBack { volume, seen, found } => write!(
+                f,
+                "the coordinator went back in time: this node has seen {} of volume {volume}, and now there is {}. It was restored from a \
+                 backup, or is another one. Nothing is changed until an operator has had the record written anew",
+                number(seen),
+                number(found)
+            ),
+            Error::NotRemembered(error) => write!(f, "what the coordinator says cannot be remembered in the state folder: {error:#}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// How a change ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome<T> {
+    /// It is done, durably.
+    Won,
+    /// It is not done, and never will be: this is there. It may be what was to be written: an earlier attempt, whose fate was
+    /// unknown, has written it then.
+    Lost(T),
+    /// It may be done, or be done later (C2); the text says what happened.
+    Unknown(String),
+}
+
+/// What the name of a new volume led to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Occupied {
+    /// A volume of this name exists.
+    Name(String),
+    /// A volume with this identity exists, or has existed.
+    Identity,
+}
+
+/// How a node's registration ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Registered {
+    /// It is known, as given.
+    Done,
+    /// Another node has this name: another number, or the same identity on another machine.
+    NameTaken(NodeEntry),
+    /// Another node has this number.
+    NumberTaken(String),
+    /// It may be known (C2).
+    Unknown(String),
+}
+
+/// What may have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// This volume's record.
+    Record(VolumeId),
+    /// This volume's definition.
+    Definition(VolumeId),
+    /// Nodes have come, gone or said something.
+    Nodes,
+    /// Anything.
+    Everything,
+}
+
+/// Hints, until it is dropped.
+pub struct Watch {
+    changes: Changes,
+    prefix: String,
+}
+
+impl Watch {
+    /// The next hint, after [`WATCH_REFRESH`] at the latest. Nothing is lost when it is not waited for to the end.
+    pub async fn next(&mut self) -> Hint {
+        match tokio::time::timeout(WATCH_REFRESH, self.changes.recv()).await {
+            Ok(Some(Changed::Key(key))) => hint(key.strip_prefix(&self.prefix).unwrap_or_default()),
+            Ok(Some(Changed::Anything)) | Err(_) => Hint::Everything,
+            Ok(None) => {
+                // Its store has gone; who still waits is not to spin.
+                tokio::time::sleep(WATCH_REFRESH).await;
+                Hint::Everything
+            }
+        }
+    }
+}
+
+fn hint(key: &str) -> Hint {
+    let volume = |text: &str| VolumeId::try_from(text.to_owned()).ok();
+    match key.split_once('/') {
+        Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
+        Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
+        Some(("node" | "load", _)) => Hint::Nodes,
+        _ => Hint::Everything,
+    }
+}
+
+/// A line for the audit log under a key of its own, so that writing it twice leaves one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Audit {
+    key: String,
+    line: AuditLine,
+}
+
+impl Audit {
+    /// Draws the key.
+    pub fn new(line: AuditLine) -> anyhow::Result<Audit> {
+        let mut random = [0; 8];
+        random_bytes(&mut random)?;
+        Ok(Audit { key: format!("audit/{:016x}-{:016x}", line.at_ms, u64::from_be_bytes(random)), line })
+    }
+}
+
+fn equals(key: String, value: String) -> Compare {
+    Compare { key, value: Some(value) }
+}
+
+fn absent(key: String) -> Compare {
+    Compare { key, value: None }
+}
+
+fn value_of(found: &[Entry]) -> Option<&str> {
+    found.first().map(|(_, value)| value.as_str())
+}
+
+impl Coordinator {
+    /// Names the coordinator; asks it nothing yet.
+    pub fn new(store: Store, identity: ClusterIdentity, memory: Memory) -> Coordinator {
+        let prefix = format!("/forebay/{}/", identity.name);
+        Coordinator { store, identity, memory, prefix }
+    }
+
+    fn key(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+
+    fn record_key(&self, volume: VolumeId) -> String {
+        self.key(&format!("record/{volume}"))
+    }
+
+    fn definition_key(&self, volume: VolumeId) -> String {
+        self.key(&format!("definition/{volume}"))
+    }
+
+    fn name_key(&self, name: &str) -> String {
+        self.key(&format!("name/{name}"))
+    }
+
+    fn node_key(&self, name: &str) -> String {
+        self.key(&format!("node/{name}"))
+    }
+
+    fn number_key(&self, entry: &NodeEntry) -> String {
+        self.key(&format!("number/{:016x}", entry.node().0))
+    }
+
+    fn put_audit(&self, audit: &Audit) -> Operation {
+        Operation::Put { key: self.key(&audit.key), value: audit.line.encode() }
+    }
+
+    // --- the cluster ---
+
+    /// Makes sure that this is our cluster's coordinator; the first node makes its mark there. A node that has found it once never
+    /// makes the mark again.
+    pub async fn join(&self) -> Result<(), Error> {
+        let joined = self.memory.joined().map_err(Error::NotRemembered)?;
+        if let Some(other) = joined.as_ref().filter(|known| **known != self.identity) {
+            return Err(Error::OtherCluster(format!("this state folder belongs to {} ({})", other.name, other.id)));
+        }
+        if joined.is_none() {
+            let first = Transaction {
+                compare: vec![absent(self.key("identity"))],
+                then: vec![
+                    Operation::Put { key: self.key("identity"), value: self.identity.encode() },
+                    Operation::Put { key: self.key("settings"), value: Settings::default().encode() },
+                ],
+                otherwise: vec![],
+            };
+            // Whether it was made now, before, or by another node: the question below tells.
+            match self.store.transact(&first).await {
+                Ok(_) | Err(Failure::Unknown(_)) => {}
+                Err(Failure::Nothing(why)) => return Err(Error::Unreachable(why)),
+                Err(Failure::Denied(why)) => return Err(Error::Denied(why)),
+            }
+        }
+        self.look(vec![]).await?;
+        self.memory.join(&self.identity).map_err(Error::NotRemembered)
+    }
+
+    /// What all nodes must agree on.
+    pub async fn settings(&self) -> Result<Settings, Error> {
+        let key = self.key("settings");
+        let found = self.look(vec![Read::Key(key.clone())]).await?;
+        let text = value_of(&found[0]);
+        text.map_or_else(
+            || Err(Error::Damaged { key: key.clone(), why: "it is gone".into() }),
+            |text| self.decode(&key, text),
+        )
+    }
+
+    /// Sets them anew. Who serves goes by the former ones until told, so lease and grace are changed while nobody serves.
+    pub async fn set(&self, from: &Settings, to: &Settings, audit: &Audit) -> Result<Outcome<Settings>, Error> {
+        assert_eq!(to.invalid(), None, "settings are checked where they come from");
+        let key = self.key("settings");
+        let transaction = Transaction {
+            compare: vec![equals(key.clone(), from.encode())],
+            then: vec![Operation::Put { key: key.clone(), value: to.encode() }, self.put_audit(audit)],
+            otherwise: vec![Read::Key(key.clone())],
+        };
+        match self.ask(transaction).await? {
+            Outcome::Won => Ok(Outcome::Won),
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Outcome::Lost(answer) => match value_of(&answer.found[0]) {
+                Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
+                None => Err(Error::Damaged { key, why: "it is gone".into() }),
+            },
+        }
+    }
+
+    /// Carries out a transaction if this is our cluster.
+    async fn ask(&self, mut transaction: Transaction) -> Result<Outcome<Answer>, Error> {
+        let identity = self.key("identity");
+        transaction.compare.insert(0, equals(identity.clone(), self.identity.encode()));
+        transaction.otherwise.insert(0, Read::Key(identity));
+        let mut answer = match self.store.transact(&transaction).await {
+            Ok(answer) if answer.held => {
+                return Ok(if transaction.changes() { Outcome::Won } else { Outcome::Lost(answer) });
+            }
+            Ok(answer) => answer,
+            Err(Failure::Unknown(why)) => return Ok(Outcome::Unknown(why)),
+            Err(Failure::Nothing(why)) => return Err(Error::Unreachable(why)),
+            Err(Failure::Denied(why)) => return Err(Error::Denied(why)),
+        };
+        match value_of(&answer.found.remove(0)) {
+            Some(found) if found == self.identity.encode() => Ok(Outcome::Lost(answer)),
+            Some(found) => Err(Error::OtherCluster(match ClusterIdentity::decode(found) {
+                Ok(other) => format!("{} with the identity {}", other.name, other.id),
+                Err(why) => why,
+            })),
+            None => Err(Error::NoCluster { joined: self.memory.joined().ok().flatten().is_some() }),
+        }
+    }
+
+    /// Reads, linearizably and at one moment.
+    async fn look(&self, reads: Vec<Read>) -> Result<Vec<Vec<Entry>>, Error> {
+        let then = reads.into_iter().map(Operation::Read).collect();
+        match self.ask(Transaction { compare: vec![], then, otherwise: vec![] }).await? {
+            Outcome::Lost(answer) => Ok(answer.found),
+            Outcome::Won => unreachable!("it changes nothing"),
+            Outcome::Unknown(why) => Err(Error::Unreachable(why)),
+        }
+    }
+
+    fn decode<T: Words>(&self, key: &str, text: &str) -> Result<T, Error> {
+        T::decode(text).map_err(|why| Error::Damaged { key: key.to_owned(), why })
+    }
+
+    /// All values below a prefix, page by page: each page is of one moment, the whole is not.
+    async fn list<T: Words>(&self, below: &str) -> Result<Vec<T>, Error> {
+        let prefix = self.key(below);
+        let mut after = None;
+        let mut all = Vec::new();
+        loop {
+            let read = Read::Prefix { prefix: prefix.clone(), after: after.clone(), most: PAGE_ENTRIES };
+            let page = self.look(vec![read]).await?.remove(0);
+            for (key, text) in &page {
+                all.push(self.decode(key, text)?);
+            }
+            match page.last() {
+                Some((key, _)) if page.len() == PAGE_ENTRIES => after = Some(key.clone()),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    // --- records ---
+
+    /// Judges the record that was found, and remembers it.
+    fn take(&self, volume: VolumeId, before: Option<&Kept>, text: Option<&str>) -> Result<Option<Kept>, Error> {
+        let found = text.map(|text| self.decode::<Kept>(&self.record_key(volume), text)).transpose()?;
+        match self.memory.take(volume, before, found.as_ref()) {
+            Ok(()) => Ok(found),
+            Err(Refusal::WentBack(seen)) => {
+                Err(Error::WentBack { volume, seen: Box::new(seen), found: Box::new(found) })
+            }
+            Err(Refusal::NotRemembered(error)) => Err(Error::NotRemembered(error)),
+        }
+    }
+
+    /// The record of a volume.
+    pub async fn record(&self, volume: VolumeId) -> Result<Kept, Error> {
+        let before = self.memory.seen(volume);
+        let found = self.look(vec![Read::Key(self.record_key(volume))]).await?;
+        self.take(volume, before.as_ref(), value_of(&found[0]))?.ok_or(Error::NoVolume(volume))
+    }
+
+    /// Changes the record from what was read to what shall be (C1), with a line in the audit log where an operator wants it.
+    pub async fn commit(
+        &self,
+        volume: VolumeId,
+        from: &Kept,
+        to: &Kept,
+        audit: Option<&Audit>,
+    ) -> Result<Outcome<Kept>, Error> {
+        assert!(to.number() > from.number(), "a change of the record grows its number (C1): {from:?} to {to:?}");
+        // A record newer than `from` was committed, so this comparison can hold only where time went back (C3).
+        if self.memory.seen(volume).is_some_and(|seen| seen.number() > from.number()) {
+            return self.record(volume).await.map(Outcome::Lost);
+        }
+        self.write_record(volume, Some(from), to, audit).await
+    }
+
+    /// Writes the record anew by the operator's word, after the coordinator went back in time (C3): `found` is what is there, and
+    /// `to` is newer than all that was seen.
+    pub async fn write_anew(
+        &self,
+        volume: VolumeId,
+        found: Option<&Kept>,
+        to: &Kept,
+        audit: &Audit,
+    ) -> Result<Outcome<Kept>, Error> {
+        let newest = self.memory.seen(volume).iter().chain(found).map(Kept::number).max();
+        assert!(
+            newest.is_none_or(|newest| to.number() > newest),
+            "a record that is written anew is the newest: {to:?}"
+        );
+        self.write_record(volume, found, to, Some(audit)).await
+    }
+
+    async fn write_record(
+        &self,
+        volume: VolumeId,
+        from: Option<&Kept>,
+        to: &Kept,
+        audit: Option<&Audit>,
+    ) -> Result<Outcome<Kept>, Error> {
+        let key = self.record_key(volume);
+        let put = Operation::Put { key: key.clone(), value: to.encode() };
+        let transaction = Transaction {
+            compare: vec![Compare { key: key.clone(), value: from.map(Kept::encode) }],
+            then: std::iter::once(put).chain(audit.map(|audit| self.put_audit(audit))).collect(),
+            otherwise: vec![Read::Key(key)],
+        };
+        let before = self.memory.seen(volume);
+        match self.ask(transaction).await? {
+            Outcome::Won => self.won(volume, to),
+            Outcome::Lost(answer) => {
+                let found = self.take(volume, before.as_ref(), value_of(&answer.found[0]))?;
+                found.map(Outcome::Lost).ok_or(Error::NoVolume(volume))
+            }
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+        }
+    }
+
+    /// A change is done; but who acts on it must know it after a restart, so one that is not remembered is not told as done:
+    /// the next read tries again.
+    fn won<T>(&self, volume: VolumeId, to: &Kept) -> Result<Outcome<T>, Error> {
+        match self.memory.take(volume, None, Some(to)) {
+            Ok(()) => Ok(Outcome::Won),
+            Err(Refusal::NotRemembered(error)) => Ok(Outcome::Unknown(Error::NotRemembered(error).to_string())),
+            Err(Refusal::WentBack(seen)) => {
+                Err(Error::WentBack { volume, seen: Box::new(seen), found: Box::new(Some(to.clone())) })
+            }
+        }
+    }
+
+    // --- volumes ---
+
+    /// A new volume: its name, definition and first record at once. Repeated after [`Outcome::Unknown`], it is `Won` if it was.
+    pub async fn create(&self, definition: &Definition, record: &Kept) -> Result<Outcome<Occupied>, Error> {
+        let volume = definition.volume;
+        let (name, place, key) =
+            (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
+        let transaction = Transaction {
+            compare: vec![absent(name.clone()), absent(place.clone()), absent(key.clone())],
+            then: vec![
+                Operation::Put { key: name.clone(), value: volume.to_string() },
+                Operation::Put { key: place, value: definition.encode() },
+                Operation::Put { key: key.clone(), value: record.encode() },
+            ],
+            otherwise: vec![Read::Key(name), Read::Key(key)],
+        };
+        match self.ask(transaction).await? {
+            Outcome::Won => self.won(volume, record),
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Outcome::Lost(answer) => match (value_of(&answer.found[0]), value_of(&answer.found[1])) {
+                (Some(id), Some(_)) if id == volume.to_string() => Ok(Outcome::Won),
+                (Some(id), _) => Ok(Outcome::Lost(Occupied::Name(id.to_owned()))),
+                (None, _) => Ok(Outcome::Lost(Occupied::Identity)),
+            },
+        }
+    }
+
+    /// Deletes a volume that nobody serves: name and definition go, and the record says so for ever (C3).
+    pub async fn delete(
+        &self,
+        definition: &Definition,
+        record: &forebay_core::cluster::Record,
+    ) -> Result<Outcome<Kept>, Error> {
+        assert_eq!(record.log, forebay_core::cluster::LogState::Released, "nobody may serve a volume that is deleted");
+        let volume = definition.volume;
+        let (name, place, key) =
+            (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
+        let gone = Kept::Deleted { term: forebay_core::types::Term(record.term.0 + 1), config: record.config };
+        let transaction = Transaction {
+            compare: vec![equals(key.clone(), Kept::Record(record.clone()).encode())],
+            then: vec![
+                Operation::Put { key: key.clone(), value: gone.encode() },
+                Operation::Delete(name),
+                Operation::Delete(place),
+            ],
+            otherwise: vec![Read::Key(key)],
+        };
+        let before = self.memory.seen(volume);
+        match self.ask(transaction).await? {
+            Outcome::Won => self.won(volume, &gone),
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Outcome::Lost(answer) => match self.take(volume, before.as_ref(), value_of(&answer.found[0]))? {
+                Some(found) => Ok(Outcome::Lost(found)),
+                None => Err(Error::NoVolume(volume)),
+            },
+        }
+    }
+
+    /// The volume of this name.
+    pub async fn find(&self, name: &str) -> Result<Option<VolumeId>, Error> {
+        let key = self.name_key(name);
+        let found = self.look(vec![Read::Key(key.clone())]).await?;
+        let Some(text) = value_of(&found[0]) else { return Ok(None) };
+        let id = VolumeId::try_from(text.to_owned());
+        id.map(Some).map_err(|error| Error::Damaged { key, why: error.to_string() })
+    }
+
+    /// What is asked of a volume.
+    pub async fn definition(&self, volume: VolumeId) -> Result<Definition, Error> {
+        let key = self.definition_key(volume);
+        let found = self.look(vec![Read::Key(key.clone())]).await?;
+        value_of(&found[0]).map_or(Err(Error::NoVolume(volume)), |text| self.decode(&key, text))
+    }
+
+    /// What is asked of all volumes, by identity.
+    pub async fn definitions(&self) -> Result<Vec<Definition>, Error> {
+        self.list("definition/").await
+    }
+
+    /// Asks something else of a volume; its name and identity stay.
+    pub async fn redefine(&self, from: &Definition, to: &Definition) -> Result<Outcome<Definition>, Error> {
+        assert_eq!((&from.name, from.volume), (&to.name, to.volume), "a definition stays that of its volume");
+        let key = self.definition_key(from.volume);
+        let transaction = Transaction {
+            compare: vec![equals(key.clone(), from.encode())],
+            then: vec![Operation::Put { key: key.clone(), value: to.encode() }],
+            otherwise: vec![Read::Key(key.clone())],
+        };
+        match self.ask(transaction).await? {
+            Outcome::Won => Ok(Outcome::Won),
+            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Outcome::Lost(answer) => match value_of(&answer.found[0]) {
+                Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
+                None => Err(Error::NoVolume(from.volume)),
+            },
+        }
+    }
+
+    // --- nodes ---
+
+    /// Makes a node known, or what has changed of it. A second node of its name is refused, and so is its identity on a second machine:
+    /// then somebody has copied a disk, or the operator must have the former one forgotten first.
+    pub async fn register(&self, entry: &NodeEntry) -> Result<Registered, Error> {
+        let (name, number) = (self.node_key(&entry.name), self.number_key(entry));
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.look(vec![Read::Key(name.clone()), Read::Key(number.clone())]).await?;
+            let known = value_of(&found[0]);
+            if let Some(text) = known {
+                let known: NodeEntry = self.decode(&name, text)?;
+                if known.node() != entry.node() || known.host().machine != entry.host().machine {
+                    return Ok(Registered::NameTaken(known));
+                }
+            }
+            if let Some(other) = value_of(&found[1]).filter(|other| *other != entry.name) {
+                return Ok(Registered::NumberTaken(other.to_owned()));
+            }
+            let as_read =
+                |key: &String, found: &[Entry]| Compare { key: key.clone(), value: value_of(found).map(str::to_owned) };
+            let transaction = Transaction {
+                compare: vec![as_read(&name, &found[0]), as_read(&number, &found[1])],
+                then: vec![
+                    Operation::Put { key: name.clone(), value: entry.encode() },
+                    Operation::Put { key: number.clone(), value: entry.name.clone() },
+                ],
+                otherwise: vec![],
+            };
+            match self.ask(transaction).await? {
+                Outcome::Won => return Ok(Registered::Done),
+                Outcome::Lost(_) => {}
+                Outcome::Unknown(why) => return Ok(Registered::Unknown(why)),
+            }
+        }
+        Err(Error::Unreachable(format!("other nodes have changed {name} {ATTEMPTS_MAX} times meanwhile")))
+    }
+
+    /// Frees a node's name and number, by the operator's word.
+    pub async fn forget(&self, entry: &NodeEntry, audit: &Audit) -> Result<Outcome<()>, Error> {
+        let name = self.node_key(&entry.name);
+        let transaction = Transaction {
+            compare: vec![equals(name.clone(), entry.encode())],
+            then: vec![
+                Operation::Delete(name),
+                Operation::Delete(self.number_key(entry)),
+                Operation::Delete(self.key(&format!("load/{}", entry.name))),
+                self.put_audit(audit),
+            ],
+            otherwise: vec![],
+        };
+        Ok(match self.ask(transaction).await? {
+            Outcome::Won => Outcome::Won,
+            Outcome::Lost(_) => Outcome::Lost(()),
+            Outcome::Unknown(why) => Outcome::Unknown(why),
+        })
+    }
+
+    /// The nodes of the cluster, by name.
+    pub async fn nodes(&self) -> Result<Vec<NodeEntry>, Error> {
+        self.list("node/").await
+    }
+
+    /// Tells what this node has to give. Its fate is nobody's concern: the next one follows soon.
+    pub async fn report(&self, load: &Load) -> Result<(), Error> {
+        let put = Operation::Put { key: self.key(&format!("load/{}", load.name)), value: load.encode() };
+        self.ask(Transaction { compare: vec![], then: vec![put], otherwise: vec![] }).await.map(|_| ())
+    }
+
+    /// What the nodes have to give, by name.
+    pub async fn loads(&self) -> Result<Vec<Load>, Error> {
+        self.list("load/").await
+    }
+
+    // --- audit log and hints ---
+
+    /// Writes a line that goes with no change of a record. Repeated after [`Outcome::Unknown`], it is there once.
+    pub async fn note(&self, audit: &Audit) -> Result<Outcome<()>, Error> {
+        let transaction = Transaction { compare: vec![], then: vec![self.put_audit(audit)], otherwise: vec![] };
+        Ok(match self.ask(transaction).await? {
+            Outcome::Won => Outcome::Won,
+            Outcome::Lost(_) => unreachable!("it compares nothing but the cluster"),
+            Outcome::Unknown(why) => Outcome::Unknown(why),
+        })
+    }
+
+    /// The audit log, oldest line first.
+    pub async fn audit_log(&self) -> Result<Vec<AuditLine>, Error> {
+        self.list("audit/").await
+    }
+
+    /// Hints of what has changed; the first says: everything.
+    pub fn watch(&self) -> Watch {
+        Watch { changes: self.store.changes(&self.prefix), prefix: self.prefix.clone() }
+    }
+}

@@ -1,0 +1,142 @@
+//! What every coordinator can do, and all that is asked of it: compare keys, then change them or read them, as one step.
+//!
+//! - [`embedded`](super::embedded) keeps the keys of one node in its state folder, [`etcd`](super::etcd) those of a cluster.
+//! - A transaction takes effect whole or not at all, in an order that all who ask see alike (it is linearizable), and is
+//!   durable before it is answered.
+//! - Nothing of etcd beyond this is used for safety: no lock, no lease, no revision.
+
+use super::embedded::Embedded;
+use super::etcd::Etcd;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is done if every comparison holds, and what is read if one does not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transaction {
+    /// All must hold.
+    pub compare: Vec<Compare>,
+    /// Done in this order then.
+    pub then: Vec<Operation>,
+    /// Read otherwise.
+    pub otherwise: Vec<Read>,
+}
+
+impl Transaction {
+    /// One that only reads may be asked again, of another member too.
+    pub fn changes(&self) -> bool {
+        self.then.iter().any(|operation| !matches!(operation, Operation::Read(_)))
+    }
+}
+
+/// A key with what it must hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compare {
+    /// The key.
+    pub key: String,
+    /// Its whole value; none: the key does not exist.
+    pub value: Option<String>,
+}
+
+/// One step of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Look.
+    Read(Read),
+    /// Write a whole value.
+    Put {
+        /// The key.
+        key: String,
+        /// Its new value.
+        value: String,
+    },
+    /// Remove a key; one that is not there is as good.
+    Delete(String),
+}
+
+/// What is looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// One key.
+    Key(String),
+    /// Keys that begin with this, in order.
+    Prefix {
+        /// The beginning.
+        prefix: String,
+        /// Only those behind this one.
+        after: Option<String>,
+        /// Not more than so many.
+        most: usize,
+    },
+}
+
+/// A key and its value.
+pub type Entry = (String, String);
+
+/// What a transaction came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Every comparison held.
+    pub held: bool,
+    /// What was found, for each read of the side that was taken.
+    pub found: Vec<Vec<Entry>>,
+}
+
+/// Why a transaction has no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// It has had no effect, and will have none.
+    Nothing(String),
+    /// The coordinator does not let us; it has had no effect, and will have none.
+    Denied(String),
+    /// It may have taken effect, or may still (C2).
+    Unknown(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Nothing(why) | Failure::Denied(why) | Failure::Unknown(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Says that something may have changed. Never relied upon: it may be missing, late, or about nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Changed {
+    /// This key.
+    Key(String),
+    /// Anything: what was missed meanwhile is not known.
+    Anything,
+}
+
+/// Changes that a store tells of, until it is dropped.
+pub type Changes = tokio::sync::mpsc::Receiver<Changed>;
+
+/// Changes that wait to be looked at; then the store waits.
+pub const CHANGES_MAX: usize = 64;
+
+/// Where the keys lie.
+pub enum Store {
+    /// In this node's state folder; whoever shares it sees one order.
+    Embedded(Arc<Embedded>),
+    /// In etcd.
+    Etcd(Etcd),
+}
+
+impl Store {
+    /// Carries out a transaction.
+    pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
+        match self {
+            Store::Embedded(embedded) => embedded.transact(transaction),
+            Store::Etcd(etcd) => etcd.transact(transaction).await,
+        }
+    }
+
+    /// Tells of changes of keys that begin with `prefix`; needs a runtime.
+    pub fn changes(&self, prefix: &str) -> Changes {
+        match self {
+            Store::Embedded(embedded) => embedded.changes(prefix),
+            Store::Etcd(etcd) => etcd.changes(prefix),
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! One suite for every coordinator: what is promised of the embedded one is promised of etcd, and shown of both.
+
+mod faults;
+mod history;
+
+use super::embedded::Embedded;
+use super::etcd::{Endpoint, Etcd, EtcdConfig};
+use super::memory::Memory;
+use super::store::Store;
+use super::words::*;
+use super::*;
+use crate::config::{DestageName, PolicyName, TierName};
+use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record};
+use forebay_core::types::Term;
+use forebay_tests::harness::TempDir;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const LAB: VolumeId = VolumeId([0xab; 16]);
+const VM1: VolumeId = VolumeId([1; 16]);
+
+fn etcd(endpoints: &[String]) -> EtcdConfig {
+    EtcdConfig {
+        endpoints: endpoints.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+        tls: None,
+        user: None,
+        // Other tests load the machine, too: what is slow is not lost.
+        answer_timeout: Duration::from_secs(20),
+    }
+}
+
+fn coordinator(store: Store, state: &std::path::Path) -> Coordinator {
+    Coordinator::new(store, ClusterIdentity::new("lab", LAB), Memory::open(state).unwrap())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Asks until the coordinator has answered: of three members, one may lose its leader on a machine that is busy.
+async fn sure<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(Error::Unreachable(_)) if begun.elapsed() < Duration::from_secs(60) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Commits until it is decided (C2): the same again, with the same comparison.
+async fn decide(node: &Coordinator, from: &Kept, to: &Kept) -> Outcome<Kept> {
+    loop {
+        match sure(|| node.commit(VM1, from, to, None)).await {
+            Outcome::Unknown(_) => {}
+            Outcome::Lost(found) if found == *to => return Outcome::Won,
+            decided => return decided,
+        }
+    }
+}
+
+/// A new volume, however often it takes to say so.
+async fn make(node: &Coordinator, definition: &Definition, record: &Kept) {
+    while sure(|| node.create(definition, record)).await != Outcome::Won {}
+}
+
+/// A coordinator of either kind, and as many views of it as there are nodes.
+struct Stand {
+    folder: TempDir,
+    kind: Kind,
+}
+
+enum Kind {
+    Embedded(Arc<Embedded>),
+    Etcd(forebay_tests::etcd::Etcd),
+}
+
+impl Stand {
+    fn embedded(name: &str) -> Stand {
+        let folder = TempDir::new(name);
+        let embedded = Embedded::open(&folder.join("coordinator.json")).unwrap();
+        Stand { folder, kind: Kind::Embedded(Arc::new(embedded)) }
+    }
+
+    fn etcd(name: &str, members: usize) -> Stand {
+        let folder = TempDir::new(name);
+        let etcd = forebay_tests::etcd::Etcd::start(&folder, members);
+        Stand { folder, kind: Kind::Etcd(etcd) }
+    }
+
+    fn state(&self, node: &str) -> PathBuf {
+        self.folder.join(node)
+    }
+
+    /// As this node sees it.
+    fn node(&self, node: &str) -> Coordinator {
+        coordinator(self.store(), &self.state(node))
+    }
+
+    fn store(&self) -> Store {
+        match &self.kind {
+            Kind::Embedded(embedded) => Store::Embedded(embedded.clone()),
+            Kind::Etcd(running) => Store::Etcd(Etcd::new(&etcd(&running.endpoints())).unwrap()),
+        }
+    }
+
+    fn joined(&self, node: &str) -> Coordinator {
+        let coordinator = self.node(node);
+        block_on(sure(|| coordinator.join()));
+        coordinator
+    }
+}
+
+fn record(term: u32, owner: u64) -> Record {
+    let owner = NodeId(owner);
+    Record {
+        term: Term(term),
+        config: Config(0),
+        owner,
+        host: host(1),
+        members: vec![Incarnation { node: owner, tier: 1, life: 0 }],
+        log: LogState::Needed,
+        size_bytes: 1 << 30,
+        unfenced: vec![],
+    }
+}
+
+fn kept(term: u32, owner: u64) -> Kept {
+    Kept::Record(record(term, owner))
+}
+
+fn released(term: u32) -> Record {
+    Record { log: LogState::Released, members: vec![], ..record(term, 1) }
+}
+
+fn definition(name: &str, volume: VolumeId) -> Definition {
+    Definition {
+        version: VERSION,
+        name: name.into(),
+        volume,
+        backing: format!("/mnt/nas/{name}.img"),
+        format_raw: false,
+        policy: PolicyName::Back,
+        peers: 1,
+        min_peers: 1,
+        tier: TierChoice { kind: TierName::Memory, size_bytes: 1 << 30 },
+        flush: FlushName::Auto,
+        memory_bytes: 64 << 20,
+        destage: DestageName::Auto,
+        journal_bytes: 0,
+        drain_max_s: 0,
+    }
+}
+
+fn audit(at_ms: u64, volume: Option<VolumeId>) -> Audit {
+    let line =
+        AuditLine { version: VERSION, at_ms, node: "a".into(), volume, action: "test".into(), words: "said so".into() };
+    Audit::new(line).unwrap()
+}
+
+fn host(machine: u8) -> Host {
+    Host { machine: [machine; 16], boot: [9; 16] }
+}
+
+// --- the suite ---
+
+fn records_change_only_by_comparison(stand: &Stand) {
+    let node = stand.joined("a");
+    block_on(async {
+        assert!(matches!(node.record(VM1).await, Err(Error::NoVolume(VM1))));
+        assert_eq!(node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Won);
+        // The same again, and another with the same comparison: decided, and not done.
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(7, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        // One field beside term and config is a difference, too.
+        let other = Kept::Record(Record { size_bytes: 512, ..record(2, 2) });
+        assert_eq!(node.commit(VM1, &other, &kept(3, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        assert_eq!(node.record(VM1).await.unwrap(), kept(2, 2));
+    });
+}
+
+fn volumes_come_and_go(stand: &Stand) {
+    let node = stand.joined("a");
+    let other = stand.joined("b");
+    let vm2 = VolumeId([2; 16]);
+    block_on(async {
+        let first = definition("vm1", VM1);
+        assert_eq!(node.find("vm1").await.unwrap(), None);
+        assert_eq!(node.create(&first, &Kept::Record(released(1))).await.unwrap(), Outcome::Won);
+        assert_eq!(
+            node.create(&first, &Kept::Record(released(1))).await.unwrap(),
+            Outcome::Won,
+            "said twice, done once"
+        );
+        let taken = other.create(&definition("vm1", vm2), &kept(1, 1)).await.unwrap();
+        assert_eq!(taken, Outcome::Lost(Occupied::Name(VM1.to_string())));
+        let twin = other.create(&definition("vm3", VM1), &kept(1, 1)).await.unwrap();
+        assert_eq!(twin, Outcome::Lost(Occupied::Identity));
+        assert_eq!(other.find("vm1").await.unwrap(), Some(VM1));
+        assert_eq!(other.definition(VM1).await.unwrap(), first);
+
+        let more = Definition { peers: 2, ..first.clone() };
+        assert_eq!(other.redefine(&first, &more).await.unwrap(), Outcome::Won);
+        let late = Definition { policy: PolicyName::Through, ..first.clone() };
+        assert_eq!(node.redefine(&first, &late).await.unwrap(), Outcome::Lost(more.clone()));
+        assert_eq!(node.definitions().await.unwrap(), std::slice::from_ref(&more));
+
+        assert_eq!(node.delete(&more, &released(1)).await.unwrap(), Outcome::Won);
+        let gone = Kept::Deleted { term: Term(2), config: Config(0) };
+        assert_eq!(node.record(VM1).await.unwrap(), gone);
+        assert_eq!(other.record(VM1).await.unwrap(), gone);
+        assert_eq!(other.delete(&more, &released(1)).await.unwrap(), Outcome::Lost(gone));
+        assert!(matches!(node.definition(VM1).await, Err(Error::NoVolume(VM1))));
+        // The name is free again, the identity never.
+        let again = other.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        assert_eq!(again, Outcome::Lost(Occupied::Identity));
+        assert_eq!(other.create(&definition("vm1", vm2), &kept(1, 1)).await.unwrap(), Outcome::Won);
+    });
+}
+
+fn names_of_nodes_are_given_once(stand: &Stand) {
+    let node = stand.joined("a");
+    block_on(async {
+        let alpha = NodeEntry::new("alpha", NodeId(1), host(1));
+        assert_eq!(node.register(&alpha).await.unwrap(), Registered::Done);
+        // After a reboot, and with other addresses.
+        let mut rebooted = NodeEntry::new("alpha", NodeId(1), Host { boot: [8; 16], ..host(1) });
+        rebooted.addresses.push("10.0.0.1:7071".into());
+        assert_eq!(node.register(&rebooted).await.unwrap(), Registered::Done);
+        let impostor = NodeEntry::new("alpha", NodeId(2), host(2));
+        assert_eq!(node.register(&impostor).await.unwrap(), Registered::NameTaken(rebooted.clone()));
+        let copied_disk = NodeEntry::new("alpha", NodeId(1), host(2));
+        assert_eq!(node.register(&copied_disk).await.unwrap(), Registered::NameTaken(rebooted.clone()));
+        let renamed = NodeEntry::new("beta", NodeId(1), host(1));
+        assert_eq!(node.register(&renamed).await.unwrap(), Registered::NumberTaken("alpha".into()));
+        assert_eq!(node.nodes().await.unwrap(), [rebooted.clone()]);
+
+        let word = audit(5, None);
+        assert_eq!(node.forget(&alpha, &word).await.unwrap(), Outcome::Lost(()), "it has changed since");
+        assert_eq!(node.forget(&rebooted, &word).await.unwrap(), Outcome::Won);
+        assert_eq!(node.register(&impostor).await.unwrap(), Registered::Done);
+        let load = Load {
+            version: VERSION,
+            name: "alpha".into(),
+            at_ms: 1,
+            memory_free_bytes: 1 << 30,
+            flash_free_bytes: 0,
+            busy_percent: 7,
+            owned: 1,
+            held: 2,
+        };
+        node.report(&load).await.unwrap();
+        node.report(&Load { at_ms: 2, ..load.clone() }).await.unwrap();
+        assert_eq!(node.loads().await.unwrap(), [Load { at_ms: 2, ..load }]);
+        assert_eq!(node.audit_log().await.unwrap().len(), 1, "only what was done is in the log");
+    });
+}
+
+fn settings_are_the_same_for_all(stand: &Stand) {
+    let (a, b) = (stand.joined("a"), stand.joined("b"));
+    block_on(async {
+        let first = a.settings().await.unwrap();
+        assert_eq!(first, Settings::default());
+        let slow = Settings { grace_ms: 20_000, lease_ms: 10_000, ..first.clone() };
+        assert_eq!(a.set(&first, &slow, &audit(1, None)).await.unwrap(), Outcome::Won);
+        assert_eq!(b.settings().await.unwrap(), slow);
+        let other = Settings { grace_ms: 6000, ..first.clone() };
+        assert_eq!(b.set(&first, &other, &audit(2, None)).await.unwrap(), Outcome::Lost(slow.clone()));
+        // Who joins finds them, and does not begin anew.
+        let c = stand.node("c");
+        c.join().await.unwrap();
+        assert_eq!(c.settings().await.unwrap(), slow);
+        assert_eq!(a.audit_log().await.unwrap().len(), 1);
+    });
+}
+
+fn audit_log_is_kept_in_order_over_many_pages(stand: &Stand) {
+    let node = stand.joined("a");
+    block_on(async {
+        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        let lines = 2 * PAGE_ENTRIES as u64 + 1;
+        for at in 1..=lines {
+            assert_eq!(node.note(&audit(at, None)).await.unwrap(), Outcome::Won);
+        }
+        // With a change that is made, and one that is not.
+        let word = audit(lines + 1, Some(VM1));
+        node.commit(VM1, &kept(1, 1), &kept(2, 2), Some(&word)).await.unwrap();
+        node.commit(VM1, &kept(1, 1), &kept(2, 3), Some(&audit(lines + 2, Some(VM1)))).await.unwrap();
+        let log = node.audit_log().await.unwrap();
+        assert_eq!(log.iter().map(|line| line.at_ms).collect::<Vec<_>>(), (1..=lines + 1).collect::<Vec<_>>());
+        assert_eq!(log.last().map(|line| line.volume), Some(Some(VM1)));
+    });
+}
+
+fn watchers_are_told(stand: &Stand) {
+    let node = stand.joined("a");
+    block_on(async {
+        let mut watch = node.watch();
+        assert_eq!(watch.next().await, Hint::Everything, "what happened before is not known");
+        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        let mut told = Vec::new();
+        while !told.contains(&Hint::Record(VM1)) || !told.contains(&Hint::Definition(VM1)) {
+            assert!(told.len() < 20, "{told:?}");
+            told.push(watch.next().await);
+        }
+        node.register(&NodeEntry::new("alpha", NodeId(1), host(1))).await.unwrap();
+        while watch.next().await != Hint::Nodes {}
+    });
+}
+
+fn a_record_that_went_back_is_refused_until_it_is_written_anew(stand: &Stand) {
+    let (a, b) = (stand.joined("a"), stand.joined("b"));
+    block_on(async {
+        a.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        a.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        a.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
+        // Time goes back behind its back.
+        let put = |text: String| Transaction {
+            compare: vec![],
+            then: vec![Operation::Put { key: a.record_key(VM1), value: text }],
+            otherwise: vec![],
+        };
+        b.store.transact(&put(kept(2, 2).encode())).await.unwrap();
+        for _ in 0..2 {
+            let Err(Error::WentBack { seen, found, .. }) = a.record(VM1).await else { panic!("not noticed") };
+            assert_eq!((*seen, *found), (Some(kept(3, 3)), Some(kept(2, 2))));
+        }
+        // A change that waited is not sent into the past.
+        assert!(matches!(a.commit(VM1, &kept(2, 2), &kept(3, 4), None).await, Err(Error::WentBack { .. })));
+        // Another history under the same number, and none at all.
+        b.store.transact(&put(kept(3, 4).encode())).await.unwrap();
+        assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
+        let delete = Operation::Delete(a.record_key(VM1));
+        b.store.transact(&Transaction { compare: vec![], then: vec![delete], otherwise: vec![] }).await.unwrap();
+        assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
+        // What is damaged is neither old nor new.
+        b.store.transact(&put("{}".into())).await.unwrap();
+        assert!(matches!(a.record(VM1).await, Err(Error::Damaged { .. })));
+        b.store.transact(&put(kept(2, 2).encode())).await.unwrap();
+    });
+    // It is known after a restart of the node as well. (Who saw nothing newer has nothing to say.)
+    drop(a);
+    let a = stand.joined("a");
+    block_on(async {
+        assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
+        let word = audit(1, Some(VM1));
+        assert_eq!(a.write_anew(VM1, Some(&kept(2, 2)), &kept(4, 4), &word).await.unwrap(), Outcome::Won);
+        assert_eq!(a.record(VM1).await.unwrap(), kept(4, 4));
+        assert_eq!(b.record(VM1).await.unwrap(), kept(4, 4));
+        assert_eq!(a.audit_log().await.unwrap().len(), 1);
+    });
+}
+
+fn another_cluster_is_refused(stand: &Stand) {
+    let node = stand.joined("a");
+    let other = Coordinator::new(
+        stand.store(),
+        ClusterIdentity::new("lab", VolumeId([0xcd; 16])),
+        Memory::open(&stand.state("b")).unwrap(),
+    );
+    block_on(async {
+        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        assert!(matches!(other.join().await, Err(Error::OtherCluster(_))));
+        assert!(matches!(other.record(VM1).await, Err(Error::OtherCluster(_))));
+        assert!(matches!(other.commit(VM1, &kept(1, 1), &kept(2, 2), None).await, Err(Error::OtherCluster(_))));
+        assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
+        // Emptied: found by who was here before, and not begun anew by him.
+        let gone = Operation::Delete(node.key("identity"));
+        node.store.transact(&Transaction { compare: vec![], then: vec![gone], otherwise: vec![] }).await.unwrap();
+        assert!(matches!(node.record(VM1).await, Err(Error::NoCluster { joined: true })));
+        assert!(matches!(node.join().await, Err(Error::NoCluster { joined: true })));
+    });
+    // A state folder belongs to one cluster.
+    let moved = Coordinator::new(
+        stand.store(),
+        ClusterIdentity::new("lab", VolumeId([0xcd; 16])),
+        Memory::open(&stand.state("a")).unwrap(),
+    );
+    assert!(matches!(block_on(moved.join()), Err(Error::OtherCluster(_))));
+}
+
+macro_rules! suite {
+    ($($claim:ident),* $(,)?) => {
+        mod embedded {
+            $(#[test] fn $claim() { super::$claim(&super::Stand::embedded(stringify!($claim))); })*
+        }
+        mod etcd_of_one {
+            $(#[test] fn $claim() { super::$claim(&super::Stand::etcd(stringify!($claim), 1)); })*
+        }
+    };
+}
+
+suite!(
+    records_change_only_by_comparison,
+    volumes_come_and_go,
+    names_of_nodes_are_given_once,
+    settings_are_the_same_for_all,
+    audit_log_is_kept_in_order_over_many_pages,
+    watchers_are_told,
+    a_record_that_went_back_is_refused_until_it_is_written_anew,
+    another_cluster_is_refused,
+);
+
+// --- the embedded one alone ---
+
+#[test]
+fn embedded_coordinator_keeps_what_it_has_answered_and_settles_what_it_could_not_write() {
+    let stand = Stand::embedded("embedded-doubt");
+    let inner = stand.folder.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let path = inner.join("coordinator.json");
+    let open = || coordinator(Store::Embedded(Arc::new(Embedded::open(&path).unwrap())), &stand.state("a"));
+    let node = open();
+    block_on(async {
+        node.join().await.unwrap();
+        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        // The folder is away: nothing can be written.
+        std::fs::rename(&inner, stand.folder.join("away")).unwrap();
+        let lost = node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        assert!(matches!(&lost, Outcome::Unknown(why) if why.contains("coordinator.json")), "{lost:?}");
+        assert!(matches!(node.record(VM1).await, Err(Error::Unreachable(_))), "no answer that is not durable");
+        std::fs::rename(stand.folder.join("away"), &inner).unwrap();
+        assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(3, 3), None).await.unwrap(), Outcome::Won);
+    });
+    drop(node);
+    assert_eq!(block_on(open().record(VM1)).unwrap(), kept(3, 3));
+    std::fs::write(&path, "{").unwrap();
+    let error = format!("{:#}", Embedded::open(&path).err().expect("it is damaged"));
+    assert!(error.contains("coordinator.json") && error.contains("backup"), "{error}");
+}
+
+#[test]
+fn what_a_node_cannot_remember_it_does_not_tell() {
+    let stand = Stand::embedded("forgetful");
+    let (a, b) = (stand.joined("a"), stand.joined("b"));
+    block_on(async {
+        a.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        let seen = stand.state("a").join("cluster/seen");
+        std::fs::rename(&seen, stand.folder.join("away")).unwrap();
+        let done = a.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        assert!(matches!(&done, Outcome::Unknown(why) if why.contains("state folder")), "{done:?}");
+        assert!(matches!(a.record(VM1).await, Err(Error::NotRemembered(_))));
+        std::fs::rename(stand.folder.join("away"), &seen).unwrap();
+        assert_eq!(a.record(VM1).await.unwrap(), kept(2, 2));
+        drop(b);
+    });
+}

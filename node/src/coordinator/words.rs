@@ -1,0 +1,637 @@
+//! What lies in the coordinator, as JSON: the record of a volume, its definition, nodes, and lines of the audit log.
+//!
+//! Invariants:
+//! - Each is versioned. One of another version, or with a field that is not known here, is refused and never written over:
+//!   passing it over would drop what a newer node has put there. So a newer version goes on writing the old form
+//!   until each registered node can read its own ([`NodeEntry::record_version`]).
+//! - **One form for one meaning.** What is read must be, byte by byte, what this code would write. So to compare the whole text is to
+//!   compare the whole record (C1), and what was edited by hand is noticed before anything rests on it.
+
+use crate::config::{DestageName, PolicyName, TierName};
+use crate::volume_store::VolumeId;
+use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record, Unfenced};
+use forebay_core::record::MEMBERS_MAX;
+use forebay_core::types::Term;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Version of everything here.
+pub const VERSION: u32 = 1;
+
+/// Text of a value, or why it is not one.
+pub trait Words: Sized {
+    /// Its one form.
+    fn encode(&self) -> String;
+    /// Reads it; the error says what is wrong with it.
+    fn decode(text: &str) -> Result<Self, String>;
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+fn write<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("plain values with text as keys")
+}
+
+/// Reads what [`write`] wrote, and nothing else.
+fn read<T: Serialize + DeserializeOwned>(text: &str) -> Result<T, String> {
+    match serde_json::from_str::<Versioned>(text) {
+        Ok(Versioned { version: VERSION }) => {}
+        Ok(Versioned { version }) => {
+            return Err(format!("it is of version {version}, this Forebay knows version {VERSION}; use a newer one"));
+        }
+        Err(error) => return Err(format!("it is damaged: {error}")),
+    }
+    let value: T = serde_json::from_str(text).map_err(|error| format!("it is damaged: {error}"))?;
+    if write(&value) != text {
+        return Err("it was not written by Forebay: order of fields, spaces or digits are not its own".into());
+    }
+    Ok(value)
+}
+
+/// Sixteen hexadecimal digits: JSON's numbers end at 2^53 for many readers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Hex64(pub u64);
+
+impl From<Hex64> for String {
+    fn from(number: Hex64) -> String {
+        format!("{:016x}", number.0)
+    }
+}
+
+impl TryFrom<String> for Hex64 {
+    type Error = String;
+    fn try_from(text: String) -> Result<Hex64, String> {
+        let plain = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = plain.then(|| u64::from_str_radix(&text, 16).ok()).flatten();
+        number.map(Hex64).ok_or_else(|| format!("{text:?} is not a number of 16 hexadecimal digits"))
+    }
+}
+
+/// As the kernel prints machine and boot ids, hyphens left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Hex128([u8; 16]);
+
+impl From<Hex128> for String {
+    fn from(id: Hex128) -> String {
+        format!("{:032x}", u128::from_be_bytes(id.0))
+    }
+}
+
+impl TryFrom<String> for Hex128 {
+    type Error = String;
+    fn try_from(text: String) -> Result<Hex128, String> {
+        let plain = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = plain.then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+        number.map(|n| Hex128(n.to_be_bytes())).ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))
+    }
+}
+
+// --- the record ---
+
+/// What is found under a volume's key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// Its record.
+    Record(Record),
+    /// The volume was deleted. That is a change like any other, and stays: a record that is *gone* is a coordinator that
+    /// went back in time (C3).
+    Deleted {
+        /// Greater than before.
+        term: Term,
+        /// Any.
+        config: Config,
+    },
+}
+
+impl Kept {
+    /// What grows with each change.
+    pub fn number(&self) -> (Term, Config) {
+        match self {
+            Kept::Record(record) => (record.term, record.config),
+            Kept::Deleted { term, config } => (*term, *config),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LogText {
+    Needed,
+    Through,
+    Released,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IncarnationText {
+    node: Hex64,
+    tier: Hex64,
+    life: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostText {
+    machine: Hex128,
+    boot: Hex128,
+}
+
+impl From<Host> for HostText {
+    fn from(host: Host) -> HostText {
+        HostText { machine: Hex128(host.machine), boot: Hex128(host.boot) }
+    }
+}
+
+impl From<&HostText> for Host {
+    fn from(text: &HostText) -> Host {
+        Host { machine: text.machine.0, boot: text.boot.0 }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnfencedText {
+    term: u32,
+    node: Hex64,
+    host: HostText,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordText {
+    version: u32,
+    term: u32,
+    config: u32,
+    owner: Hex64,
+    host: HostText,
+    members: Vec<IncarnationText>,
+    log: LogText,
+    size_bytes: u64,
+    unfenced: Vec<UnfencedText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeletedText {
+    version: u32,
+    term: u32,
+    config: u32,
+    deleted: bool,
+}
+
+impl Words for Kept {
+    fn encode(&self) -> String {
+        match self {
+            Kept::Record(record) => write(&RecordText::from(record)),
+            Kept::Deleted { term, config } => {
+                write(&DeletedText { version: VERSION, term: term.0, config: config.0, deleted: true })
+            }
+        }
+    }
+
+    fn decode(text: &str) -> Result<Kept, String> {
+        if let Ok(DeletedText { term, config, deleted: true, .. }) = read(text) {
+            return Ok(Kept::Deleted { term: Term(term), config: Config(config) });
+        }
+        let record = Record::from(read::<RecordText>(text)?);
+        match record.validate() {
+            Ok(()) => Ok(Kept::Record(record)),
+            Err(why) => Err(format!("it contradicts itself: {why}")),
+        }
+    }
+}
+
+impl From<&Record> for RecordText {
+    fn from(record: &Record) -> RecordText {
+        let member = |m: &Incarnation| IncarnationText { node: Hex64(m.node.0), tier: Hex64(m.tier), life: m.life };
+        let former = |u: &Unfenced| UnfencedText { term: u.term.0, node: Hex64(u.node.0), host: u.host.into() };
+        RecordText {
+            version: VERSION,
+            term: record.term.0,
+            config: record.config.0,
+            owner: Hex64(record.owner.0),
+            host: record.host.into(),
+            members: record.members.iter().map(member).collect(),
+            log: match record.log {
+                LogState::Needed => LogText::Needed,
+                LogState::Through => LogText::Through,
+                LogState::Released => LogText::Released,
+            },
+            size_bytes: record.size_bytes,
+            unfenced: record.unfenced.iter().map(former).collect(),
+        }
+    }
+}
+
+impl From<RecordText> for Record {
+    fn from(text: RecordText) -> Record {
+        let member = |m: &IncarnationText| Incarnation { node: NodeId(m.node.0), tier: m.tier.0, life: m.life };
+        let former = |u: &UnfencedText| Unfenced { term: Term(u.term), node: NodeId(u.node.0), host: (&u.host).into() };
+        Record {
+            term: Term(text.term),
+            config: Config(text.config),
+            owner: NodeId(text.owner.0),
+            host: (&text.host).into(),
+            members: text.members.iter().map(member).collect(),
+            log: match text.log {
+                LogText::Needed => LogState::Needed,
+                LogText::Through => LogState::Through,
+                LogText::Released => LogState::Released,
+            },
+            size_bytes: text.size_bytes,
+            unfenced: text.unfenced.iter().map(former).collect(),
+        }
+    }
+}
+
+// --- what people and nodes have said ---
+
+/// What a volume's flush promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlushName {
+    /// `media` while all members are on flash, else `replicated`.
+    #[default]
+    Auto,
+    /// On stable media at every member.
+    Media,
+    /// Held by every member.
+    Replicated,
+    /// In the backing, synced.
+    Destage,
+}
+
+/// The tier that each member of a volume makes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierChoice {
+    /// Medium.
+    pub kind: TierName,
+    /// Bytes.
+    pub size_bytes: u64,
+}
+
+/// What the operator asks of a volume: all that a node must know to serve it, besides who may.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Its name; no other volume of the cluster has it.
+    pub name: String,
+    /// Its identity.
+    pub volume: VolumeId,
+    /// As given by the user, absolute: the same on each node that may own it.
+    pub backing: String,
+    /// The backing is raw whatever its first bytes say.
+    pub format_raw: bool,
+    /// Requested policy.
+    pub policy: PolicyName,
+    /// Copies besides the owner's that are asked for.
+    pub peers: u8,
+    /// With fewer the volume degrades.
+    pub min_peers: u8,
+    /// What each member makes.
+    pub tier: TierChoice,
+    /// What a flush promises.
+    pub flush: FlushName,
+    /// RAM for staging and read cache before a flash tier.
+    pub memory_bytes: u64,
+    /// Requested way of destage.
+    pub destage: DestageName,
+    /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
+    pub journal_bytes: u64,
+    /// Seconds that the log may take to drain before writes are slowed; 0: no such limit.
+    pub drain_max_s: u64,
+}
+
+impl Words for Definition {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Definition, String> {
+        let definition: Definition = read(text)?;
+        if definition.min_peers > definition.peers {
+            return Err("it contradicts itself: min_peers is more than peers".into());
+        }
+        if usize::from(definition.peers) >= MEMBERS_MAX {
+            return Err(format!("it asks for {} peers; at most {} are possible", definition.peers, MEMBERS_MAX - 1));
+        }
+        Ok(definition)
+    }
+}
+
+/// A node of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeEntry {
+    version: u32,
+    /// Its name, as in its certificate; no other node has it.
+    pub name: String,
+    node: Hex64,
+    host: HostText,
+    /// Where its links listen.
+    pub addresses: Vec<String>,
+    /// What fails together with it: a rack, a power feed. Empty: itself.
+    pub fault_domain: String,
+    /// Lowest and highest version of the links' protocol that it speaks.
+    pub wire_versions: (u16, u16),
+    /// Highest [`VERSION`] that it reads.
+    pub record_version: u32,
+}
+
+impl NodeEntry {
+    /// One of this version.
+    pub fn new(name: &str, node: NodeId, host: Host) -> NodeEntry {
+        NodeEntry {
+            version: VERSION,
+            name: name.to_owned(),
+            node: Hex64(node.0),
+            host: host.into(),
+            addresses: Vec::new(),
+            fault_domain: String::new(),
+            wire_versions: (0, 0),
+            record_version: VERSION,
+        }
+    }
+
+    /// Its number.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.node.0)
+    }
+
+    /// The machine it runs on, in one of its boots.
+    pub fn host(&self) -> Host {
+        (&self.host).into()
+    }
+}
+
+impl Words for NodeEntry {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<NodeEntry, String> {
+        read(text)
+    }
+}
+
+/// What a node has to give, for the choice of peers. A hint: it is written without a comparison, and old when it is read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// Milliseconds since 1970 by its own clock.
+    pub at_ms: u64,
+    /// Memory that new tiers may take.
+    pub memory_free_bytes: u64,
+    /// Room for new flash tiers.
+    pub flash_free_bytes: u64,
+    /// Of its cores, per cent that are busy.
+    pub busy_percent: u8,
+    /// Volumes that it owns.
+    pub owned: u32,
+    /// Volumes that it holds a copy of.
+    pub held: u32,
+}
+
+impl Words for Load {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Load, String> {
+        read(text)
+    }
+}
+
+/// A line of the audit log: what an operator has decided that the cluster could not know.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditLine {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Milliseconds since 1970 by the node's clock.
+    pub at_ms: u64,
+    /// The node that was told.
+    pub node: String,
+    /// The volume it is about, if it is about one.
+    pub volume: Option<VolumeId>,
+    /// What was done, such as `accept-loss`.
+    pub action: String,
+    /// By whose word, and what it cost.
+    pub words: String,
+}
+
+impl Words for AuditLine {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<AuditLine, String> {
+        read(text)
+    }
+}
+
+/// Which cluster this is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterIdentity {
+    version: u32,
+    /// Its name, for people and for the keys.
+    pub name: String,
+    /// Drawn at random by `forebay node init-ca`; a coordinator with another one is not ours.
+    pub id: VolumeId,
+}
+
+impl ClusterIdentity {
+    /// One of this version.
+    pub fn new(name: &str, id: VolumeId) -> ClusterIdentity {
+        ClusterIdentity { version: VERSION, name: name.to_owned(), id }
+    }
+}
+
+impl Words for ClusterIdentity {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<ClusterIdentity, String> {
+        read(text)
+    }
+}
+
+/// Times that all members must have from one source (`docs/protocol.md`, Bounds).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// [`VERSION`].
+    pub version: u32,
+    /// A member whose oldest open message has not moved for so long is dropped (A3).
+    pub dropped_ms: u32,
+    /// What a member's grant is good for (L1).
+    pub lease_ms: u32,
+    /// A member that has heard no beacon for so long may ask for ownership (L2).
+    pub grace_ms: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { version: VERSION, dropped_ms: 800, lease_ms: 3000, grace_ms: 5000 }
+    }
+}
+
+impl Settings {
+    /// A dead channel is noticed after 150 ms, and its messages need time on another one.
+    const DROPPED_MS_MIN: u32 = 200;
+
+    /// What no cluster may be set to.
+    pub fn invalid(&self) -> Option<&'static str> {
+        if self.dropped_ms < Settings::DROPPED_MS_MIN {
+            return Some("a member is dropped before a dead channel's messages can go by another one");
+        }
+        if self.lease_ms <= self.dropped_ms {
+            return Some("the lease ends before a member that keeps it from being renewed is dropped");
+        }
+        // Two per cent: both clocks may be wrong by one.
+        if u64::from(self.grace_ms) * 98 <= u64::from(self.lease_ms) * 100 {
+            return Some("the grace time is not longer than the lease: a member could ask while the owner still reads");
+        }
+        None
+    }
+}
+
+impl Words for Settings {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Settings, String> {
+        let settings: Settings = read(text)?;
+        settings.invalid().map_or(Ok(settings), |why| Err(format!("it contradicts itself: {why}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            term: Term(3),
+            config: Config(2),
+            owner: NodeId(0xa),
+            host: Host { machine: [3; 16], boot: [4; 16] },
+            members: vec![
+                Incarnation { node: NodeId(0xa), tier: u64::MAX, life: 1 },
+                Incarnation { node: NodeId(0xb), tier: 7, life: 0 },
+            ],
+            log: LogState::Needed,
+            size_bytes: 1 << 40,
+            unfenced: vec![Unfenced {
+                term: Term(2),
+                node: NodeId(0xc),
+                host: Host { machine: [1; 16], boot: [2; 16] },
+            }],
+        }
+    }
+
+    /// What nodes of this version have written; it must be read for ever.
+    const RECORD: &str = concat!(
+        r#"{"version":1,"term":3,"config":2,"owner":"000000000000000a","#,
+        r#""host":{"machine":"03030303030303030303030303030303","boot":"04040404040404040404040404040404"},"members":["#,
+        r#"{"node":"000000000000000a","tier":"ffffffffffffffff","life":1},"#,
+        r#"{"node":"000000000000000b","tier":"0000000000000007","life":0}],"log":"needed","size_bytes":1099511627776,"#,
+        r#""unfenced":[{"term":2,"node":"000000000000000c","host":{"machine":"01010101010101010101010101010101","#,
+        r#""boot":"02020202020202020202020202020202"}}]}"#
+    );
+
+    #[test]
+    fn record_is_written_in_one_form_and_read_back() {
+        assert_eq!(Kept::Record(record()).encode(), RECORD);
+        assert_eq!(Kept::decode(RECORD), Ok(Kept::Record(record())));
+        let deleted = Kept::Deleted { term: Term(9), config: Config(1) };
+        assert_eq!(deleted.encode(), r#"{"version":1,"term":9,"config":1,"deleted":true}"#);
+        assert_eq!(Kept::decode(&deleted.encode()), Ok(deleted));
+    }
+
+    #[test]
+    fn whatever_is_not_of_this_form_is_refused() {
+        let refused = |from: &str, to: &str, why: &str| {
+            assert!(RECORD.contains(from));
+            let error = Kept::decode(&RECORD.replacen(from, to, 1)).expect_err(to);
+            assert!(error.contains(why), "{to}: {error}");
+        };
+        refused("\"version\":1", "\"version\":2", "version 2");
+        refused("\"config\":2", "\"config\":2,\"extra\":1", "extra");
+        refused("\"term\":3", "\"term\": 3", "not written by Forebay");
+        refused("\"term\":3,\"config\":2", "\"config\":2,\"term\":3", "not written by Forebay");
+        refused("ffffffffffffffff", "FFFFFFFFFFFFFFFF", "not written by Forebay");
+        refused("000000000000000a", "a", "16 hexadecimal");
+        refused("needed", "lost", "lost");
+        refused("\"owner\":\"000000000000000a\"", "\"owner\":\"000000000000000d\"", "the owner is no member");
+        refused("\"node\":\"000000000000000b\"", "\"node\":\"000000000000000a\"", "twice");
+        refused("\"term\":3", "\"term\":2", "this term or a later one");
+        refused("1099511627776", "1000", "a size that no volume");
+        for text in ["", "{}", "null", r#"{"version":1,"term":9,"config":1,"deleted":false}"#, &RECORD[..40]] {
+            assert!(Kept::decode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn grace_is_longer_than_the_lease_and_that_than_a_drop() {
+        let good = Settings::default();
+        assert_eq!(Settings::decode(&good.encode()), Ok(good.clone()));
+        for wrong in [
+            Settings { grace_ms: 3050, ..good.clone() },
+            Settings { grace_ms: 1000, ..good.clone() },
+            Settings { dropped_ms: 3000, ..good.clone() },
+            Settings { dropped_ms: 100, ..good.clone() },
+        ] {
+            assert!(Settings::decode(&wrong.encode()).is_err(), "{wrong:?}");
+        }
+        assert!(Settings { grace_ms: 3062, ..good }.invalid().is_none());
+    }
+
+    #[test]
+    fn released_record_needs_no_member() {
+        let released = Record { log: LogState::Released, members: vec![], unfenced: vec![], ..record() };
+        let kept = Kept::Record(released);
+        assert_eq!(Kept::decode(&kept.encode()), Ok(kept));
+    }
+
+    #[test]
+    fn definition_and_node_come_back_as_written() {
+        let definition = Definition {
+            version: VERSION,
+            name: "vm1".into(),
+            volume: VolumeId([7; 16]),
+            backing: "/mnt/nas/vm1.img".into(),
+            format_raw: false,
+            policy: PolicyName::Back,
+            peers: 2,
+            min_peers: 1,
+            tier: TierChoice { kind: TierName::Memory, size_bytes: 1 << 30 },
+            flush: FlushName::Auto,
+            memory_bytes: 64 << 20,
+            destage: DestageName::Auto,
+            journal_bytes: 0,
+            drain_max_s: 10,
+        };
+        assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
+        let wrong = Definition { min_peers: 3, ..definition };
+        assert!(Definition::decode(&wrong.encode()).unwrap_err().contains("min_peers"));
+        let node = NodeEntry::new("alpha", NodeId(5), Host { machine: [3; 16], boot: [4; 16] });
+        assert_eq!(NodeEntry::decode(&node.encode()), Ok(node.clone()));
+        assert_eq!((node.node(), node.host().boot), (NodeId(5), [4; 16]));
+    }
+}
