@@ -26,11 +26,11 @@ pub mod units;
 pub mod volume_io;
 
 pub use arena::Arena;
-pub use backing::{Backing, BackingOptions, OpenError};
+pub use backing::{Backing, BackingOptions, OpenError, OwnerLock};
 pub use clock::now;
 pub use file::DeviceFile;
 pub use journal::{Journal, JournalError, Replay};
-pub use lock::{HolderDescription, LockAttempt};
+pub use lock::{HolderDescription, LockAttempt, LockSeen};
 pub use memory::{AlignedBuffer, Buffers, Mapping};
 pub use operation::{Operation, OperationKind};
 pub use reactor::{Completion, Interest, Mode, ModeChoice, Reactor, Waker};
