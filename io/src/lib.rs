@@ -13,6 +13,7 @@
 pub mod arena;
 pub mod backing;
 pub mod clock;
+pub mod fence;
 pub mod file;
 pub mod journal;
 pub mod lock;
