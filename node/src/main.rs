@@ -3,13 +3,15 @@
 //! - [`cli`] takes the words, [`serve`] brings a node up and down.
 //! - [`shard`] is the data path: the one loop. Everything else is control plane, on one thread.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
-//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`] and [`salvage`] need no daemon, [`mod@bench`] loads one.
+//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
+//!   loads one.
 
 mod api;
 mod bench;
 mod cli;
 mod config;
 mod directory;
+mod fence_test;
 mod inspect;
 mod journal;
 mod mailbox;

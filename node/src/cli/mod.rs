@@ -2,6 +2,7 @@
 
 mod client;
 pub use client::Client;
+mod node;
 mod volume;
 
 use crate::config::{
@@ -38,6 +39,11 @@ enum Command {
     Status {
         #[command(flatten)]
         to: ApiArgs,
+    },
+    /// Find out what the nodes of a cluster can do about each other
+    Node {
+        #[command(subcommand)]
+        command: node::Command,
     },
     /// Decode a tier, or a journal, offline; never writes
     Inspect {
@@ -253,6 +259,7 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
+        Command::Node { command } => node::run(command),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
             let done = crate::salvage::run_journal(&tier, &to, base.as_deref())?;
