@@ -8,6 +8,7 @@ extern crate std;
 
 pub mod api;
 pub mod cluster;
+pub mod fence;
 pub mod format;
 pub mod ownership;
 pub mod record;

@@ -3,8 +3,11 @@
 //!
 //! Invariants:
 //! - One access mode for each opening: O_DIRECT where it works, otherwise the page cache with every write synced.
-//! - Nothing is written before the whole-file lock is ours; block devices are claimed exclusively besides. An NBD export
-//!   has no lock: there, its place is taken by the time after which late writes of a former process are not expected.
+//! - Nothing is written before a lock is ours: of a single node the whole file's, of an owner in a cluster its term's.
+//!   Block devices are claimed exclusively besides. An NBD export has no lock: there, its place is taken by the time
+//!   after which late writes of a former process are not expected.
+//! - An opening is of one term: who owns anew opens anew. So the end of a term's description says that nothing of that
+//!   term is under way.
 //! - An image of another format, a mounted device, a swap area or the file under a loop device is refused untouched.
 //!
 //! ```text
@@ -20,11 +23,12 @@ pub mod slow;
 
 use crate::clock::now as clock_now;
 use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
-use crate::lock::{HolderDescription, LockAttempt, try_lock};
+use crate::lock::reach::{Reach, reach_of};
+use crate::lock::{HolderDescription, LockAttempt, LockRange, LockSeen, look_at, try_lock_range};
 use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
 use faulty::{DeviceOperation, Fate, FaultPlan, FaultyParameters};
-use forebay_core::types::{Duration, Instant, SECTOR_BYTES, VOLUME_BYTES_MAX};
+use forebay_core::types::{Duration, Instant, SECTOR_BYTES, Term, VOLUME_BYTES_MAX};
 use nbd::NbdClient;
 use nbd::uri::NbdUri;
 use slow::{SlowModel, SlowParameters};
@@ -246,13 +250,48 @@ pub(crate) enum Device {
     },
 }
 
+/// Which locks are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    /// All bytes: a single node.
+    Whole,
+    /// The byte of a term: an owner in a cluster.
+    Owner {
+        term: Term,
+        strangers: Strangers,
+    },
+}
+
+/// Whoever is no owner in the cluster: QEMU, a single node, an older version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strangers {
+    /// Locked out by us.
+    Out,
+    /// Locked out by a former owner.
+    OutByFormer,
+    /// One may be there, so nothing is written.
+    MayBeThere,
+}
+
+/// What an attempt to lock as an owner has brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerLock {
+    /// The term's byte and all before those bytes.
+    Alone,
+    /// The term's byte; this former owner still has its own, and keeps strangers out.
+    BesideFormer(Term),
+    /// Nothing may be written: somebody else has the term's byte, or is a stranger.
+    HeldBy(HolderDescription),
+}
+
 /// An open backing.
 #[derive(Debug)]
 pub struct Backing {
     spec: String,
     device: Device,
     layers: Vec<Layer>,
-    locked: bool,
+    held: Held,
     /// Counters; kept by [`crate::VolumeIo`].
     pub stats: DeviceStats,
 }
@@ -266,7 +305,7 @@ impl Backing {
             Target::Path(path) => Device::File(Arc::new(open_file(&path, options)?)),
             Target::Nbd(uri) => Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None },
         };
-        Ok(Backing { spec: spec.to_owned(), device, layers, locked: false, stats: DeviceStats::default() })
+        Ok(Backing { spec: spec.to_owned(), device, layers, held: Held::Nothing, stats: DeviceStats::default() })
     }
 
     /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
@@ -275,18 +314,97 @@ impl Backing {
     /// An NBD export has no lock. It counts as locked unless late writes are waited for: see
     /// [`Backing::await_late_writes`].
     pub fn try_lock(&mut self) -> io::Result<LockAttempt> {
-        if self.locked {
-            return Ok(LockAttempt::Locked);
+        match self.held {
+            Held::Whole => return Ok(LockAttempt::Locked),
+            Held::Owner { term, .. } => panic!("locked for term {} already: a single node has no terms", term.0),
+            Held::Nothing => {}
         }
-        let attempt = match &self.device {
-            Device::File(file) => try_lock(file.file())?,
-            Device::Nbd { quiet_until: Some(until), .. } if clock_now() < *until => {
-                LockAttempt::HeldBy(HolderDescription::Unseen)
-            }
-            Device::Nbd { .. } => LockAttempt::Locked,
-        };
-        self.locked = attempt == LockAttempt::Locked;
+        let attempt = self.attempt(LockRange::WHOLE)?;
+        if attempt == LockAttempt::Locked {
+            self.held = Held::Whole;
+        }
         Ok(attempt)
+    }
+
+    /// Tries to lock as the owner of this term: its own byte, and all before those bytes. As long as a former owner
+    /// that may still write has the latter, the byte alone allows writing. To be called again until it is
+    /// [`OwnerLock::Alone`].
+    ///
+    /// Who has it must then still read the record and find itself owner of this term before it writes: a successor
+    /// may have taken the byte, and given it up with its own end, before.
+    pub fn lock_as_owner(&mut self, term: Term, unfenced: &[Term]) -> io::Result<OwnerLock> {
+        match self.held {
+            Held::Owner { term: held, strangers } => {
+                assert_eq!(held, term, "an opening is of one term");
+                if strangers == Strangers::Out {
+                    return Ok(OwnerLock::Alone);
+                }
+            }
+            Held::Whole => {
+                panic!("locked as a whole already: an owner in a cluster shares the file with its successor")
+            }
+            Held::Nothing => {
+                if let LockAttempt::HeldBy(holder) = self.attempt(LockRange::of_term(term))? {
+                    return Ok(OwnerLock::HeldBy(holder));
+                }
+            }
+        }
+        self.held = Held::Owner { term, strangers: Strangers::MayBeThere };
+        let (strangers, lock) = match self.attempt(LockRange::STRANGERS)? {
+            LockAttempt::Locked => (Strangers::Out, OwnerLock::Alone),
+            LockAttempt::HeldBy(holder) => match self.first_held(unfenced)? {
+                Some(former) => (Strangers::OutByFormer, OwnerLock::BesideFormer(former)),
+                None => (Strangers::MayBeThere, OwnerLock::HeldBy(holder)),
+            },
+        };
+        self.held = Held::Owner { term, strangers };
+        Ok(lock)
+    }
+
+    fn first_held(&self, terms: &[Term]) -> io::Result<Option<Term>> {
+        for &term in terms {
+            if let Some(LockSeen::HeldBy(_)) = self.look_at_term(term)? {
+                return Ok(Some(term));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tries to take the lock of a *former* owner, which ends with the last write of that owner. Once it is ours, it is
+    /// proof, as far as [`Backing::lock_reach`] says, that nothing of that term is under way; and as long as this
+    /// opening lasts, that owner cannot begin to write either. That a look found it free would prove less: the former
+    /// owner may not have come to lock it yet.
+    pub fn take_former(&mut self, former: Term) -> io::Result<LockAttempt> {
+        if let Held::Owner { term, .. } = self.held {
+            assert_ne!(term, former, "nobody proves that it is gone itself");
+        }
+        match &self.device {
+            Device::File(file) => try_lock_range(file.file(), LockRange::of_term(former)),
+            Device::Nbd { .. } => Ok(LockAttempt::HeldBy(HolderDescription::Unseen)),
+        }
+    }
+
+    /// Who has the lock of a term, for people; none for an NBD export, which has no locks. This opening's own shows as free.
+    pub fn look_at_term(&self, term: Term) -> io::Result<Option<LockSeen>> {
+        self.file().map(|file| look_at(file.file(), LockRange::of_term(term))).transpose()
+    }
+
+    /// About whom a lock of this backing proves anything, and why.
+    pub fn lock_reach(&self) -> io::Result<Reach> {
+        match &self.device {
+            Device::File(file) => reach_of(file),
+            Device::Nbd { .. } => Ok(Reach::of_nbd()),
+        }
+    }
+
+    fn attempt(&self, range: LockRange) -> io::Result<LockAttempt> {
+        match &self.device {
+            Device::File(file) => try_lock_range(file.file(), range),
+            Device::Nbd { quiet_until: Some(until), .. } if clock_now() < *until => {
+                Ok(LockAttempt::HeldBy(HolderDescription::Unseen))
+            }
+            Device::Nbd { .. } => Ok(LockAttempt::Locked),
+        }
     }
 
     /// The former process is gone and may have left writes in its connection to an NBD server: nothing is written for
@@ -298,7 +416,7 @@ impl Backing {
             Device::Nbd { client, quiet_until } => {
                 let quiet = client.uri().quiet;
                 *quiet_until = Some(clock_now() + quiet);
-                self.locked = false;
+                self.held = Held::Nothing;
                 Some(quiet)
             }
         }
@@ -310,12 +428,15 @@ impl Backing {
         let file = self.file()?.clone();
         let layers = BackingSpec::parse(&self.spec).ok()?.layers;
         let (spec, stats) = (self.spec.clone(), DeviceStats::default());
-        Some(Backing { spec, device: Device::File(file), layers, locked: self.locked, stats })
+        Some(Backing { spec, device: Device::File(file), layers, held: self.held, stats })
     }
 
-    /// Whether the lock is ours, or (NBD) nothing has to be waited for.
+    /// Whether writing is allowed: the lock of a single node or of an owner is ours, or (NBD) nothing has to be waited for.
     pub fn locked(&self) -> bool {
-        self.locked
+        match self.held {
+            Held::Whole | Held::Owner { strangers: Strangers::Out | Strangers::OutByFormer, .. } => true,
+            Held::Nothing | Held::Owner { strangers: Strangers::MayBeThere, .. } => false,
+        }
     }
 
     /// As given to `open`.

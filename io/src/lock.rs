@@ -1,9 +1,19 @@
-//! Whole-file write locks on the file description that carries the I/O (OFD locks), and who holds one.
+//! Write locks on the file description that carries the I/O (OFD locks), and who holds one.
 //!
 //! Such a lock is released when the last reference to its file description goes: descriptors, mappings and requests
 //! in flight (an io_uring request may outlive its process by seconds). Whoever gets the lock therefore knows that
 //! nothing of the former holder can land any more. QEMU takes OFD locks on its images too, so each side stops the other.
+//!
+//! A single node locks the whole file. An owner in a cluster locks the byte of its term, far behind any content, and
+//! (unless in quarantine) everything before those bytes: so its successor can have a lock while its own is still there.
+//! Both stop each other, and an older binary, which knows whole files only. Whether a lock proves anything about a
+//! holder on another host: [`reach`].
+//!
+//! There is no unlock: the end of the description is the only end that says that nothing is under way.
 
+pub mod reach;
+
+use forebay_core::types::Term;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -47,22 +57,83 @@ pub enum LockAttempt {
     HeldBy(HolderDescription),
 }
 
-fn whole_file() -> libc::flock {
-    // SAFETY: all zeros is a valid flock: from byte 0 to the end, wherever that will be; l_pid must be 0 for OFD locks.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock
+/// What a look at somebody else's lock shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockSeen {
+    /// Nobody has it, or the description that was looked through has it itself.
+    Free,
+    /// Somebody else has it.
+    HeldBy(HolderDescription),
+}
+
+/// The bytes that a lock covers. They need not be in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRange {
+    start: u64,
+    /// 0: to the end, wherever that will be.
+    length: u64,
+}
+
+/// Where the bytes of terms begin: beyond the largest file, and half of what an offset can say.
+const TERMS_START: u64 = 1 << 62;
+
+impl LockRange {
+    /// The whole file: what a single node locks, and what every older version does.
+    pub const WHOLE: LockRange = LockRange { start: 0, length: 0 };
+    /// All but the bytes of terms. QEMU's lock bytes are among these.
+    pub const STRANGERS: LockRange = LockRange { start: 0, length: TERMS_START };
+
+    /// The byte of an owner.
+    pub fn of_term(term: Term) -> LockRange {
+        LockRange { start: TERMS_START + u64::from(term.0), length: 1 }
+    }
+
+    fn to_flock(self) -> libc::flock {
+        // SAFETY: all zeros is a valid flock; l_pid must be 0 for OFD locks.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_start = self.start as libc::off_t;
+        lock.l_len = self.length as libc::off_t;
+        lock
+    }
+
+    /// Whether a lock that /proc shows from one byte to another, both included, lies in the way.
+    fn overlaps(self, first: u64, last: u64) -> bool {
+        let our_last = if self.length == 0 { u64::MAX } else { self.start + self.length - 1 };
+        first <= our_last && self.start <= last
+    }
 }
 
 /// Tries to lock the whole file, without waiting.
 pub fn try_lock(file: &File) -> io::Result<LockAttempt> {
-    if try_lock_silently(file)? { Ok(LockAttempt::Locked) } else { Ok(LockAttempt::HeldBy(find_holder(file))) }
+    try_lock_range(file, LockRange::WHOLE)
 }
 
-fn try_lock_silently(file: &File) -> io::Result<bool> {
+/// Tries to lock these bytes, without waiting.
+pub fn try_lock_range(file: &File, range: LockRange) -> io::Result<LockAttempt> {
+    if try_lock_silently(file, range)? {
+        Ok(LockAttempt::Locked)
+    } else {
+        Ok(LockAttempt::HeldBy(find_holder(file, range)))
+    }
+}
+
+/// Looks who has a lock on these bytes, and takes none.
+pub fn look_at(file: &File, range: LockRange) -> io::Result<LockSeen> {
+    let mut lock = range.to_flock();
+    // SAFETY: the argument is a valid flock, which the kernel overwrites with a valid one.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let free = lock.l_type == libc::F_UNLCK as libc::c_short;
+    Ok(if free { LockSeen::Free } else { LockSeen::HeldBy(find_holder(file, range)) })
+}
+
+fn try_lock_silently(file: &File, range: LockRange) -> io::Result<bool> {
     loop {
-        let lock = whole_file();
+        let lock = range.to_flock();
         // SAFETY: the argument is a valid flock that the kernel only reads.
         let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         if result == 0 {
@@ -77,15 +148,15 @@ fn try_lock_silently(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Waits for the lock at most so long. Tries again and again instead of F_OFD_SETLKW, which has no time limit.
+/// Waits for the whole file's lock at most so long. Tries again and again instead of F_OFD_SETLKW, which has no time limit.
 pub fn await_lock(file: &File, timeout: Duration) -> io::Result<LockAttempt> {
     let deadline = Instant::now() + timeout;
     loop {
-        if try_lock_silently(file)? {
+        if try_lock_silently(file, LockRange::WHOLE)? {
             return Ok(LockAttempt::Locked);
         }
         if Instant::now() >= deadline {
-            return Ok(LockAttempt::HeldBy(find_holder(file)));
+            return Ok(LockAttempt::HeldBy(find_holder(file, LockRange::WHOLE)));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -93,16 +164,14 @@ pub fn await_lock(file: &File, timeout: Duration) -> io::Result<LockAttempt> {
 
 /// Who holds a lock on any of the file, without trying to take one: also where the file was opened to read only.
 pub fn holder(file: &File) -> io::Result<Option<HolderDescription>> {
-    let mut asked = whole_file();
-    // SAFETY: the argument is a valid flock that outlives the call, which fills it.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut asked) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((asked.l_type != libc::F_UNLCK as libc::c_short).then(|| find_holder(file)))
+    Ok(match look_at(file, LockRange::WHOLE)? {
+        LockSeen::Free => None,
+        LockSeen::HeldBy(holder) => Some(holder),
+    })
 }
 
-/// Looks through /proc for a process that has this file open with a lock on that very description.
-pub fn find_holder(file: &File) -> HolderDescription {
+/// Looks through /proc for a process that has this file open with a lock in the way on that very description.
+pub fn find_holder(file: &File, range: LockRange) -> HolderDescription {
     let Ok(ours) = file.metadata() else { return HolderDescription::Unseen };
     let mut with_file_open = None;
     for process in numbered_entries("/proc") {
@@ -115,15 +184,23 @@ pub fn find_holder(file: &File) -> HolderDescription {
                 continue;
             }
             let details = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).unwrap_or_default();
-            if details.lines().any(|line| line.starts_with("lock:")) {
+            if details.lines().filter_map(locked_bytes).any(|(first, last)| range.overlaps(first, last)) {
                 return describe(process);
             }
-            if process != std::process::id() {
+            // Of the byte of a term nothing can be said from that: several owners may have the file open.
+            if process != std::process::id() && range == LockRange::WHOLE {
                 with_file_open = Some(process);
             }
         }
     }
     with_file_open.map_or(HolderDescription::Unseen, describe)
+}
+
+/// First and last byte of a line of fdinfo like `lock: 1: OFDLCK ADVISORY WRITE -1 08:01:131 0 EOF`.
+fn locked_bytes(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.strip_prefix("lock:")?.split_whitespace().rev();
+    let (last, first) = (words.next()?, words.next()?);
+    Some((first.parse().ok()?, if last == "EOF" { u64::MAX } else { last.parse().ok()? }))
 }
 
 fn numbered_entries(folder: &str) -> impl Iterator<Item = u32> {
@@ -148,6 +225,55 @@ fn describe(pid: u32) -> HolderDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_of_locks_are_read_as_the_kernel_prints_them() {
+        assert_eq!(locked_bytes("lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:131 0 EOF"), Some((0, u64::MAX)));
+        let term = "lock:\t2: OFDLCK ADVISORY  WRITE -1 fe:00:131 4611686018427387911 4611686018427387911";
+        let (first, last) = locked_bytes(term).unwrap();
+        assert_eq!((first, last), ((1 << 62) + 7, (1 << 62) + 7));
+        assert_eq!(locked_bytes("pos:\t0"), None);
+        for (range, expected) in [
+            (LockRange::WHOLE, true),
+            (LockRange::STRANGERS, false),
+            (LockRange::of_term(Term(7)), true),
+            (LockRange::of_term(Term(6)), false),
+            (LockRange::of_term(Term(u32::MAX)), false),
+        ] {
+            assert_eq!(range.overlaps(first, last), expected, "{range:?}");
+        }
+        assert!(LockRange::STRANGERS.overlaps(0, u64::MAX) && LockRange::STRANGERS.overlaps((1 << 62) - 1, 1 << 62));
+    }
+
+    #[test]
+    fn a_term_has_a_lock_of_its_own_and_everybody_sees_who_holds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let open = || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let (former, successor, older) = (open(), open(), open());
+        let held_here = |attempt: LockAttempt| match attempt {
+            LockAttempt::HeldBy(HolderDescription::Process { pid, .. }) => assert_eq!(pid, std::process::id()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(try_lock_range(&former, LockRange::of_term(Term(7))).unwrap(), LockAttempt::Locked);
+        assert_eq!(try_lock_range(&former, LockRange::STRANGERS).unwrap(), LockAttempt::Locked);
+        // Its own lock does not stand in its own way.
+        assert_eq!(look_at(&former, LockRange::of_term(Term(7))).unwrap(), LockSeen::Free);
+        assert_eq!(try_lock_range(&successor, LockRange::of_term(Term(8))).unwrap(), LockAttempt::Locked);
+        held_here(try_lock_range(&successor, LockRange::of_term(Term(7))).unwrap());
+        held_here(try_lock_range(&successor, LockRange::STRANGERS).unwrap());
+        assert!(matches!(look_at(&successor, LockRange::of_term(Term(7))).unwrap(), LockSeen::HeldBy(_)));
+        assert_eq!(look_at(&successor, LockRange::of_term(Term(9))).unwrap(), LockSeen::Free);
+        drop(former);
+        // The byte of a term alone, as in quarantine, stops an older binary, too.
+        held_here(try_lock(&older).unwrap());
+        assert_eq!(try_lock_range(&successor, LockRange::of_term(Term(7))).unwrap(), LockAttempt::Locked);
+        assert_eq!(try_lock_range(&successor, LockRange::STRANGERS).unwrap(), LockAttempt::Locked);
+        drop(successor);
+        assert_eq!(try_lock(&older).unwrap(), LockAttempt::Locked);
+        let next = open();
+        held_here(try_lock_range(&next, LockRange::of_term(Term(9))).unwrap());
+    }
 
     #[test]
     fn a_second_description_is_refused_until_the_first_is_gone() {

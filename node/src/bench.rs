@@ -147,7 +147,8 @@ fn target_of_backing(backing: &str) -> Result<Target> {
     let path = Path::new(backing);
     let marker = PathBuf::from(format!("{backing}.forebay"));
     if let Ok(file) = std::fs::File::open(path)
-        && let forebay_io::lock::HolderDescription::Process { pid, command } = forebay_io::lock::find_holder(&file)
+        && let forebay_io::lock::HolderDescription::Process { pid, command } =
+            forebay_io::lock::find_holder(&file, forebay_io::lock::LockRange::WHOLE)
     {
         bail!("{backing} is in use by process {pid} ({command}); measure a copy, or another file beside it");
     }

@@ -4,7 +4,8 @@
 //! - [`shard`] is the data path: the one loop. Everything else is control plane, on one thread.
 //! - [`identity`] is who a node of a cluster is, [`coordinator`] who says who is who.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
-//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`] and [`salvage`] need no daemon, [`mod@bench`] loads one.
+//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
+//!   loads one.
 
 mod api;
 mod bench;
@@ -16,6 +17,7 @@ mod config;
 )]
 mod coordinator;
 mod directory;
+mod fence_test;
 mod identity;
 mod inspect;
 mod journal;

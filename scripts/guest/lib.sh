@@ -38,6 +38,23 @@ fetch_kernel() {
     modules=$(echo "$cache"/x/lib/modules/*/kernel)
 }
 
+# fetch_unpacked PACKAGE...: more of Debian's archive beside the kernel, unpacked and never installed.
+fetch_unpacked() {
+    local package
+    exec 9>"$cache/lock"
+    flock 9
+    for package in "$@"; do
+        [ -e "$cache/ready-$package" ] && continue
+        (
+            cd "$cache"
+            ls "${package}"_*.deb >/dev/null 2>&1 || apt-get download "$package"
+            dpkg-deb -x "${package}"_*.deb x
+        ) >&2
+        touch "$cache/ready-$package"
+    done
+    exec 9>&-
+}
+
 # new_root FOLDER APPLET...: an empty root with these applets of busybox. Sets `root`.
 new_root() {
     root=$1

@@ -1,8 +1,9 @@
-//! Whole machines as clients: a QEMU guest whose root file system lies on a volume, and one whose kernel is the NBD
-//! client. The daemon is killed under them; they may notice a pause, and nothing else.
+//! Whole machines. As clients: a QEMU guest whose root file system lies on a volume, and one whose kernel is the NBD
+//! client; the daemon is killed under them, and they may notice a pause and nothing else. And one with a disk that two
+//! nodes reach, for a fence.
 
 use forebay_tests::harness::{
-    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, require_tool, run_command, run_tool, workspace,
+    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, workspace,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,4 +112,22 @@ fn the_kernels_client_writes_verifies_disconnects_and_reconnects_to_a_killed_dae
     assert!(text.contains(&format!("guest: connected, {} bytes", 64 * MIB)), "{text}");
     daemon.assert_healthy();
     daemon.stop(MINUTE);
+}
+
+/// A fence by reservation, on a SCSI disk that two nodes reach: see `scripts/guest/fence-init` for what it asserts.
+#[test]
+fn late_writes_of_an_expelled_node_are_really_refused() {
+    let folder = TempDir::new("guest-fence");
+    let out = folder.join("guest");
+    let mut command = Command::new(require_tool("bash"));
+    command.arg(workspace().join("scripts/guest/fence.sh")).arg(&out).arg(forebay());
+    run_command(LIMIT, command).expect_success();
+    let text = Console::of(&out).text();
+    let refused = text.lines().find(|line| line.starts_with("guest: REFUSED: ")).unwrap_or_else(|| panic!("{text}"));
+    let counts: Vec<u32> = refused.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    assert!(matches!(counts[..], [taken, refused, ..] if taken > 4 && refused > 10), "{refused}");
+    for words in ["writes were taken, then", "was expelled", "by preempt and abort: proven"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    println!("{refused}");
 }

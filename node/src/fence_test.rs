@@ -1,0 +1,565 @@
+//! `forebay node fence-test`: tries a fence, says what it is worth, and keeps when it was last proven.
+//!
+//! Invariants:
+//! - Nobody's power is touched without `--power-off`, and no device that is used: it is not mounted, not claimed, not
+//!   registered with by this host and not reserved by anybody, else the test ends before it has changed something.
+//! - What is written to a device is what it holds already, and only while its reservation is ours, so that no other host
+//!   can have changed it meanwhile.
+//! - Proven means that the effect was seen. What was only asked for leaves no proof behind.
+
+use crate::units::{parse_seconds, show_seconds};
+use crate::volume_store::{host_name, random_bytes, write_atomically};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use forebay_core::cluster::NodeId;
+use forebay_core::fence::Means;
+use forebay_io::fence::{Agent, Expelled, Power, ReservableDevice, ReservationKey};
+use forebay_io::{AlignedBuffer, Backing, BackingOptions, LockAttempt};
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What to try.
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("fence").required(true).args(["agent", "reservation", "list"]))]
+pub struct FenceTestArgs {
+    /// Fence agent that switches a node's power, such as fence_ipmilan
+    #[arg(long, value_name = "AGENT", requires = "node")]
+    agent: Option<String>,
+    /// The node whose power it is
+    #[arg(long, value_name = "NAME", requires = "agent")]
+    node: Option<String>,
+    /// Option of the agent; may be given several times
+    #[arg(long = "option", value_name = "NAME=VALUE", requires = "agent")]
+    options: Vec<String>,
+    /// Option of the agent whose value is the first line of a file, such as a password
+    #[arg(long = "option-file", value_name = "NAME=FILE", requires = "agent")]
+    option_files: Vec<String>,
+    /// Really switch the node off, confirm it, and switch it on again [default: only ask whether it is on]
+    #[arg(long, requires = "agent")]
+    power_off: bool,
+    /// Block device whose persistent reservations are to be tried
+    #[arg(long, value_name = "DEVICE")]
+    reservation: Option<PathBuf>,
+    /// Expel the node that has printed this key, and see that the device agrees
+    #[arg(long, value_name = "KEY", requires = "reservation", value_parser = parse_key)]
+    expel: Option<ReservationKey>,
+    /// Keep the device reserved for so long, so that the expelled node sees it
+    #[arg(long, value_name = "TIME", requires = "expel", value_parser = parse_seconds, default_value = "3s")]
+    hold: u64,
+    /// Write to the device until another node expels this one, and see that it is refused from then on
+    #[arg(long, requires = "reservation", conflicts_with = "expel")]
+    be_expelled: bool,
+    /// Show what was proven from here, and when
+    #[arg(long)]
+    list: bool,
+    /// Most time for each action of the agent, and for being expelled
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "60s")]
+    timeout: u64,
+    /// State folder, where proofs are kept [default: /var/lib/forebay, or below $XDG_STATE_HOME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_key(text: &str) -> Result<ReservationKey, String> {
+    ReservationKey::parse(text)
+        .ok_or_else(|| "a key is written as --be-expelled prints it, 0x and hex digits".to_owned())
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    /// The effect was seen.
+    Proven,
+    /// It answers; nothing was proven.
+    Answers,
+    /// This node was refused, as it should be.
+    Refused,
+}
+
+/// What is kept of a proof.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Proof {
+    /// `power` or `reservation`.
+    fence: String,
+    /// The node that was switched off, or the device.
+    target: String,
+    /// The agent, or how the other was expelled.
+    by: String,
+    /// When.
+    proven_unix_s: u64,
+    /// How long it took.
+    took_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    fence: &'static str,
+    target: String,
+    by: String,
+    class: &'static str,
+    proves: &'static str,
+    leaves: &'static str,
+    allows: &'static str,
+    outcome: Outcome,
+    found: String,
+    took_ms: u64,
+    last_proven_unix_s: Option<u64>,
+}
+
+/// A fence as it was tried.
+struct Trial {
+    means: Means,
+    target: String,
+    by: String,
+    outcome: Outcome,
+    found: String,
+    took: Duration,
+}
+
+/// Tries it.
+pub fn run(args: FenceTestArgs) -> Result<bool> {
+    let proofs = Proofs { folder: args.state.clone().unwrap_or_else(crate::paths::state_dir).join("fences") };
+    if args.list {
+        return list(&proofs, args.json);
+    }
+    let trial = match (&args.agent, &args.reservation) {
+        (Some(agent), _) => try_power(agent, &args, &proofs)?,
+        (None, Some(device)) => try_reservation(device, &args, &proofs)?,
+        (None, None) => bail!("name a fence: --agent or --reservation"),
+    };
+    report(trial, &proofs, args.json)
+}
+
+fn fence_name(means: Means) -> &'static str {
+    match means {
+        Means::Reservation => "reservation",
+        Means::PowerOff => "power",
+        Means::ImageLock(_) | Means::OtherBoot | Means::Lease => unreachable!("no fence, so it is not tried here"),
+    }
+}
+
+fn report(trial: Trial, proofs: &Proofs, json: bool) -> Result<bool> {
+    let guarantee = trial.means.guarantee();
+    let fence = fence_name(trial.means);
+    let last = proofs.last(fence, &trial.target)?;
+    let report = Report {
+        fence,
+        target: trial.target,
+        by: trial.by,
+        class: guarantee.class.name(),
+        proves: guarantee.proves,
+        leaves: guarantee.leaves,
+        allows: guarantee.class.allows(),
+        outcome: trial.outcome,
+        found: trial.found,
+        took_ms: trial.took.as_millis() as u64,
+        last_proven_unix_s: last.map(|proof| proof.proven_unix_s),
+    };
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(true);
+    }
+    println!("fence        {} of {}, by {}", report.fence, report.target, report.by);
+    println!("class        {}: allows {}", report.class, report.allows);
+    println!("proves       {}", report.proves);
+    println!("leaves open  {}", report.leaves);
+    println!("found        {}", report.found);
+    println!("last proven  {}", report.last_proven_unix_s.map_or("never, from here".to_owned(), ago));
+    Ok(true)
+}
+
+fn list(proofs: &Proofs, json: bool) -> Result<bool> {
+    let all = proofs.all()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(true);
+    }
+    if all.is_empty() {
+        println!("nothing was proven from here");
+    }
+    for proof in all {
+        println!("{} of {}, by {}: proven {}", proof.fence, proof.target, proof.by, ago(proof.proven_unix_s));
+    }
+    Ok(true)
+}
+
+fn ago(unix_s: u64) -> String {
+    match unix_now().checked_sub(unix_s) {
+        Some(seconds) => format!("{} ago", show_seconds(seconds as f64)),
+        None => "in the future, by this host's clock".into(),
+    }
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Proofs, a file each, in the state folder.
+struct Proofs {
+    folder: PathBuf,
+}
+
+impl Proofs {
+    fn path(&self, fence: &str, target: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
+        self.folder.join(format!("{fence}-{}.json", target.chars().map(plain).collect::<String>()))
+    }
+
+    /// Before the test changes anything: a proof that cannot be kept is not worth a power cut.
+    fn prepare(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.folder).with_context(|| {
+            format!(
+                "cannot make the folder {} for proofs: run this with the right to write there, or name another state folder \
+                 with --state",
+                self.folder.display()
+            )
+        })
+    }
+
+    fn keep(&self, means: Means, target: &str, by: &str, took: Duration) -> Result<()> {
+        let fence = fence_name(means);
+        let took_ms = took.as_millis() as u64;
+        let proof =
+            Proof { fence: fence.into(), target: target.into(), by: by.into(), proven_unix_s: unix_now(), took_ms };
+        write_atomically(&self.path(fence, target), serde_json::to_string_pretty(&proof)?.as_bytes())
+    }
+
+    fn last(&self, fence: &str, target: &str) -> Result<Option<Proof>> {
+        let path = self.path(fence, target);
+        Ok(read_proof(&path)?.filter(|proof| proof.target == target))
+    }
+
+    fn all(&self) -> Result<Vec<Proof>> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read the folder {}", self.folder.display()));
+            }
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot read the folder {}", self.folder.display()))?.path();
+            if path.extension().is_some_and(|end| end == "json") {
+                all.extend(read_proof(&path)?);
+            }
+        }
+        all.sort_by(|one, other| (&one.fence, &one.target).cmp(&(&other.fence, &other.target)));
+        Ok(all)
+    }
+}
+
+fn read_proof(path: &Path) -> Result<Option<Proof>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read the proof {}", path.display())),
+    };
+    let proof = serde_json::from_str(&text)
+        .with_context(|| format!("the proof {} is damaged: remove it and prove the fence anew", path.display()))?;
+    Ok(Some(proof))
+}
+
+/// The agent's options, in the order that they were given.
+fn agent_options(args: &FenceTestArgs) -> Result<Vec<(String, String)>> {
+    let mut options = Vec::new();
+    for given in &args.options {
+        let (name, value) = given.split_once('=').with_context(|| format!("--option {given}: write it NAME=VALUE"))?;
+        if name.contains("passw") {
+            bail!(
+                "--option {name}=...: what stands on a command line is read by everybody on this host; put it into a \
+                 file of mode 0600 and say --option-file {name}=FILE"
+            );
+        }
+        options.push((name.to_owned(), value.to_owned()));
+    }
+    for given in &args.option_files {
+        let (name, path) =
+            given.split_once('=').with_context(|| format!("--option-file {given}: write it NAME=FILE"))?;
+        options.push((name.to_owned(), read_secret(Path::new(path))?));
+    }
+    Ok(options)
+}
+
+fn read_secret(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).with_context(|| format!("cannot look at {shown}"))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        bail!("{shown} can be read or written by others, and holds a secret: chmod 600 {shown}");
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        Some(_) | None => bail!("the first line of {shown} is empty: it should be the value of the option"),
+    }
+}
+
+fn try_power(agent: &str, args: &FenceTestArgs, proofs: &Proofs) -> Result<Trial> {
+    let Some(node) = args.node.clone() else { bail!("name the node whose power it is: --node NAME") };
+    let agent = Agent::find(agent, agent_options(args)?, Duration::from_secs(args.timeout))?;
+    let begun = Instant::now();
+    let trial = |outcome, found, took| Trial {
+        means: Means::PowerOff,
+        target: node.clone(),
+        by: agent.name().to_owned(),
+        outcome,
+        found,
+        took,
+    };
+    let power = agent.status()?;
+    if !args.power_off {
+        let is = match power {
+            Power::On => "on",
+            Power::Off => "off",
+        };
+        let found =
+            format!("the agent answers: {node} is {is}. To prove the fence, let it switch {node} off: --power-off");
+        return Ok(trial(Outcome::Answers, found, begun.elapsed()));
+    }
+    if power == Power::Off {
+        bail!("{node} is off already, so that switching it off would prove nothing; switch it on first");
+    }
+    if node == host_name() {
+        bail!("{node} is this very host: try its fence from another node");
+    }
+    proofs.prepare()?;
+    let begun = Instant::now();
+    agent.off()?;
+    let took = begun.elapsed();
+    let kept = proofs.keep(Means::PowerOff, &node, agent.name(), took);
+    // On again, whatever became of the file.
+    agent.on().with_context(|| format!("{node} was switched off, and is not on again: switch it on by hand"))?;
+    kept?;
+    let found = format!("{node} was off, confirmed, {} after it was asked for; it is on again", show_took(took));
+    Ok(trial(Outcome::Proven, found, took))
+}
+
+fn show_took(took: Duration) -> String {
+    format!("{:.3} s", took.as_secs_f64())
+}
+
+fn try_reservation(path: &Path, args: &FenceTestArgs, proofs: &Proofs) -> Result<Trial> {
+    if args.be_expelled {
+        return be_expelled(path, Duration::from_secs(args.timeout), args.json);
+    }
+    let device = ReservableDevice::open(path)?;
+    let target = device_name(path);
+    let own = draw_key()?;
+    if args.expel.is_some() {
+        proofs.prepare()?;
+    }
+    device.register_anew(own)?;
+    let tried = match args.expel {
+        Some(other) => expel(&device, own, other, Duration::from_secs(args.hold), |took| {
+            proofs.keep(Means::Reservation, &target, "preempt and abort", took)
+        }),
+        None => device.reserve(own).map_err(anyhow::Error::from).map(|()| {
+            let found = "the device takes registrations and reservations. To prove that it refuses an expelled node, use \
+                         --be-expelled there and --expel here";
+            (Outcome::Answers, found.to_owned(), Duration::ZERO)
+        }),
+    };
+    let left = device.leave(own);
+    let (outcome, found, took) = tried?;
+    left.context("the test is done, and its registration stays")?;
+    Ok(Trial { means: Means::Reservation, target, by: "preempt and abort".into(), outcome, found, took })
+}
+
+fn expel(
+    device: &ReservableDevice,
+    own: ReservationKey,
+    other: ReservationKey,
+    hold: Duration,
+    keep: impl FnOnce(Duration) -> Result<()>,
+) -> Result<(Outcome, String, Duration)> {
+    let begun = Instant::now();
+    if device.expel(own, other)? == Expelled::WasNotRegistered {
+        bail!(
+            "nobody is registered with {} as {other}: is `--be-expelled` running on the other node, with the same device, \
+             and is this the key that it has printed?",
+            device.path().display()
+        );
+    }
+    let took = begun.elapsed();
+    keep(took)?;
+    std::thread::sleep(hold);
+    let found = format!("{other} was expelled {} after it was asked for, and the device says so", show_took(took));
+    Ok((Outcome::Proven, found, took))
+}
+
+fn draw_key() -> Result<ReservationKey> {
+    let mut bytes = [0; 8];
+    random_bytes(&mut bytes)?;
+    Ok(ReservationKey::of_node(NodeId(u64::from_le_bytes(bytes))))
+}
+
+/// The device's own name, which every host knows it by; its path where it has none.
+fn device_name(path: &Path) -> String {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let block = resolved.file_name().map(|name| Path::new("/sys/class/block").join(name)).unwrap_or_default();
+    let read = |file: &str| std::fs::read_to_string(block.join(file)).ok();
+    let name = read("wwid").or_else(|| read("device/wwid")).map(|text| text.trim().to_owned());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| path.display().to_string())
+}
+
+/// How often the node that is to be expelled writes.
+const WRITE_EVERY: Duration = Duration::from_millis(10);
+/// How long it must be refused, without one write let in.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+fn be_expelled(path: &Path, limit: Duration, json: bool) -> Result<Trial> {
+    let mut backing = Backing::open(
+        path.to_str().context("the device's name is no text")?,
+        BackingOptions { create: None, format_raw: true },
+    )?;
+    let device = ReservableDevice::open(path)?;
+    if let LockAttempt::HeldBy(holder) =
+        backing.try_lock().with_context(|| format!("cannot lock {}", path.display()))?
+    {
+        bail!("cannot use {}: it is locked by {holder}; end that use first", path.display());
+    }
+    let signals = Signals::hold_back()?;
+    let own = draw_key()?;
+    device.register_anew(own)?;
+    let begun = Instant::now();
+    let written = device.reserve(own).map_err(anyhow::Error::from).and_then(|()| {
+        if json {
+            println!("{}", serde_json::json!({ "key": own.to_string() }));
+        } else {
+            println!("key          {own}");
+            println!("on another node: forebay node fence-test --reservation DEVICE --expel {own}");
+        }
+        write_until_refused(&backing, &signals, limit)
+    });
+    // Expelled, there is nothing to give up.
+    let (written, refused) = match written {
+        Ok(counts) => counts,
+        Err(error) => {
+            let left = device.leave(own);
+            return Err(match left {
+                Ok(()) => error,
+                Err(left) => error.context(format!("and its registration stays: {left}")),
+            });
+        }
+    };
+    let found =
+        format!("{written} writes were taken, then {refused} refused with a reservation conflict, and none taken");
+    Ok(Trial {
+        means: Means::Reservation,
+        target: device_name(path),
+        by: "preempt and abort".into(),
+        outcome: Outcome::Refused,
+        found,
+        took: begun.elapsed(),
+    })
+}
+
+/// Writes what the last block holds until that is refused for a while; how many were taken, and how many refused.
+fn write_until_refused(backing: &Backing, signals: &Signals, limit: Duration) -> Result<(u64, u64)> {
+    let file = backing.file().context("it is no device")?;
+    let bytes = file.align().max(512) as usize;
+    let offset = backing.size().context("cannot read the size of the device")? - bytes as u64;
+    let mut block = AlignedBuffer::new(bytes);
+    file.read_now(offset, &mut block).context("cannot read the last block of the device")?;
+    let (begun, mut refused_since) = (Instant::now(), None);
+    let (mut written, mut refused) = (0, 0);
+    loop {
+        match file.write_now(offset, &block) {
+            Ok(()) if refused_since.is_some() => {
+                bail!("a write was taken after {refused} had been refused: the other node has left too soon (--hold)")
+            }
+            Ok(()) => written += 1,
+            Err(error) if error.raw_os_error() == Some(libc::EBADE) => {
+                refused += 1;
+                refused_since.get_or_insert_with(Instant::now);
+            }
+            Err(error) => return Err(error).context("a write failed, and not for a reservation"),
+        }
+        if refused_since.is_some_and(|since| since.elapsed() >= REFUSED_FOR) {
+            return Ok((written, refused));
+        }
+        if refused_since.is_none() && begun.elapsed() >= limit {
+            bail!("nobody has expelled this node within {} s; its {written} writes were taken", limit.as_secs());
+        }
+        if signals.came_within(WRITE_EVERY) {
+            bail!("interrupted");
+        }
+    }
+}
+
+/// SIGINT and SIGTERM, held back so that the test never ends with the device still reserved.
+struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    fn hold_back() -> Result<Signals> {
+        // SAFETY: all zeros is a valid sigset_t, and sigemptyset makes it one that says nothing.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is a local one that outlives the calls; the thread's former mask is not asked for.
+        let result = unsafe {
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())
+        };
+        match result {
+            0 => Ok(Signals { set }),
+            error => Err(std::io::Error::from_raw_os_error(error)).context("cannot hold back signals"),
+        }
+    }
+
+    /// Waits so long, or until one comes.
+    fn came_within(&self, time: Duration) -> bool {
+        let limit = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        // SAFETY: set and limit outlive the call; the signal's details are not asked for.
+        unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &limit) > 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_kept_for_each_target_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let proofs = Proofs { folder: folder.path().join("fences") };
+        assert_eq!(proofs.all().unwrap(), []);
+        assert_eq!(proofs.last("power", "beta").unwrap(), None);
+        proofs.prepare().unwrap();
+        let took = Duration::from_millis(1500);
+        proofs.keep(Means::PowerOff, "beta", "fence_x", took).unwrap();
+        proofs.keep(Means::Reservation, "naa.6001/a b", "preempt and abort", took).unwrap();
+        let last = proofs.last("power", "beta").unwrap().unwrap();
+        assert_eq!((last.by.as_str(), last.took_ms), ("fence_x", 1500));
+        assert!(unix_now() - last.proven_unix_s < 60);
+        assert_eq!(proofs.all().unwrap().len(), 2);
+        // Two names that fall on one file are not taken for each other.
+        assert!(proofs.last("reservation", "naa.6001/a b").unwrap().is_some());
+        assert_eq!(proofs.last("reservation", "naa.6001_a_b").unwrap(), None);
+        std::fs::write(proofs.path("power", "beta"), "{").unwrap();
+        let error = format!("{:#}", proofs.all().unwrap_err());
+        assert!(error.contains("power-beta.json is damaged: remove it"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_file_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        std::fs::write(&path, "open sesame\nsecond line\n").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(read_secret(&path).unwrap_err().to_string().contains("chmod 600"));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(read_secret(&path).unwrap(), "open sesame");
+        std::fs::write(&path, "\n").unwrap();
+        assert!(read_secret(&path).is_err());
+    }
+}

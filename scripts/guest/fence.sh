@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# A fence by reservation, tried in a guest whose kernel is both hosts and the disk between them; leaves its words in
+# OUT/console.log, the last of them `guest: DONE`. tests/tests/guests.rs looks at them.
+#
+# usage: fence.sh OUT FOREBAY_BINARY
+set -euo pipefail
+
+out=$1 binary=$2
+# shellcheck source=scripts/guest/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+fetch_kernel
+fetch_unpacked open-iscsi libopeniscsiusr
+mkdir -p "$out"
+new_root "$out/root" sh mount mkdir cat echo sleep insmod poweroff cut tr seq grep dd dmesg ln test tail printf mv touch kill ifconfig
+install_binary "$binary" forebay
+# The initiator's start from an initrd: no daemon, and nothing is installed here.
+export LD_LIBRARY_PATH=$cache/x/usr/lib/x86_64-linux-gnu
+install_binary "$cache/x/sbin/iscsistart" iscsistart
+# Symbols would make the guest's boot under TCG longer.
+strip "$root/bin/forebay"
+with_modules scsi_common scsi_mod sd_mod configfs target_core_mod target_core_file libcrc32c iscsi_target_mod \
+    scsi_transport_iscsi libiscsi libiscsi_tcp iscsi_tcp
+pack_root "$here/fence-init" "$out/initrd"
+
+timeout -s KILL 150 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -nodefaults -no-reboot -display none \
+    -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check" ||
+    { echo "fence.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
+rm -f "$out/initrd"
+if ! grep -q 'guest: DONE' "$out/console.log"; then
+    echo "fence.sh: the guest failed; its console:" >&2
+    tail -50 "$out/console.log" >&2
+    exit 1
+fi
