@@ -67,6 +67,8 @@ enum Kind {
     JournalSync,
 }
 
+const BACKING_OF_OWNER: &str = "only who owns the volume has operations on its backing";
+
 #[derive(Debug)]
 struct Pending {
     op: OpId,
@@ -90,7 +92,8 @@ pub struct VolumeIo {
     volume: [u8; 16],
     arena: Arena,
     tier: Tier,
-    backing: Backing,
+    /// None: a member of a cluster that owns no term of the volume.
+    backing: Option<Backing>,
     journal: Option<Journal>,
     pending: Slab<Pending>,
     /// Ended operations whose event waits for a model's time.
@@ -103,11 +106,15 @@ pub struct VolumeIo {
 impl VolumeIo {
     /// `index` names the volume in reactor tokens. The superblock gives identity and layout. The arena of a memory
     /// tier is its payload area (see [`VolumeIo::arena_of`]); that of a flash tier is the volume's staging and cache.
-    pub fn new(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier, mut backing: Backing) -> VolumeIo {
+    pub fn new(index: u32, superblock: &Superblock, arena: Arena, tier: Tier, backing: Backing) -> VolumeIo {
+        let mut io = VolumeIo::without_backing(index, superblock, arena, tier);
+        io.set_backing(backing);
+        io
+    }
+
+    /// Of a node that keeps the log of the volume and does not own it: it opens the backing with a term of its own.
+    pub fn without_backing(index: u32, superblock: &Superblock, arena: Arena, mut tier: Tier) -> VolumeIo {
         assert!(index < 1 << 31, "the upper half of a token has room for 31 bits and a mark");
-        if let Some(client) = backing.nbd_mut() {
-            client.set_token(BACKING_SOCKET | u64::from(index) << 32);
-        }
         if let Tier::Memory(tier) = &mut tier {
             tier.set_table(superblock.layout.table_first, superblock.layout.table_blocks);
         }
@@ -116,7 +123,7 @@ impl VolumeIo {
             volume: superblock.volume,
             arena,
             tier,
-            backing,
+            backing: None,
             journal: None,
             pending: Slab::new(),
             delayed: BinaryHeap::new(),
@@ -167,14 +174,28 @@ impl VolumeIo {
         &self.tier
     }
 
+    /// Whether there is a backing: not while another node owns the volume.
+    pub fn has_backing(&self) -> bool {
+        self.backing.is_some()
+    }
+
     /// The backing.
     pub fn backing(&self) -> &Backing {
-        &self.backing
+        self.backing.as_ref().expect(BACKING_OF_OWNER)
     }
 
     /// The backing, to be locked.
     pub fn backing_mut(&mut self) -> &mut Backing {
-        &mut self.backing
+        self.backing.as_mut().expect(BACKING_OF_OWNER)
+    }
+
+    /// The backing of the term that this node owns from now on, opened for that term and locked.
+    pub fn set_backing(&mut self, mut backing: Backing) {
+        assert!(self.backing.is_none(), "an opening of a volume has one backing");
+        if let Some(client) = backing.nbd_mut() {
+            client.set_token(BACKING_SOCKET | u64::from(self.index) << 32);
+        }
+        self.backing = Some(backing);
     }
 
     /// The journal beside the backing, erased: to be given before core may write to it.
@@ -253,14 +274,14 @@ impl VolumeIo {
             }
             Effect::BackingWrite { op, offset, parts } => {
                 if !self.parts_verified(&parts) {
-                    self.backing.stats.writes.record(0, parts.len() as u64, 0, true);
+                    self.backing_mut().stats.writes.record(0, parts.len() as u64, 0, true);
                     return done(op, Outcome::Failed(IoError::Checksum));
                 }
                 let mut buffers = Buffers::none();
                 for part in &parts {
                     buffers.push_frame(&self.arena, part.frame, usize::from(part.from), usize::from(part.length));
                 }
-                if !buffers.is_aligned(self.backing.align() as usize) {
+                if !buffers.is_aligned(self.backing().align() as usize) {
                     buffers = buffers.gathered();
                 }
                 let (bytes, pieces) = (buffers.len(), parts.len() as u64);
@@ -418,7 +439,7 @@ impl VolumeIo {
         assert_eq!(frames.len(), checks.len(), "each frame has its check");
         let pieces = frames.len() as u64 + u64::from(!head.is_empty());
         if !frames.iter().zip(checks).all(|(&frame, check)| self.verified(frame, check) == Outcome::Ok) {
-            self.backing.stats.writes.record(0, pieces, 0, true);
+            self.backing_mut().stats.writes.record(0, pieces, 0, true);
             return done(op, Outcome::Failed(IoError::Checksum));
         }
         let mut buffers = Buffers::none();
@@ -450,7 +471,7 @@ impl VolumeIo {
     ) -> Executed {
         match operation {
             DeviceOperation::Write { bytes } | DeviceOperation::Zero { bytes } => {
-                assert!(self.backing.locked(), "the backing is written to only under its lock");
+                assert!(self.backing().locked(), "the backing is written to only under its lock");
                 assert!(bytes > 0, "an empty write or zero");
             }
             DeviceOperation::Read { .. } | DeviceOperation::Sync => {}
@@ -464,7 +485,7 @@ impl VolumeIo {
         let token = self.pend(op, kind, bytes, pieces);
         let key = token as u32 as usize;
         let asked = self.pending[key].asked;
-        let admission = self.backing.admit(asked, operation);
+        let admission = self.backing_mut().admit(asked, operation);
         self.pending[key].due = admission.due;
         match admission.fate {
             Fate::Honest => self.submit(reactor, token, what, buffers),
@@ -489,7 +510,7 @@ impl VolumeIo {
         if on_journal {
             return reactor.submit(token, Operation::new(self.the_journal().file().clone(), what, buffers));
         }
-        match self.backing.device_mut() {
+        match self.backing_mut().device_mut() {
             Device::File(file) => reactor.submit(token, Operation::new(file.clone(), what, buffers)),
             Device::Nbd { client, .. } => client.submit(reactor, token as u32 as usize, what, buffers),
         }
@@ -498,15 +519,19 @@ impl VolumeIo {
     /// Takes a readiness of the reactor whose token is of this volume's backing (see [`backing_socket_volume`]).
     pub fn ready(&mut self, reactor: &mut Reactor, token: u64, readable: bool, hangup: bool, out: &mut Vec<Event>) {
         assert_eq!(backing_socket_volume(token), Some(self.index), "a socket of another volume");
-        if let Some(client) = self.backing.nbd_mut() {
+        if let Some(client) = self.nbd_mut() {
             client.ready(reactor, token, readable, hangup);
         }
         self.take_finished(out);
     }
 
+    fn nbd_mut(&mut self) -> Option<&mut crate::backing::nbd::NbdClient> {
+        self.backing.as_mut()?.nbd_mut()
+    }
+
     /// Ends of operations that did not come through the reactor.
     fn take_finished(&mut self, out: &mut Vec<Event>) {
-        while let Some((key, result)) = self.backing.nbd_mut().and_then(|client| client.take_finished()) {
+        while let Some((key, result)) = self.nbd_mut().and_then(|client| client.take_finished()) {
             if let Executed::Done(event) = self.ended(key, result, None) {
                 out.push(event);
             }
@@ -515,7 +540,7 @@ impl VolumeIo {
 
     /// Something that the operator should be told about the backing's connection.
     pub fn take_notice(&mut self) -> Option<String> {
-        self.backing.nbd_mut()?.take_notice()
+        self.nbd_mut()?.take_notice()
     }
 
     /// Takes a completion of the reactor whose token is of this volume.
@@ -580,16 +605,16 @@ impl VolumeIo {
             Kind::TierWrite => &mut self.tier_stats.writes,
             Kind::TierSync => &mut self.tier_stats.syncs,
             Kind::TierRead { .. } | Kind::TierScan => &mut self.tier_stats.reads,
-            Kind::BackingRead { .. } => &mut self.backing.stats.reads,
-            Kind::BackingWrite | Kind::JournalWrite => &mut self.backing.stats.writes,
-            Kind::BackingZero => &mut self.backing.stats.zeros,
-            Kind::BackingSync | Kind::JournalSync => &mut self.backing.stats.syncs,
+            Kind::BackingRead { .. } => &mut self.backing_mut().stats.reads,
+            Kind::BackingWrite | Kind::JournalWrite => &mut self.backing_mut().stats.writes,
+            Kind::BackingZero => &mut self.backing_mut().stats.zeros,
+            Kind::BackingSync | Kind::JournalSync => &mut self.backing_mut().stats.syncs,
         }
     }
 
     /// When [`VolumeIo::poll_timers`] must be called at the latest.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.backing.nbd().is_some_and(|client| client.has_finished()) {
+        if self.backing.as_ref().and_then(Backing::nbd).is_some_and(|client| client.has_finished()) {
             return Some(Instant(0));
         }
         self.delayed.peek().map(|Reverse((due, _))| *due)

@@ -6,9 +6,9 @@
 use crate::tls::{self, Session, TlsError};
 use forebay_core::wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,25 +33,32 @@ impl PeerTls {
     pub fn load(certificate: &Path, key: &Path, authority: &Path) -> Result<PeerTls, TlsError> {
         const AUTHORITY: &str = "the cluster's authority";
         const KEY: &str = "the node's key";
-        let roots = Arc::new(tls::authorities(AUTHORITY, authority)?);
+        let roots = tls::authorities(AUTHORITY, authority)?;
         let chain = tls::certificates("the node's certificate", certificate)?;
         let private = tls::private_key(KEY, key)?;
-        let wrong_key = |error: rustls::Error| TlsError::new(KEY, key, error);
+        PeerTls::new(chain, private, roots).map_err(|error| TlsError::new(KEY, key, error))
+    }
+
+    /// From what was read before.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        private: PrivateKeyDer<'static>,
+        roots: RootCertStore,
+    ) -> Result<PeerTls, rustls::Error> {
+        let roots = Arc::new(roots);
         let versions = &[&rustls::version::TLS13];
         let mut calling = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")
             .with_root_certificates(roots.clone())
-            .with_client_auth_cert(chain.clone(), private.clone_key())
-            .map_err(wrong_key)?;
+            .with_client_auth_cert(chain.clone(), private.clone_key())?;
         calling.resumption = Resumption::disabled();
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, tls::provider()).build();
         let mut listening = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")
-            .with_client_cert_verifier(verifier.map_err(|error| TlsError::new(AUTHORITY, authority, error))?)
-            .with_single_cert(chain, private)
-            .map_err(wrong_key)?;
+            .with_client_cert_verifier(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
+            .with_single_cert(chain, private)?;
         listening.session_storage = Arc::new(NoServerSessionStorage {});
         listening.send_tls13_tickets = 0;
         Ok(PeerTls { calling: Arc::new(calling), listening: Arc::new(listening) })
