@@ -292,6 +292,12 @@ pub struct VolumeSpec {
     /// Take the backing as raw whatever its first bytes say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FormatName>,
+    /// Copies of the log on other nodes of the cluster; none = a volume of this node alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<u8>,
+    /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_peers: Option<u8>,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -304,7 +310,7 @@ impl VolumeSpec {
         if self.backing.is_empty() {
             bail!("volume {}: the backing is empty; give a file, a block device or an NBD URI", self.name);
         }
-        if self.tier == Some(TierName::Memory) && !self.volatile {
+        if self.tier == Some(TierName::Memory) && !self.volatile && self.peers.unwrap_or(0) == 0 {
             bail!(
                 "volume {}: a memory tier without a peer loses acknowledged writes when the host crashes or loses power; \
                  accept that with --volatile (config: volatile = true), or use --tier flash",
@@ -478,14 +484,6 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses what is understood, and what no part of the daemon acts on: a setting must not be silently without effect.
-    pub fn check_acted_upon(&self) -> Result<()> {
-        if self.cluster.is_some() {
-            bail!("[cluster] and [[link]]: this version serves the volumes of one node; leave both out");
-        }
-        Ok(())
-    }
-
     /// Refuses what cannot be meant.
     pub fn check(&self) -> Result<()> {
         if self.node.shards > SHARDS_MAX {
@@ -507,6 +505,12 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
+            if volume.peers.is_some() || volume.min_peers.is_some() {
+                bail!(
+                    "volume {}: peers and min_peers are for volumes of a cluster, which are made by `forebay volume create`",
+                    volume.name
+                );
+            }
             for earlier in &self.volume[..i] {
                 if earlier.name == volume.name {
                     bail!("[[volume]] name = {:?} is there twice", volume.name);

@@ -1,6 +1,7 @@
 //! How the control plane reaches a shard: a channel of commands and a waker. The answers come back over one-shot
 //! channels, so neither side ever waits for the other while it holds something.
 
+use crate::cluster::driver::{DriverSetup, ToDriver};
 use crate::open::OpenVolume;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
@@ -47,6 +48,15 @@ pub enum ToShard {
         /// Answered when it serves, or with the reason why it does not.
         serving: oneshot::Sender<Result<(), String>>,
     },
+    /// Become the shard of a cluster's links and volumes.
+    JoinCluster {
+        /// With what.
+        setup: Box<DriverSetup>,
+        /// Whether it listens.
+        answer: oneshot::Sender<std::io::Result<()>>,
+    },
+    /// Something for the cluster's part.
+    Cluster(Box<ToDriver>),
     /// The backing is locked: nobody else can write to it any more.
     BackingReady(VolumeKey),
     /// The backing is locked, and the journal of an earlier life comes first.

@@ -10,11 +10,8 @@
 mod api;
 mod bench;
 mod cli;
+mod cluster;
 mod config;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no daemon serves a volume with a record yet; its tests use all of it")
-)]
 mod coordinator;
 mod directory;
 mod fence_test;

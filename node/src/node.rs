@@ -9,6 +9,7 @@ mod deletion;
 mod images;
 mod markers;
 
+use crate::cluster::control::Cluster;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
 use crate::journal::{self, Preparation};
@@ -28,7 +29,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 
 /// How often markers follow what has been destaged.
@@ -83,6 +84,8 @@ pub struct Change {
     pub drain_max_s: Option<u64>,
     /// How groups reach the backing.
     pub destage: Option<DestageName>,
+    /// Copies of the log on other nodes of the cluster.
+    pub peers: Option<u8>,
 }
 
 /// A volume that runs on a shard.
@@ -187,7 +190,9 @@ pub struct Node {
     shm_size: Option<u64>,
     nbd: Vec<String>,
     memory_bytes_besides: u64,
-    keys: AtomicU64,
+    keys: Arc<AtomicU64>,
+    /// The cluster that this is a node of.
+    cluster: OnceLock<Arc<Cluster>>,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
@@ -213,10 +218,39 @@ impl Node {
             shm_size,
             nbd,
             memory_bytes_besides,
-            keys: AtomicU64::new(0),
+            keys: Arc::default(),
+            cluster: OnceLock::new(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
         })
+    }
+
+    /// Numbers of volumes, for whoever attaches them.
+    pub fn keys(&self) -> Arc<AtomicU64> {
+        self.keys.clone()
+    }
+
+    /// It is a node of this cluster; said once, before it serves.
+    pub fn set_cluster(&self, cluster: Arc<Cluster>) {
+        assert!(self.cluster.set(cluster).is_ok(), "a node is of one cluster");
+    }
+
+    /// The cluster, if it is a node of one.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.get()
+    }
+
+    /// The cluster, if the volume is its.
+    fn cluster_of(&self, name: &str) -> Option<&Arc<Cluster>> {
+        self.cluster().filter(|cluster| cluster.find(name).is_some())
+    }
+
+    /// Makes another node the owner of a volume of the cluster.
+    pub async fn hand_over(&self, name: &str, to: &str) -> Answer<VolumeReport> {
+        match self.cluster_of(name) {
+            Some(cluster) => cluster.hand_over(name, to).await,
+            None => failure(FailureKind::NotFound, format!("the cluster has no volume {name}")),
+        }
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
@@ -224,6 +258,10 @@ impl Node {
     }
 
     fn running(&self, name: &str) -> Answer<Running> {
+        if self.cluster_of(name).is_some() {
+            let message = format!("volume {name} is of the cluster, for which there is no such command");
+            return failure(FailureKind::Conflict, message);
+        }
         let entries = self.entries();
         let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
         match &entry.running {
@@ -450,6 +488,17 @@ impl Node {
             return failure(FailureKind::Invalid, format!("{error:#}"));
         }
         let name = spec.name.clone();
+        match self.cluster() {
+            Some(cluster) if spec.peers.is_some() => return cluster.create(&spec).await,
+            Some(cluster) if cluster.find(&name).is_some() => {
+                return failure(FailureKind::Conflict, format!("the cluster has a volume {name} already"));
+            }
+            None if spec.peers.is_some() => {
+                let message = format!("volume {name}: peers are other nodes, and this node is of no cluster ([cluster] in its config)");
+                return failure(FailureKind::Invalid, message);
+            }
+            Some(_) | None => {}
+        }
         let backing = config::absolute_spec(&spec.backing);
         // One that has never served may be asked for again, with what was wrong put right.
         let unmade = |e: &Entry| e.facts.name == name && e.running.is_none() && !e.record.tier.made;
@@ -475,6 +524,9 @@ impl Node {
 
     /// One volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.report(name).await;
+        }
         let (facts, running, record, absence) = {
             let entries = self.entries();
             let Some(e) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
@@ -496,6 +548,7 @@ impl Node {
     /// All of them, sorted by name.
     pub async fn reports(&self) -> Vec<VolumeReport> {
         let mut names: Vec<String> = self.entries().iter().map(|e| e.facts.name.clone()).collect();
+        names.extend(self.cluster().map(|cluster| cluster.names()).unwrap_or_default());
         names.sort();
         let mut reports = Vec::with_capacity(names.len());
         for name in names {
@@ -560,13 +613,20 @@ impl Node {
 
     /// Changes what can be changed while a volume serves.
     pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
-        let Change { policy, drain_max_s, destage } = change;
-        if policy.is_none() && drain_max_s.is_none() && destage.is_none() {
-            let message = format!("volume {name}: give a policy, a destage or a drain_max_s to change");
+        let Change { policy, drain_max_s, destage, peers } = change;
+        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && peers.is_none() {
+            let message = format!("volume {name}: give a policy, a destage, a drain_max_s or peers to change");
             return failure(FailureKind::Invalid, message);
         }
         if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
             return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.set(name, change).await;
+        }
+        if peers.is_some() {
+            let message = format!("volume {name} is of this node alone, and has no peers");
+            return failure(FailureKind::Conflict, message);
         }
         let running = self.running(name)?;
         if let Some(policy) = policy {
@@ -892,11 +952,12 @@ impl Node {
 /// Waits until no request of an earlier process is under way to the backing. None when the wait was cancelled.
 fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
     while !cancelled.load(Ordering::Relaxed) {
-        match opened.volume.backing.try_lock() {
+        let backing = opened.volume.backing.as_mut().expect("a volume of one node has its backing");
+        match backing.try_lock() {
             Ok(LockAttempt::Locked) => return Some(opened),
             Ok(LockAttempt::HeldBy(_)) => std::thread::sleep(LOCK_RETRY),
             Err(error) => {
-                eprintln!("forebay: cannot lock {}: {error}; trying again", opened.volume.backing.name());
+                eprintln!("forebay: cannot lock {}: {error}; trying again", backing.name());
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }
         }

@@ -40,13 +40,13 @@ const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 const CLOSED_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 /// Backing operations in flight at one time, if the backing ends them fast. Half of it is what an array's queue takes, and
 /// enough to hide a WAN's latency.
-const BACKING_DEPTH_MAX: u32 = 64;
+pub const BACKING_DEPTH_MAX: u32 = 64;
 /// Largest single backing write: beyond it neither disks nor NFS gain.
-const BACKING_WRITE_BYTES_MAX: u32 = 1 << 20;
+pub const BACKING_WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes between two syncs of the backing: bounds what a take-over must rewrite, and what waits for one sync.
-const DESTAGE_ROUND_BYTES_MAX: u64 = 32 << 20;
+pub const DESTAGE_ROUND_BYTES_MAX: u64 = 32 << 20;
 /// How long a dirty write waits for more to merge with.
-const DESTAGE_DELAY: Duration = Duration::from_millis(500);
+pub const DESTAGE_DELAY: Duration = Duration::from_millis(500);
 
 /// What a shard needs to serve a volume.
 pub struct OpenVolume {
@@ -56,8 +56,8 @@ pub struct OpenVolume {
     pub arena: Arena,
     /// Its tier, locked.
     pub tier: Tier,
-    /// Its backing; locked unless the lock is awaited.
-    pub backing: Backing,
+    /// Its backing; locked unless the lock is awaited. None: a volume of a cluster, of which another node may be the owner.
+    pub backing: Option<Backing>,
     /// Its journal, if it has been made.
     pub journal: Option<Journal>,
     /// A replay comes before anything else that is written to the backing.
@@ -411,7 +411,7 @@ pub fn open(
         cluster: None,
     };
     let replay_due = preparation.holds_backing_back();
-    let volume = OpenVolume { config, arena, tier, backing, journal: made, replay_due };
+    let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
     Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, waits })
 }
 
@@ -492,10 +492,10 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
 }
 
 /// A tier that was opened, with what it says of itself.
-type FoundTier = (Tier, Superblock);
+pub type FoundTier = (Tier, Superblock);
 
 /// The tier, if it is there, and what it says of its owner and of how far the backing is.
-fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Option<FoundTier>)> {
+pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>, Option<FoundTier>)> {
     if !record.tier.made {
         return Ok((TierFound::FirstStart, None, None));
     }
@@ -587,7 +587,7 @@ fn put_aside(path: &Path) -> Result<String> {
     ))
 }
 
-fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
+pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
     let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
     let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 8 TiB")?;
     let layout = match record.tier.kind {

@@ -1,5 +1,6 @@
 //! What is told of volumes and the node, in the words that the API, the command line and the metrics share.
 
+use crate::cluster::report::ClusterReport;
 use crate::config::{DestageName, PolicyName, TierName};
 use crate::mailbox::Snapshot;
 use crate::volume_store::Record;
@@ -43,6 +44,9 @@ pub struct VolumeReport {
     pub positions: Positions,
     /// Counters since the daemon's start.
     pub counters: BTreeMap<String, u64>,
+    /// Of a volume of the cluster: who owns it, and who keeps its log.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cluster: Option<ClusterReport>,
 }
 
 /// Requested and effective policy.
@@ -244,6 +248,7 @@ impl VolumeReport {
             },
             positions: Positions { accepted: s.accepted.0, held: s.held.0, synced: s.synced.0, destaged: s.destaged.0 },
             counters: counters(&s.counters).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            cluster: None,
         }
     }
 
@@ -286,6 +291,7 @@ impl VolumeReport {
             dirty: DirtyReport::default(),
             positions: Positions::default(),
             counters: BTreeMap::new(),
+            cluster: None,
         }
     }
 }

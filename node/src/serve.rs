@@ -4,6 +4,7 @@
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
 use crate::api::{self, Bounded, Peer};
+use crate::cluster::control::Cluster;
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
 use crate::mailbox::ToShard;
@@ -92,6 +93,13 @@ async fn serve(config: Config) -> Result<bool> {
     let token = api::token(&state)?;
     let local = api::router(node.clone(), token.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
+    if let Some(cluster) = &config.cluster {
+        let joining = Cluster::start(cluster, &config.link, &store, config.node.shm_size, handles[0].clone(), node.keys());
+        tokio::select! {
+            joined = joining => node.set_cluster(joined?),
+            _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
+        }
+    }
     let http_address = http.as_ref().map(|(address, _)| *address);
     if let Some((address, listener)) = http {
         let remote = api::router(node.clone(), token.clone(), Some(address));

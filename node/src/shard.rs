@@ -18,24 +18,29 @@ mod clients;
 #[cfg(feature = "planted")]
 mod planted;
 
+use crate::cluster::driver::{Desks, Driver};
 use crate::config::IoChoice;
 use crate::directory::Directory;
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::OpenVolume;
 use anyhow::{Context, Result};
-use clients::{Clients, Desk};
+pub use clients::Clients;
+use clients::Desk;
 use forebay_core::Volume;
-use forebay_core::api::{Control, Event};
+use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant};
 use forebay_io::clock;
-use forebay_io::{Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, volume_of};
+use forebay_io::{Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, volume_of};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use tokio::sync::oneshot;
+
+/// Turns of the cluster's part in one round: an acknowledgement of a peer answers a client within the round.
+const DRIVER_TURNS_MAX: usize = 8;
 
 /// What a shard says of its I/O when it starts.
 #[derive(Clone, Debug)]
@@ -97,12 +102,17 @@ fn declare_io_flusher() {
 }
 
 /// A volume with everything that is the shard's of it.
-struct Slot {
-    volume: Volume,
+pub struct Slot {
+    /// The volume.
+    pub volume: Volume,
     #[cfg(feature = "planted")]
     plant: planted::Plant,
-    io: VolumeIo,
-    identity: [u8; 16],
+    /// Its devices.
+    pub io: VolumeIo,
+    /// Its identity.
+    pub identity: [u8; 16],
+    /// Identity of its tier.
+    pub tier: u64,
     /// Its clients' places in the list of connections.
     connections: Vec<usize>,
     controls: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
@@ -121,6 +131,8 @@ struct Shard {
     reactor: Reactor,
     mail: mpsc::Receiver<ToShard>,
     clients: Clients,
+    /// Links and volumes of a cluster; on the first shard only.
+    driver: Option<Box<Driver>>,
     /// By [`VolumeKey`]; keys of other shards' volumes stay empty.
     volumes: Vec<Option<Box<Slot>>>,
     touched: Vec<usize>,
@@ -136,6 +148,7 @@ impl Shard {
             reactor,
             mail,
             clients: Clients::new(directory),
+            driver: None,
             volumes: Vec::new(),
             touched: Vec::new(),
             timers: BinaryHeap::new(),
@@ -177,6 +190,9 @@ impl Shard {
                             self.touch(key as usize);
                         }
                     }
+                    Completion::Ready { token, writable, .. } if Driver::has_token(token) => {
+                        self.with_driver(now, |driver, desks| driver.ready(desks, token, writable));
+                    }
                     Completion::Ready { token, readable, writable, hangup } => {
                         if let Some(key) = self.clients.ready(
                             &mut self.volumes,
@@ -199,6 +215,7 @@ impl Shard {
             }
             self.clients.timers(&mut self.volumes, &mut self.reactor, now);
             self.work_touched(now);
+            self.turn_driver(now);
             // What left gives frames back, which may be all that a paused connection waits for.
             for key in self.clients.flush(&mut self.volumes, &mut self.reactor, now) {
                 self.touch(key);
@@ -207,12 +224,32 @@ impl Shard {
         }
     }
 
+    /// Lets the cluster's part work, if there is one.
+    fn with_driver<T>(&mut self, now: Instant, work: impl FnOnce(&mut Driver, &mut Desks<'_>) -> T) -> Option<T> {
+        let driver = self.driver.as_mut()?;
+        let (volumes, clients) = (self.volumes.as_mut_slice(), &mut self.clients);
+        Some(work(driver, &mut Desks { volumes, clients, reactor: &mut self.reactor, now }))
+    }
+
+    /// Carries messages, reports and orders between links, ownership and volumes. What is left over is for the next round.
+    fn turn_driver(&mut self, now: Instant) {
+        for _ in 0..DRIVER_TURNS_MAX {
+            let Some(touched) = self.with_driver(now, |driver, desks| driver.turn(desks)) else { return };
+            if touched.is_empty() {
+                return;
+            }
+            touched.into_iter().for_each(|key| self.touch(key));
+            self.work_touched(now);
+        }
+    }
+
     fn timeout(&self, now: Instant) -> Option<std::time::Duration> {
-        if !self.touched.is_empty() || self.clients.has_work() {
+        let driver = self.driver.as_ref();
+        if !self.touched.is_empty() || self.clients.has_work() || driver.is_some_and(|driver| driver.has_work()) {
             return Some(std::time::Duration::ZERO);
         }
         let volumes = self.timers.peek().map(|Reverse((at, _))| *at);
-        let next = [volumes, self.clients.deadline()].into_iter().flatten().min();
+        let next = [volumes, self.clients.deadline(), driver.and_then(|driver| driver.deadline())].into_iter().flatten().min();
         next.map(|at| clock::until(at, now))
     }
 
@@ -261,6 +298,9 @@ impl Shard {
                             slot.hear(event, now);
                             done_at_once = true;
                         }
+                        Executed::Yours(effect @ (Effect::Send { .. } | Effect::Report(_))) => {
+                            self.driver.as_mut().expect("a cluster's volume is where its links are").take(key, effect);
+                        }
                         Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
                     }
                 }
@@ -296,6 +336,15 @@ impl Shard {
         while let Ok(command) = self.mail.try_recv() {
             match command {
                 ToShard::Attach { key, volume, activity, serving } => self.attach(key, *volume, activity, serving, now),
+                ToShard::JoinCluster { setup, answer } => {
+                    let driver = Driver::new(*setup, self.clients.directory(), &mut self.reactor);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(driver.map(|driver| self.driver = Some(Box::new(driver))));
+                }
+                ToShard::Cluster(mail) => {
+                    self.with_driver(now, |driver, desks| driver.take_mail(desks, *mail));
+                    self.turn_driver(now);
+                }
                 ToShard::BackingReady(VolumeKey(key)) => {
                     let Some(slot) = self.slot(key) else { continue };
                     if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
@@ -328,12 +377,8 @@ impl Shard {
                 }
                 ToShard::Snapshot { key: VolumeKey(key), answer } => {
                     let Some(slot) = self.slot(key) else { continue };
-                    let connections = slot.connections.len() as u32;
                     // Whoever asked may have gone.
-                    let request_bytes_max = slot.volume.request_bytes_max();
-                    let status = slot.volume.status(now);
-                    let damaged = slot.io.damaged();
-                    let _ = answer.send(Snapshot { status, at: now, connections, request_bytes_max, damaged });
+                    let _ = answer.send(slot.snapshot(now));
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
@@ -369,9 +414,13 @@ impl Shard {
         serving: oneshot::Sender<Result<(), String>>,
         now: Instant,
     ) {
-        let ready = open.backing.locked() && !open.replay_due;
+        let ready = open.backing.as_ref().is_some_and(Backing::locked) && !open.replay_due;
         let identity = open.config.superblock.volume;
-        let mut io = VolumeIo::new(key, &open.config.superblock, open.arena, open.tier, open.backing);
+        let tier = open.config.superblock.tier;
+        let mut io = VolumeIo::without_backing(key, &open.config.superblock, open.arena, open.tier);
+        if let Some(backing) = open.backing {
+            io.set_backing(backing);
+        }
         if let Some(journal) = open.journal {
             io.set_journal(journal);
         }
@@ -385,6 +434,7 @@ impl Shard {
             volume,
             io,
             identity,
+            tier,
             connections: Vec::new(),
             controls: HashMap::new(),
             controls_made: 0,
@@ -460,6 +510,17 @@ impl Slot {
         };
         if let Some(serving) = self.serving.take() {
             let _ = serving.send(told);
+        }
+    }
+
+    /// What it shows of itself.
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
+        Snapshot {
+            status: self.volume.status(now),
+            at: now,
+            connections: self.connections.len() as u32,
+            request_bytes_max: self.volume.request_bytes_max(),
+            damaged: self.io.damaged(),
         }
     }
 

@@ -41,6 +41,19 @@ impl Volume {
         self.cluster().own
     }
 
+    /// The other nodes, as an owner sees them: how far each is known to hold the log.
+    pub fn peer_positions(&self) -> Vec<(Incarnation, Lsn)> {
+        self.members.peers.iter().map(|peer| (peer.who, if peer.agreed { peer.held } else { Lsn(0) })).collect()
+    }
+
+    /// With fewer copies besides the owner's own, the backing must have a write as well from now on (A1).
+    pub fn set_min_peers(&mut self, min_peers: u32) {
+        if let Some(cluster) = &mut self.config.cluster {
+            cluster.min_peers = min_peers;
+            self.look_at_copies();
+        }
+    }
+
     /// What nodes have told each other.
     pub fn peer_counters(&self) -> PeerCounters {
         self.peer_counters

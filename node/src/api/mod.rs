@@ -43,6 +43,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/hold", post(hold)),
         ("post", "/v1/volumes/{name}/release", post(release)),
         ("post", "/v1/volumes/{name}/resize", post(resize)),
+        ("post", "/v1/volumes/{name}/hand-over", post(hand_over)),
+        ("get", "/v1/nodes", get(nodes)),
     ]
 }
 
@@ -190,6 +192,24 @@ async fn hold(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Bod
 // The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
 async fn release(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
     ok(to_the_end(async move { node.release(&name).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewOwner {
+    to: String,
+}
+
+async fn hand_over(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body<NewOwner>) -> Outcome {
+    let Json(owner) = body?;
+    ok(to_the_end(async move { node.hand_over(&name, &owner.to).await }).await?)
+}
+
+async fn nodes(State(node): State<Arc<Node>>) -> Outcome {
+    match node.cluster() {
+        Some(cluster) => ok(cluster.node_reports().await),
+        None => Err(Failed(StatusCode::NOT_FOUND, "this node is of no cluster".to_owned())),
+    }
 }
 
 #[derive(Deserialize)]

@@ -210,6 +210,8 @@ impl ServeArgs {
                 destage: self.destage,
                 journal_size: self.journal_size,
                 format: self.format,
+                peers: None,
+                min_peers: None,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }
@@ -229,7 +231,6 @@ impl ServeArgs {
         listen.http = self.http.or(listen.http);
         listen.api = self.api.or(listen.api.take());
         config.check()?;
-        config.check_acted_upon()?;
         Ok(config)
     }
 }

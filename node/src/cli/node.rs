@@ -1,9 +1,11 @@
 //! `forebay node`: what is done about the nodes of a cluster.
 
+use super::Client;
 use crate::fence_test::FenceTestArgs;
 use crate::identity::{Authority, Made};
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// Folder of the authority below the state folder.
@@ -12,6 +14,11 @@ const AUTHORITY_FOLDER: &str = "authority";
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// List the nodes of the cluster, and whether the links to them work
+    List {
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
     /// Make the authority of a new cluster, on this machine
     ///
     /// Its key stays here, in a file that only its owner can read: keep a copy of the folder where you
@@ -80,11 +87,33 @@ pub enum Command {
     FenceTest(Box<FenceTestArgs>),
 }
 
+fn print_nodes(nodes: &Value) {
+    println!("{:<16} {:<12} {:<10} ADDRESSES", "NODE", "DOMAIN", "LINK");
+    for node in nodes.as_array().into_iter().flatten() {
+        let text = |key: &str| node[key].as_str().unwrap_or_default();
+        let link = match (node["own"].as_bool(), node["up"].as_bool()) {
+            (Some(true), _) => "this node",
+            (_, Some(true)) => "up",
+            (_, Some(false) | None) => "down",
+        };
+        let addresses: Vec<&str> = node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        println!("{:<16} {:<12} {link:<10} {}", text("name"), text("fault_domain"), addresses.join(" "));
+    }
+}
+
 /// Does it.
 pub fn run(command: Command) -> Result<bool> {
     let folder = |given: Option<PathBuf>| given.unwrap_or_else(|| crate::paths::state_dir().join(AUTHORITY_FOLDER));
     match command {
         Command::FenceTest(args) => return crate::fence_test::run(*args),
+        Command::List { to } => {
+            let nodes = Client::new(to.api).call("GET", "/v1/nodes", None)?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&nodes)?);
+            } else {
+                print_nodes(&nodes);
+            }
+        }
         Command::InitCa { cluster, authority, json } => {
             let made = Authority::init(&folder(authority), &cluster)?;
             if json {

@@ -58,6 +58,12 @@ pub enum Command {
         /// Take the backing as raw although it begins like another format
         #[arg(long)]
         format: Option<FormatName>,
+        /// Copies of the log on other nodes of the cluster; the backing must have each write as well while there is none
+        #[arg(long, value_name = "N")]
+        peers: Option<u8>,
+        /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
+        #[arg(long, value_name = "N", requires = "peers")]
+        min_peers: Option<u8>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -83,6 +89,16 @@ pub enum Command {
         /// How barrier groups reach the backing
         #[arg(long, group = "change")]
         destage: Option<DestageName>,
+        /// Copies of the log on other nodes; the backing must have each write as well while there is none
+        #[arg(long, group = "change", value_name = "N")]
+        peers: Option<u8>,
+    },
+    /// Make another member the owner of a volume of the cluster
+    HandOver {
+        /// Its name
+        name: String,
+        /// The node, which must be a member
+        to: String,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
@@ -138,6 +154,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             destage,
             journal_size,
             format,
+            peers,
+            min_peers,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -155,6 +173,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 destage,
                 journal_size,
                 format,
+                peers,
+                min_peers,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -162,7 +182,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage } => {
+        Command::Set { name, policy, drain_max, destage, peers } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -173,7 +193,14 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             if let Some(destage) = destage {
                 change.insert("destage".to_owned(), json!(destage));
             }
+            if let Some(peers) = peers {
+                change.insert("peers".to_owned(), json!(peers));
+            }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
+        }
+        Command::HandOver { name, to } => {
+            said = Some(format!("handed over to {to}"));
+            client.call("POST", &path(&name, "/hand-over"), Some(&json!({ "to": to })))?
         }
         Command::Drain { name, hold, through } => {
             said = Some(drained(hold, through));

@@ -108,6 +108,11 @@ impl Clients {
         }
     }
 
+    /// Which volumes can be connected to.
+    pub fn directory(&self) -> Arc<Directory> {
+        self.directory.clone()
+    }
+
     /// True when a connection can go on without waiting for anything.
     pub fn has_work(&self) -> bool {
         !self.turns.is_empty() || !self.touched.is_empty()
@@ -395,7 +400,7 @@ impl Clients {
                 }
             }
             Effect::Answer { id, result } => slot.answer(id, result),
-            Effect::Send { .. } | Effect::Report(_) => unreachable!("volumes here have one node each"),
+            Effect::Send { .. } | Effect::Report(_) => unreachable!("the cluster's part carries out what nodes tell each other"),
             Effect::Describe { .. }
             | Effect::TierWrite { .. }
             | Effect::TierSync { .. }

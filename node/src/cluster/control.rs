@@ -1,0 +1,922 @@
+//! The control thread's part of a cluster: it asks the coordinator, opens tiers and backings, keeps the list of nodes and
+//! volumes, and carries out what operators want.
+//!
+//! Invariants:
+//! - Whatever the data path asks is answered once; what takes too long is answered as failed, and core asks again.
+//! - A backing is given to a volume only under the lock of the owner's term, and after a read of the record that was begun
+//!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
+//! - Nothing here decides who serves.
+
+use super::driver::{DriverSetup, PeerNode, Shown, ToDriver};
+use super::member::{Opened, Place, options};
+use super::report::{ClusterNodeReport, of_nodes, of_volume};
+use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
+use crate::config::{self, TierName, VolumeSpec};
+use crate::coordinator::etcd::Etcd;
+use crate::coordinator::memory::Memory;
+use crate::coordinator::store::Store as Keys;
+use crate::coordinator::words::{
+    self, ClusterIdentity, Definition, FlushName, Kept, Load, NodeEntry, TierChoice,
+};
+use crate::coordinator::{Coordinator, Error, Hint, Occupied, Outcome, Registered};
+use crate::identity;
+use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
+use crate::node::{Change, Failure, FailureKind};
+use crate::report::{VolumeFacts, VolumeReport};
+use crate::volume_store::{Store, VolumeId, random_bytes};
+use anyhow::{Context, Result, bail};
+use forebay_core::api::Control;
+use forebay_core::cluster::{Host, Incarnation, LogState, NodeId, Record, Unfenced};
+use forebay_core::fence::Means;
+use forebay_core::ownership::{
+    Candidate, Command, CommandError, Committed, Event, Proof, Read, Requested, Setup, State, Timing,
+};
+use forebay_core::types::*;
+use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
+use forebay_io::backing::OwnerLock;
+use forebay_io::link::{AddressPair, Identity, PeerTls, Security};
+use forebay_io::{Backing, BackingOptions, LockAttempt};
+use rustls::RootCertStore;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration as Time;
+use tokio::sync::{mpsc, oneshot};
+
+/// Between two attempts at what does not answer.
+const RETRY: Time = Time::from_secs(1);
+/// How long the lock of an own term is tried at one time.
+const LOCK_WAIT: Time = Time::from_secs(5);
+/// Between two looks at a lock.
+const LOCK_LOOK: Time = Time::from_millis(50);
+/// How often a node tells what it has to give.
+const LOAD_PERIOD: Time = Time::from_secs(5);
+/// How long an operator waits for a volume to be served that was opened.
+const SERVED_WAIT: Time = Time::from_secs(20);
+/// Between two looks at that.
+const SERVED_LOOK: Time = Time::from_millis(20);
+
+/// What the data path needs from here.
+#[derive(Debug)]
+pub enum Asked {
+    /// Read the record.
+    Read {
+        /// Of this volume.
+        volume: VolumeId,
+        /// Names it in the answer.
+        op: OpId,
+    },
+    /// Change the record.
+    Commit {
+        /// Of this volume.
+        volume: VolumeId,
+        /// Names it in the answer.
+        op: OpId,
+        /// As it was read.
+        compare: Box<Record>,
+        /// What it becomes.
+        new: Box<Record>,
+    },
+    /// Open the tier anew; the volume on it has been closed.
+    OpenTier {
+        /// Of this volume.
+        volume: VolumeId,
+        /// As a new tier.
+        format: bool,
+    },
+    /// Open the backing for a term that this node owns.
+    OpenBacking {
+        /// Of this volume.
+        volume: VolumeId,
+        /// Attached so.
+        key: VolumeKey,
+        /// The term.
+        term: Term,
+    },
+    /// A node has called that is not known.
+    UnknownNode,
+}
+
+/// A volume of the cluster.
+struct Known {
+    definition: Definition,
+    facts: Option<VolumeFacts>,
+}
+
+/// See the module's text.
+pub struct Cluster {
+    coordinator: Coordinator,
+    place: Place,
+    name: String,
+    links: Vec<(IpAddr, Option<SocketAddr>)>,
+    shard: ShardHandle,
+    keys: Arc<AtomicU64>,
+    volumes: Mutex<BTreeMap<VolumeId, Known>>,
+    nodes: Mutex<Vec<NodeEntry>>,
+    /// Held while volumes come.
+    admin: tokio::sync::Mutex<()>,
+}
+
+type Answer<T> = std::result::Result<T, Failure>;
+
+fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
+    Err(Failure { kind, message: message.into() })
+}
+
+impl Cluster {
+    /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
+    pub async fn start(
+        config: &ClusterConfig,
+        links: &[LinkConfig],
+        store: &Store,
+        shm_size: Option<u64>,
+        shard: ShardHandle,
+        keys: Arc<AtomicU64>,
+    ) -> Result<Arc<Cluster>> {
+        let Resolved { identity, etcd, links } = config.resolve(links)?;
+        let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
+        if identity.renewal_due {
+            eprintln!("forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`", identity.valid_until);
+        }
+        let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
+        let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
+        let doors = doors(&links, config.port)?;
+        let mut entry = NodeEntry::new(&name, node, host);
+        entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
+        entry.fault_domain = config.fault_domain.clone();
+        entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
+
+        let (control, asked) = mpsc::unbounded_channel();
+        let security = security(config.security, &identity)?;
+        let identity = Arc::new(link_identity(&identity, host)?);
+        let (answer, answered) = oneshot::channel();
+        let setup = Box::new(DriverSetup { identity, security, doors, control });
+        shard.send(ToShard::JoinCluster { setup, answer });
+        answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
+
+        register(&coordinator, &entry).await?;
+        let place = Place { store: store.clone(), shm_size, node, host };
+        let cluster = Arc::new(Cluster {
+            coordinator,
+            place,
+            name,
+            links,
+            shard,
+            keys,
+            volumes: Mutex::default(),
+            nodes: Mutex::default(),
+            admin: tokio::sync::Mutex::new(()),
+        });
+        tokio::spawn(cluster.clone().serve_asked(asked));
+        tokio::spawn(cluster.clone().watch());
+        tokio::spawn(cluster.clone().tell_load());
+        Ok(cluster)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<VolumeId, Known>> {
+        self.volumes.lock().expect("nobody panics while holding it")
+    }
+
+    fn nodes(&self) -> Vec<NodeEntry> {
+        self.nodes.lock().expect("nobody panics while holding it").clone()
+    }
+
+    fn definition(&self, volume: VolumeId) -> Option<Definition> {
+        self.known().get(&volume).map(|known| known.definition.clone())
+    }
+
+    fn mail(&self, mail: ToDriver) {
+        self.shard.send(ToShard::Cluster(Box::new(mail)));
+    }
+
+    fn tell(&self, volume: VolumeId, event: Event) {
+        self.mail(ToDriver::Tell { volume, event });
+    }
+
+    // --- what the data path asks ---
+
+    async fn serve_asked(self: Arc<Cluster>, mut asked: mpsc::UnboundedReceiver<Asked>) {
+        while let Some(asked) = asked.recv().await {
+            let cluster = self.clone();
+            tokio::spawn(async move { cluster.answer(asked).await });
+        }
+    }
+
+    async fn answer(self: Arc<Cluster>, asked: Asked) {
+        match asked {
+            Asked::Read { volume, op } => {
+                let read = self.read(volume).await;
+                self.tell(volume, Event::Read(op, read));
+            }
+            Asked::Commit { volume, op, compare, new } => {
+                let committed = self.commit(volume, *compare, *new).await;
+                self.tell(volume, Event::Committed(op, committed));
+            }
+            Asked::OpenTier { volume, format } => self.open_tier(volume, format).await,
+            Asked::OpenBacking { volume, key, term } => self.open_backing(volume, key, term).await,
+            Asked::UnknownNode => self.refresh_nodes().await,
+        }
+    }
+
+    async fn read(&self, volume: VolumeId) -> Read {
+        match self.coordinator.record(volume).await {
+            Ok(Kept::Record(record)) => Read::Is(record),
+            Ok(Kept::Deleted { .. }) | Err(Error::NoVolume(_)) => Read::Absent,
+            Err(error) => {
+                eprintln!("forebay: {error}");
+                Read::Failed
+            }
+        }
+    }
+
+    async fn commit(&self, volume: VolumeId, compare: Record, new: Record) -> Committed {
+        match self.coordinator.commit(volume, &Kept::Record(compare), &Kept::Record(new), None).await {
+            Ok(Outcome::Won) => Committed::Won,
+            Ok(Outcome::Lost(Kept::Record(record))) => Committed::Lost(record),
+            // Told by a read, which looks at it again.
+            Ok(Outcome::Lost(Kept::Deleted { .. })) => Committed::Unknown,
+            Ok(Outcome::Unknown(why)) => {
+                eprintln!("forebay: whether a change of volume {volume} is recorded is not known yet: {why}");
+                Committed::Unknown
+            }
+            Err(error) => {
+                eprintln!("forebay: {error}");
+                Committed::Unknown
+            }
+        }
+    }
+
+    async fn open_tier(&self, volume: VolumeId, format: bool) {
+        let Some(definition) = self.definition(volume) else { return };
+        let name = definition.name.clone();
+        let opened = match format {
+            true => self.format_tier(definition).await.map(Some),
+            false => self.open_found_tier(definition).await,
+        };
+        let (key, fresh) = match opened {
+            Ok(Some((key, fresh))) => (Some(key), fresh),
+            Ok(None) => (None, false),
+            Err(error) => {
+                eprintln!("forebay: volume {name}: this node has no tier for it: {error:#}");
+                (None, false)
+            }
+        };
+        self.mail(ToDriver::TierOpened { volume, key, fresh });
+    }
+
+    async fn format_tier(&self, definition: Definition) -> Result<(VolumeKey, bool)> {
+        let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
+            bail!("it was deleted");
+        };
+        let place = self.place.clone();
+        let work = move || place.format(&definition, record.size_bytes);
+        let opened = tokio::task::spawn_blocking(work).await.context("making the tier panicked; this is a bug")??;
+        self.attach(opened).await
+    }
+
+    async fn open_found_tier(&self, definition: Definition) -> Result<Option<(VolumeKey, bool)>> {
+        let place = self.place.clone();
+        let work = move || place.open(&definition);
+        let opened = tokio::task::spawn_blocking(work).await.context("opening the tier panicked; this is a bug")??;
+        match opened {
+            Some(opened) => self.attach(opened).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// To the shard of the links; there it follows the log when its tier has been read.
+    async fn attach(&self, opened: Opened) -> Result<(VolumeKey, bool)> {
+        let Opened { volume, facts, fresh } = opened;
+        let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
+        let id = VolumeId(volume.config.superblock.volume);
+        let (serving, served) = oneshot::channel();
+        let activity = Arc::new(AtomicU64::new(0));
+        self.shard.send(ToShard::Attach { key, volume: Box::new(volume), activity, serving });
+        let refused = match served.await {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(format!("the tier {} cannot be used: {why}", facts.tier_path)),
+            Err(_) => Some("its data-path thread has ended; see the daemon's messages".to_owned()),
+        };
+        if let Some(why) = refused {
+            let (answer, answered) = oneshot::channel();
+            self.shard.send(ToShard::Detach { key, answer });
+            let _ = answered.await;
+            bail!("{why}");
+        }
+        if let Some(known) = self.known().get_mut(&id) {
+            known.facts = Some(facts);
+        }
+        Ok((key, fresh))
+    }
+
+    /// Until the backing is open under the lock of the term, or the term is not the own one any more.
+    async fn open_backing(self: Arc<Cluster>, volume: VolumeId, key: VolumeKey, term: Term) {
+        let mut told = None;
+        while let Some(definition) = self.definition(volume) {
+            let tried = self.try_backing(&definition, term).await;
+            match tried {
+                Ok(Tried::Open(backing, unfenced)) => {
+                    self.set_policy(key, &definition);
+                    let ended = Arc::new(AtomicBool::new(false));
+                    self.prove(volume, backing.share(), term, unfenced, ended.clone());
+                    return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
+                }
+                Ok(Tried::NotOwner) => return,
+                Err(error) => {
+                    let words = format!("{error:#}");
+                    if told.as_ref() != Some(&words) {
+                        eprintln!("forebay: volume {}: its backing is out of reach: {words}", definition.name);
+                        self.mail(ToDriver::Backing { volume, key, backing: None });
+                        told = Some(words);
+                    }
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn try_backing(&self, definition: &Definition, term: Term) -> Result<Tried> {
+        let (volume, node) = (definition.volume, self.place.node);
+        let Kept::Record(record) = self.coordinator.record(volume).await? else { return Ok(Tried::NotOwner) };
+        if (record.term, record.owner) != (term, node) {
+            return Ok(Tried::NotOwner);
+        }
+        let (place, definition, former) = (self.place.clone(), definition.clone(), record.unfenced.clone());
+        let size_bytes = record.size_bytes;
+        let work = move || open_as_owner(&place, &definition, size_bytes, term, &former);
+        let backing = tokio::task::spawn_blocking(work).await.context("opening it panicked; this is a bug")??;
+        match self.coordinator.record(volume).await? {
+            Kept::Record(now) if (now.term, now.owner) == (term, node) => {
+                Ok(Tried::Open(Box::new(backing), record.unfenced))
+            }
+            Kept::Record(_) | Kept::Deleted { .. } => Ok(Tried::NotOwner),
+        }
+    }
+
+    /// Looks for proof that former owners write no more (T6), until the opening has ended.
+    fn prove(
+        self: &Arc<Cluster>,
+        volume: VolumeId,
+        shared: Option<Backing>,
+        term: Term,
+        unfenced: Vec<Unfenced>,
+        ended: Arc<AtomicBool>,
+    ) {
+        let Some(mut backing) = shared.filter(|_| !unfenced.is_empty()) else { return };
+        let (cluster, own) = (self.clone(), self.place.host);
+        std::thread::spawn(move || {
+            let mut open = unfenced;
+            if let Err(why) = drop_unprovable(&backing, &mut open, &own) {
+                eprintln!("forebay: volume {volume}: {why:#}");
+            }
+            while !open.is_empty() && !ended.load(Ordering::Acquire) {
+                open.retain(|former| match backing.take_former(former.term) {
+                    Ok(LockAttempt::Locked) => {
+                        cluster.tell(volume, Event::Proof(former.term, Proof::LockGone));
+                        false
+                    }
+                    Ok(LockAttempt::HeldBy(_)) => true,
+                    Err(error) => {
+                        eprintln!("forebay: volume {volume}: cannot look at the lock of term {}: {error}", former.term.0);
+                        true
+                    }
+                });
+                std::thread::sleep(LOCK_LOOK);
+            }
+            // Strangers were kept out by a former owner; from now on by this one.
+            if !ended.load(Ordering::Acquire)
+                && let Err(error) = backing.lock_as_owner(term, &[])
+            {
+                eprintln!("forebay: volume {volume}: cannot lock its backing against others: {error}");
+            }
+        });
+    }
+
+    /// A follower's volume was set up when its tier was opened; what is asked for may have changed since.
+    fn set_policy(&self, key: VolumeKey, definition: &Definition) {
+        let commands = [
+            Control::SetPolicy(definition.policy.into()),
+            Control::SetDrainMax(Duration::from_secs(definition.drain_max_s)),
+        ];
+        for command in commands {
+            let (answer, _) = oneshot::channel();
+            self.shard.send(ToShard::Control { key, command, answer });
+        }
+    }
+
+    // --- what the coordinator says ---
+
+    async fn watch(self: Arc<Cluster>) {
+        let mut watch = self.coordinator.watch();
+        loop {
+            match watch.next().await {
+                Hint::Record(volume) => self.tell(volume, Event::RecordChanged),
+                Hint::Definition(_) => self.refresh_definitions().await,
+                Hint::Nodes => self.refresh_nodes().await,
+                Hint::Everything => {
+                    self.refresh_nodes().await;
+                    self.refresh_definitions().await;
+                    self.mail(ToDriver::TellAll(Event::RecordChanged));
+                }
+            }
+        }
+    }
+
+    async fn refresh_nodes(&self) {
+        // What is not known now is asked for again soon.
+        let Ok(nodes) = self.coordinator.nodes().await else { return };
+        let loads = self.coordinator.loads().await.unwrap_or_default();
+        let others = nodes.iter().filter(|entry| entry.node() != self.place.node);
+        self.mail(ToDriver::Peers(others.filter_map(|entry| self.peer(entry)).collect()));
+        let kinds: Vec<(VolumeId, TierName)> =
+            self.known().iter().map(|(id, known)| (*id, known.definition.tier.kind)).collect();
+        for (volume, kind) in kinds {
+            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect();
+            self.tell(volume, Event::Candidates(candidates));
+        }
+        *self.nodes.lock().expect("nobody panics while holding it") = nodes;
+    }
+
+    /// Our links in order with the other node's addresses in order.
+    fn peer(&self, entry: &NodeEntry) -> Option<PeerNode> {
+        let name = NodeName::new(&entry.name).ok()?;
+        let theirs: Vec<SocketAddr> = entry.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+        let pair = |(at, (own, given)): (usize, &(IpAddr, Option<SocketAddr>))| {
+            let peer = given.or_else(|| theirs.get(at).copied())?;
+            Some(AddressPair { own: *own, peer })
+        };
+        Some(PeerNode { node: entry.node(), name, pairs: self.links.iter().enumerate().filter_map(pair).collect() })
+    }
+
+    async fn refresh_definitions(self: &Arc<Cluster>) {
+        let _admin = self.admin.lock().await;
+        // What is not known now is asked for again soon.
+        let Ok(definitions) = self.coordinator.definitions().await else { return };
+        for definition in definitions {
+            self.take_definition(definition).await;
+        }
+    }
+
+    /// A volume that is new, or of which something else is asked now.
+    async fn take_definition(self: &Arc<Cluster>, definition: Definition) {
+        let volume = definition.volume;
+        let before = {
+            let mut known = self.known();
+            let facts = known.get(&volume).and_then(|known| known.facts.clone());
+            known.insert(volume, Known { definition: definition.clone(), facts }).map(|known| known.definition)
+        };
+        match before {
+            Some(before) if before == definition => {}
+            Some(_) => {
+                self.tell(volume, Event::Requested(requested(&definition)));
+                if let Some(shown) = self.show(volume).await
+                    && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
+                        (shown.ownership.state, shown.key)
+                {
+                    self.set_policy(key, &definition);
+                }
+            }
+            None => self.take_up(definition).await,
+        }
+    }
+
+    /// From now on this node has a part in the volume, or may get one.
+    async fn take_up(self: &Arc<Cluster>, definition: Definition) {
+        let (volume, name) = (definition.volume, definition.name.clone());
+        let setup = Setup {
+            volume: volume.0,
+            own: Incarnation::none(self.place.node),
+            host: self.place.host,
+            remembered: Default::default(),
+            fresh: false,
+            timing: Timing::default(),
+            requested: requested(&definition),
+            writes_die_with_host: false,
+        };
+        let kind = definition.tier.kind;
+        let key = match self.open_found_tier(definition).await {
+            Ok(opened) => opened.map(|(key, _)| key),
+            Err(error) => {
+                eprintln!("forebay: volume {name}: its tier on this node is of no use: {error:#}");
+                None
+            }
+        };
+        self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
+        let nodes = self.nodes();
+        self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &[], kind)).collect()));
+    }
+
+    async fn tell_load(self: Arc<Cluster>) {
+        loop {
+            let load = Load {
+                version: words::VERSION,
+                name: self.name.clone(),
+                at_ms: std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .map_or(0, |time| time.as_millis() as u64),
+                memory_free_bytes: memory_free_bytes(),
+                flash_free_bytes: flash_free_bytes(self.place.store.dir()),
+                busy_percent: 0,
+                owned: 0,
+                held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
+            };
+            // The next one follows soon.
+            let _ = self.coordinator.report(&load).await;
+            tokio::time::sleep(LOAD_PERIOD).await;
+        }
+    }
+
+    // --- what operators want ---
+
+    /// The volume of this name.
+    pub fn find(&self, name: &str) -> Option<VolumeId> {
+        self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
+    }
+
+    /// Names of all volumes.
+    pub fn names(&self) -> Vec<String> {
+        self.known().values().map(|known| known.definition.name.clone()).collect()
+    }
+
+    /// Creates a volume in the cluster, and serves it here.
+    pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
+        let admin = self.admin.lock().await;
+        let definition = definition_of(spec).map_err(|error| invalid(&error))?;
+        let (volume, options) = (definition.volume, creation(spec));
+        let wanted = (definition.backing.clone(), spec.size);
+        let work = move || prepare_backing(&wanted.0, wanted.1, options);
+        let prepared = tokio::task::spawn_blocking(work).await;
+        let size_bytes = match prepared {
+            Ok(Ok(size_bytes)) => size_bytes,
+            Ok(Err(error)) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error:#}", spec.name)),
+            Err(_) => return failure(FailureKind::Failed, "opening the backing panicked; this is a bug"),
+        };
+        let record = Record::of_new_volume(self.place.node, size_bytes);
+        match self.coordinator.create(&definition, &Kept::Record(record)).await {
+            Ok(Outcome::Won) => {}
+            Ok(Outcome::Lost(Occupied::Name(_) | Occupied::Identity)) => {
+                return failure(FailureKind::Conflict, format!("the cluster has a volume {} already", spec.name));
+            }
+            Ok(Outcome::Unknown(why)) => {
+                let message = format!("whether volume {} was created is not known yet: {why}", spec.name);
+                return failure(FailureKind::Failed, message);
+            }
+            Err(error) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name)),
+        }
+        self.take_definition(definition).await;
+        drop(admin);
+        self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
+        self.until_served(volume).await;
+        self.report(&spec.name).await
+    }
+
+    async fn until_served(&self, volume: VolumeId) {
+        let until = std::time::Instant::now() + SERVED_WAIT;
+        while std::time::Instant::now() < until {
+            let shown = self.show(volume).await;
+            if shown.is_none_or(|shown| matches!(shown.ownership.state, State::Owner | State::Custodian)) {
+                return;
+            }
+            tokio::time::sleep(SERVED_LOOK).await;
+        }
+    }
+
+    async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+        let (answer, answered) = oneshot::channel();
+        self.mail(ToDriver::Command { volume, command, answer });
+        match answered.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
+            Err(_) => failure(FailureKind::Failed, format!("volume {name}: the data-path thread has ended")),
+        }
+    }
+
+    /// Makes a member the owner.
+    pub async fn hand_over(&self, name: &str, to: &str) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        let Some(node) = self.nodes().iter().find(|entry| entry.name == to).map(NodeEntry::node) else {
+            let message = format!("there is no node {to}; `forebay node list` shows those there are");
+            return failure(FailureKind::NotFound, message);
+        };
+        self.command(volume, name, Command::HandOver { to: node }).await?;
+        self.report(name).await
+    }
+
+    /// Asks something else of a volume.
+    pub async fn set(self: &Arc<Cluster>, name: &str, change: Change) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        if change.destage.is_some() {
+            let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
+            return failure(FailureKind::Invalid, message);
+        }
+        let failed = |error: Error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") };
+        let mut from = self.coordinator.definition(volume).await.map_err(failed)?;
+        loop {
+            let mut to = from.clone();
+            to.policy = change.policy.unwrap_or(to.policy);
+            to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
+            if let Some(peers) = change.peers {
+                (to.peers, to.min_peers) = (peers, peers.min(1));
+            }
+            match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
+                Outcome::Won => break,
+                Outcome::Lost(now) if now == to => break,
+                Outcome::Lost(now) => from = now,
+                Outcome::Unknown(why) => {
+                    let message = format!("whether volume {name} was changed is not known yet: {why}");
+                    return failure(FailureKind::Failed, message);
+                }
+            }
+        }
+        self.refresh_definitions().await;
+        self.report(name).await
+    }
+
+    // --- reports ---
+
+    async fn show(&self, volume: VolumeId) -> Option<Shown> {
+        let (answer, answered) = oneshot::channel();
+        self.mail(ToDriver::Show { volume, answer });
+        answered.await.ok()
+    }
+
+    /// A volume of the cluster, as this node sees it.
+    pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        let Some((definition, facts)) =
+            self.known().get(&volume).map(|known| (known.definition.clone(), known.facts.clone()))
+        else {
+            return no_such_volume(name);
+        };
+        let Some(shown) = self.show(volume).await else {
+            return failure(FailureKind::Failed, format!("volume {name} is being opened"));
+        };
+        let cluster = of_volume(&definition, &shown, &self.nodes());
+        let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
+        let mut report = match (&shown.volume, facts) {
+            (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
+            (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
+        };
+        report.cluster = Some(cluster);
+        Ok(report)
+    }
+
+    /// The nodes of the cluster.
+    pub async fn node_reports(&self) -> Vec<ClusterNodeReport> {
+        let (answer, answered) = oneshot::channel();
+        self.mail(ToDriver::ShowLinks { answer });
+        let links = answered.await.unwrap_or_default();
+        of_nodes(&self.nodes(), self.place.node, &links)
+    }
+}
+
+/// How an attempt at the backing has ended.
+enum Tried {
+    Open(Box<Backing>, Vec<Unfenced>),
+    NotOwner,
+}
+
+fn no_such_volume<T>(name: &str) -> Answer<T> {
+    failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
+}
+
+fn invalid(error: &anyhow::Error) -> Failure {
+    Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
+}
+
+fn command_words(error: CommandError) -> &'static str {
+    match error {
+        CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
+        CommandError::Busy => "another command is being carried out; try again when it has ended",
+        CommandError::NotMember => "that node is no member of it; `forebay volume show` lists the members",
+        CommandError::TimedOut => "it did not become quiet in time, and is served on as before",
+        CommandError::Unfenced => "former owners may still write to its backing; it can be released when they can no more",
+        CommandError::Served => "it has an owner, or a member that may become it",
+        CommandError::LossSuspected => "the logs that are gone may hold the only copy of acknowledged writes",
+        CommandError::MemberAlive => "a member is alive and has the log: it takes over by itself",
+        CommandError::NeedsProof => "nothing proves that its owner can write no more",
+        CommandError::NoRecord => "the coordinator does not answer, or has no record of it",
+        CommandError::RecordWentBack => "the coordinator went back in time; nothing is changed until that is resolved",
+        CommandError::NothingToDo => "it is so already",
+        CommandError::Superseded => "another node was faster, or this one has lost the volume meanwhile",
+    }
+}
+
+fn requested(definition: &Definition) -> Requested {
+    Requested {
+        peers: definition.peers.into(),
+        min_peers: definition.min_peers.into(),
+        through: definition.policy == config::PolicyName::Through,
+        media: definition.flush == FlushName::Media,
+    }
+}
+
+fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
+    spec.check()?;
+    let peers = spec.peers.unwrap_or(0);
+    let min_peers = spec.min_peers.unwrap_or(peers.min(1));
+    if min_peers > peers {
+        bail!("volume {}: min_peers = {min_peers} is more than peers = {peers}", spec.name);
+    }
+    if spec.tier_path.is_some() || spec.adopt_changed_backing || spec.journal_size.is_some() {
+        bail!(
+            "volume {}: tier_path, journal_size and adopt_changed_backing are for volumes of one node; leave them out, or peers",
+            spec.name
+        );
+    }
+    Ok(Definition {
+        version: words::VERSION,
+        name: spec.name.clone(),
+        volume: VolumeId::random()?,
+        backing: config::absolute_spec(&spec.backing),
+        format_raw: spec.format.is_some(),
+        policy: spec.policy.unwrap_or_default(),
+        peers,
+        min_peers,
+        tier: TierChoice { kind: spec.tier.unwrap_or_default(), size_bytes: spec.tier_size.unwrap_or(0) },
+        flush: FlushName::Auto,
+        memory_bytes: spec.memory.unwrap_or(0),
+        destage: config::DestageName::Ordered,
+        journal_bytes: 0,
+        drain_max_s: spec.drain_max_s.unwrap_or(0),
+    })
+}
+
+fn creation(spec: &VolumeSpec) -> BackingOptions {
+    BackingOptions { create: spec.size.filter(|_| spec.create), format_raw: spec.format.is_some() }
+}
+
+/// Looks at the backing of a new volume, or makes it: the volume's size.
+fn prepare_backing(spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
+    let backing = Backing::open(spec, options)?;
+    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
+    let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
+    if has < wanted {
+        bail!("the backing {} has {has} usable bytes, and {wanted} were asked for", backing.name());
+    }
+    Ok(wanted)
+}
+
+/// Opens the backing for a term, and locks it.
+fn open_as_owner(
+    place: &Place,
+    definition: &Definition,
+    size_bytes: u64,
+    term: Term,
+    unfenced: &[Unfenced],
+) -> Result<Backing> {
+    place.remember_term(definition.volume, term)?;
+    let mut backing = Backing::open(&definition.backing, options(definition))?;
+    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
+    if has < size_bytes {
+        bail!("the backing {} has {has} bytes, and the volume {size_bytes}: it was cut off, or is another one", backing.name());
+    }
+    let former: Vec<Term> = unfenced.iter().map(|former| former.term).collect();
+    let until = std::time::Instant::now() + LOCK_WAIT;
+    loop {
+        match backing.lock_as_owner(term, &former).with_context(|| format!("cannot lock {}", backing.name()))? {
+            OwnerLock::Alone | OwnerLock::BesideFormer(_) => return Ok(backing),
+            OwnerLock::HeldBy(holder) if std::time::Instant::now() >= until => {
+                bail!("the backing {} is in use by {holder}", backing.name());
+            }
+            OwnerLock::HeldBy(_) => std::thread::sleep(LOCK_LOOK),
+        }
+    }
+}
+
+/// Leaves those about whom a lock proves something; of the others, the operator is told.
+fn drop_unprovable(backing: &Backing, unfenced: &mut Vec<Unfenced>, own: &Host) -> Result<()> {
+    let means = Means::ImageLock(backing.lock_reach().context("what its locks prove cannot be seen")?.about);
+    let mut why = None;
+    unfenced.retain(|former| {
+        let unproven = means.unproven(&former.host, own);
+        why = why.or(unproven.map(|why| (former.term, why)));
+        unproven.is_none()
+    });
+    match why {
+        Some((term, why)) => bail!("the lock of term {} will prove nothing about its owner: {why}", term.0),
+        None => Ok(()),
+    }
+}
+
+fn candidate(entry: &NodeEntry, loads: &[Load], kind: TierName) -> Candidate {
+    let load = loads.iter().find(|load| load.name == entry.name);
+    let mut domain = DefaultHasher::new();
+    let alone = entry.fault_domain.is_empty();
+    if alone { &entry.name } else { &entry.fault_domain }.hash(&mut domain);
+    Candidate {
+        node: entry.node(),
+        domain: domain.finish(),
+        free_bytes: load.map_or(0, |load| match kind {
+            TierName::Memory => load.memory_free_bytes,
+            TierName::Flash => load.flash_free_bytes,
+        }),
+        load_permille: load.map_or(0, |load| u32::from(load.busy_percent) * 10),
+        flash: kind == TierName::Flash,
+        // The registry does not say; who takes over and does not reach it finds that out by itself.
+        reaches_backing: true,
+    }
+}
+
+fn memory_free_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+fn flash_free_bytes(folder: &std::path::Path) -> u64 {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return 0 };
+    // SAFETY: an all-zero statvfs is a valid one.
+    let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a path that ends in 0 and a place for the answer, both alive through the call.
+    let result = unsafe { libc::statvfs(path.as_ptr(), &mut about) };
+    if result == 0 { about.f_bavail.saturating_mul(about.f_frsize) } else { 0 }
+}
+
+// --- at the start ---
+
+/// The machine in its present boot.
+fn this_host() -> Result<Host> {
+    let id = |path: &str, cure: &str| -> Result<[u8; 16]> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}; {cure}"))?;
+        let id = VolumeId::try_from(text.trim().to_owned());
+        Ok(id.with_context(|| format!("{path} does not hold 32 hexadecimal digits; {cure}"))?.0)
+    };
+    Ok(Host {
+        machine: id("/etc/machine-id", "a node of a cluster needs it: make it with `systemd-machine-id-setup`")?,
+        boot: id("/proc/sys/kernel/random/boot_id", "a node of a cluster needs it from its kernel")?,
+    })
+}
+
+fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpListener>> {
+    let mut own: Vec<IpAddr> = Vec::new();
+    for (address, _) in links {
+        if !own.contains(address) {
+            own.push(*address);
+        }
+    }
+    let bind = |address: IpAddr| {
+        TcpListener::bind((address, port)).with_context(|| {
+            format!("cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port")
+        })
+    };
+    own.into_iter().map(bind).collect()
+}
+
+fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {
+    match name {
+        SecurityName::Plain => {
+            eprintln!("forebay: warning: links are plain: whoever reaches them may read and change every volume");
+            Ok(Security::Plain)
+        }
+        SecurityName::Tls => {
+            let mut roots = RootCertStore::empty();
+            roots.add(identity.authority.clone()).context("the identity's authority cannot be used")?;
+            let chain = vec![identity.certificate.clone()];
+            let tls = PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
+            Ok(Security::Tls(tls))
+        }
+    }
+}
+
+fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> {
+    let mut session = [0; 8];
+    random_bytes(&mut session)?;
+    Ok(Identity {
+        cluster: identity.cluster_id.0,
+        node: identity.node,
+        name: NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
+        host,
+        session: u64::from_le_bytes(session),
+    })
+}
+
+/// Waits for the coordinator, and makes this node known to it.
+async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<()> {
+    let mut told = false;
+    loop {
+        let registered = match coordinator.join().await {
+            Ok(()) => coordinator.register(entry).await,
+            Err(error) => Err(error),
+        };
+        let why = match registered {
+            Ok(Registered::Done) => return Ok(()),
+            Ok(Registered::NameTaken(other)) => bail!(
+                "another node of this cluster is called {}: number {:016x}, on another machine; enrol this one under another name",
+                entry.name,
+                other.node().0
+            ),
+            Ok(Registered::NumberTaken(other)) => bail!("the node {other} has this node's number: its identity was copied"),
+            Ok(Registered::Unknown(why)) => why,
+            Err(Error::Unreachable(why)) => why,
+            Err(error) => bail!("{error}"),
+        };
+        if !std::mem::replace(&mut told, true) {
+            eprintln!("forebay: waiting for the coordinator: {why}");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

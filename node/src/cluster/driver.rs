@@ -1,0 +1,786 @@
+//! The data path's part of a cluster: links, and for each volume of the cluster its ownership beside the volume.
+//!
+//! ```text
+//! links -> messages -> Ownership -- orders --> Volume        the coordinator, tiers and backings are opened by the
+//!   ^                     |  ^                  |            control thread: asked by a channel, answered by mail
+//!   +------ messages -----+--+---- reports -----+
+//! ```
+//!
+//! Invariants:
+//! - All of it lives on one shard: a link belongs to one reactor, and so do the volumes whose frames it reads and writes.
+//! - Effects of ownership are carried out in the order in which they are polled; a message that is for the volume goes there
+//!   only when ownership admits it.
+//! - A volume's owner is told that the members agree only when the backing is open under the lock of the own term, or was
+//!   found out of reach: nobody is served before.
+//! - Nothing here decides: what is not sent now is lost, and core sends again.
+
+use super::control::Asked;
+use crate::directory::{Directory, Export};
+use crate::mailbox::{Snapshot, VolumeKey};
+use crate::shard::{Clients, Slot};
+use crate::volume_store::VolumeId;
+use forebay_core::api::{Effect, Event, Figures, Order, Outcome, Report};
+use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
+use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
+use forebay_core::types::*;
+use forebay_core::wire::NodeName;
+use forebay_io::link::{
+    AddressPair, Arrival, CHANNELS_MAX, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place, Receiver,
+    Security, TurnedAway,
+};
+use forebay_io::memory::Buffers;
+use forebay_io::{Backing, Reactor};
+use slab::Slab;
+use std::collections::{BTreeMap, HashMap};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{mpsc, oneshot};
+
+/// Watch tokens: what it is in the upper half, which one in the lower.
+const DOOR: u64 = 4 << 32;
+const LINK: u64 = 5 << 32;
+/// Not acknowledged by a peer at most. Each volume bounds its own stream; this is for all of them.
+const LINK_BYTES_MAX: u64 = 256 << 20;
+/// Nodes that have called and are not known yet wait so long for the registry to be read.
+const ARRIVAL_WAIT: Duration = Duration::from_secs(3);
+/// So many of them.
+const ARRIVALS_MAX: usize = 16;
+/// Figures that nothing waits for are told to ownership so often.
+const FIGURES_PERIOD: Duration = Duration::from_millis(100);
+
+type Volumes = [Option<Box<Slot>>];
+
+/// How the data path joins a cluster.
+pub struct DriverSetup {
+    /// This node.
+    pub identity: Arc<Identity>,
+    /// How links are protected.
+    pub security: Security,
+    /// Where other nodes call.
+    pub doors: Vec<TcpListener>,
+    /// What only the control thread can do.
+    pub control: mpsc::UnboundedSender<Asked>,
+}
+
+/// Another node.
+#[derive(Clone, Debug)]
+pub struct PeerNode {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: NodeName,
+    /// Where it is called.
+    pub pairs: Vec<AddressPair>,
+}
+
+/// Something for the driver to do.
+pub enum ToDriver {
+    /// The nodes that there are.
+    Peers(Vec<PeerNode>),
+    /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
+    Begin {
+        /// Its name.
+        name: String,
+        /// For ownership; the tier's incarnation and what it remembers are filled in here.
+        setup: Box<Setup>,
+        /// Of the attached volume.
+        key: Option<VolumeKey>,
+    },
+    /// After [`Asked::OpenTier`]. Without a key: there is no tier that could be used.
+    TierOpened {
+        /// Which volume.
+        volume: VolumeId,
+        /// Of the attached volume.
+        key: Option<VolumeKey>,
+        /// Nothing has ever been in it.
+        fresh: bool,
+    },
+    /// For its ownership.
+    Tell {
+        /// Which volume.
+        volume: VolumeId,
+        /// What.
+        event: ownership::Event,
+    },
+    /// For the ownership of all volumes.
+    TellAll(ownership::Event),
+    /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
+    Backing {
+        /// Which volume.
+        volume: VolumeId,
+        /// Of the attached volume.
+        key: VolumeKey,
+        /// The backing, and what is to be set when it is of no use any more.
+        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+    },
+    /// For its ownership, from an operator.
+    Command {
+        /// Which volume.
+        volume: VolumeId,
+        /// What.
+        command: ownership::Command,
+        /// How it ended.
+        answer: oneshot::Sender<Result<(), CommandError>>,
+    },
+    /// What does it show?
+    Show {
+        /// Which volume.
+        volume: VolumeId,
+        /// Its words.
+        answer: oneshot::Sender<Shown>,
+    },
+    /// What do the links show?
+    ShowLinks {
+        /// Their words.
+        answer: oneshot::Sender<Vec<LinkShown>>,
+    },
+}
+
+/// A volume of the cluster at a glance, on this node.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// When.
+    pub at: Instant,
+    /// Who may serve it.
+    pub ownership: ownership::Status,
+    /// Its place among the shard's volumes, while a tier of it is open here.
+    pub key: Option<VolumeKey>,
+    /// The volume, likewise.
+    pub volume: Option<Snapshot>,
+    /// The owner's log, and how far the others are.
+    pub accepted: Lsn,
+    /// The others, while this node owns it.
+    pub peers: Vec<(Incarnation, Lsn)>,
+}
+
+/// A link at a glance.
+#[derive(Clone, Debug)]
+pub struct LinkShown {
+    /// The other node.
+    pub node: NodeId,
+    /// Something can be sent.
+    pub up: bool,
+    /// Its channels.
+    pub status: LinkStatus,
+}
+
+struct Peer {
+    node: NodeId,
+    link: Link,
+    was_up: bool,
+}
+
+/// What is known of the backing of a term that this node owns.
+enum OwnBacking {
+    /// Asked for; the report that waits for it.
+    Awaited(Option<(Report, Figures)>),
+    /// Known to be there, or not to be in reach.
+    Known,
+}
+
+struct Replica {
+    name: String,
+    ownership: Ownership,
+    key: Option<usize>,
+    backing: OwnBacking,
+    backing_ended: Option<Arc<AtomicBool>>,
+    commands: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
+    commands_made: u64,
+    figures_told: Option<(Instant, Figures)>,
+}
+
+impl Replica {
+    fn new(name: String, ownership: Ownership, key: Option<usize>) -> Replica {
+        Replica {
+            name,
+            ownership,
+            key,
+            backing: OwnBacking::Known,
+            backing_ended: None,
+            commands: HashMap::new(),
+            commands_made: 0,
+            figures_told: None,
+        }
+    }
+
+    /// The opening of the backing ends with the volume that used it.
+    fn end_backing(&mut self) {
+        if let Some(ended) = self.backing_ended.take() {
+            ended.store(true, Ordering::Release);
+        }
+        self.backing = OwnBacking::Known;
+    }
+}
+
+struct Delivery {
+    from: NodeId,
+    envelope: Envelope,
+    message: Message,
+    payload: Vec<Payload>,
+}
+
+/// What links see of the volumes.
+struct Desk<'a> {
+    from: NodeId,
+    volumes: &'a mut Volumes,
+    keys: &'a HashMap<[u8; 16], usize>,
+    inbox: &'a mut Vec<Delivery>,
+}
+
+impl Desk<'_> {
+    fn slot(&mut self, volume: &[u8; 16]) -> Option<&mut Slot> {
+        self.volumes.get_mut(*self.keys.get(volume)?)?.as_deref_mut()
+    }
+}
+
+impl Receiver for Desk<'_> {
+    fn place(&mut self, envelope: &Envelope, _: &Message, blocks: usize) -> Option<Place> {
+        let slot = self.slot(&envelope.volume)?;
+        let mut frames = Frames::new();
+        slot.volume.take_frames_for_peer(blocks as u32, &mut frames).then(|| ())?;
+        Some(Place::new(slot.io.arena(), frames.into_vec()))
+    }
+
+    fn deliver(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+        self.inbox.push(Delivery { from: self.from, envelope, message, payload });
+    }
+
+    fn give_back(&mut self, volume: [u8; 16], frames: Vec<FrameId>) {
+        if let Some(slot) = self.slot(&volume) {
+            slot.volume.return_frames(&frames);
+        }
+    }
+}
+
+/// What of the shard the driver works on.
+pub struct Desks<'a> {
+    /// The shard's volumes.
+    pub volumes: &'a mut Volumes,
+    /// Its clients.
+    pub clients: &'a mut Clients,
+    /// Its reactor.
+    pub reactor: &'a mut Reactor,
+    /// Now.
+    pub now: Instant,
+}
+
+/// See the module's text.
+pub struct Driver {
+    identity: Arc<Identity>,
+    security: Security,
+    directory: Arc<Directory>,
+    control: mpsc::UnboundedSender<Asked>,
+    doors: Vec<Door>,
+    peers: Vec<Peer>,
+    replicas: BTreeMap<[u8; 16], Replica>,
+    /// Attached volumes, by identity.
+    keys: HashMap<[u8; 16], usize>,
+    inbox: Vec<Delivery>,
+    outbox: Vec<(usize, Effect)>,
+    /// Payloads under way: whose, and which operation.
+    sends: Slab<(usize, OpId)>,
+    arrivals: Vec<Arrival>,
+    /// Nodes that are not known yet.
+    strangers: Vec<(Instant, Arrival)>,
+    turned_away: Vec<TurnedAway>,
+    touched: Vec<usize>,
+}
+
+impl Driver {
+    /// Listens.
+    pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
+        let DriverSetup { identity, security, doors, control } = setup;
+        let mut open = Vec::new();
+        for (at, listener) in doors.into_iter().enumerate() {
+            let token = DOOR + at as u64 * Door::TOKENS;
+            open.push(Door::new(reactor, listener, identity.clone(), security.clone(), token)?);
+        }
+        Ok(Driver {
+            identity,
+            security,
+            directory,
+            control,
+            doors: open,
+            peers: Vec::new(),
+            replicas: BTreeMap::new(),
+            keys: HashMap::new(),
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            sends: Slab::new(),
+            arrivals: Vec::new(),
+            strangers: Vec::new(),
+            turned_away: Vec::new(),
+            touched: Vec::new(),
+        })
+    }
+
+    /// True for watch tokens of doors and links.
+    pub fn has_token(token: u64) -> bool {
+        matches!(token & !0xffff_ffff, DOOR | LINK)
+    }
+
+    /// What a volume leaves to this part; taken in order.
+    pub fn take(&mut self, key: usize, effect: Effect) {
+        self.outbox.push((key, effect));
+    }
+
+    /// [`Driver::turn`] is to be called again without waiting.
+    pub fn has_work(&self) -> bool {
+        !self.inbox.is_empty() || !self.outbox.is_empty() || self.peers.iter().any(|peer| peer.link.has_work())
+    }
+
+    /// When [`Driver::turn`] must run at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        let links = self.peers.iter().filter_map(|peer| peer.link.deadline());
+        let doors = self.doors.iter().filter_map(Door::deadline);
+        let owners = self.replicas.values().filter_map(|replica| replica.ownership.poll_timeout());
+        let strangers = self.strangers.iter().map(|(until, _)| *until);
+        links.chain(doors).chain(owners).chain(strangers).min()
+    }
+
+    /// A watched socket is ready.
+    pub fn ready(&mut self, desks: &mut Desks<'_>, token: u64, writable: bool) {
+        if let Some(door) = self.doors.iter_mut().find(|door| door.has_token(token)) {
+            door.ready(desks.reactor, token, desks.now, &mut self.arrivals, &mut self.turned_away);
+            self.let_in(desks);
+        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.link.has_token(token)) {
+            let mut desk =
+                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            peer.link.ready(desks.reactor, &mut desk, token, writable, desks.now);
+        }
+    }
+
+    /// Carries out whatever there is, once. The volumes that have got something to do by it.
+    pub fn turn(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
+        self.run_timers(desks);
+        self.hear_links(desks);
+        for delivery in std::mem::take(&mut self.inbox) {
+            self.hear(desks, delivery);
+        }
+        for (key, effect) in std::mem::take(&mut self.outbox) {
+            self.carry_out(desks, key, effect);
+        }
+        self.tell_figures(desks);
+        let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
+        volumes.iter().for_each(|volume| self.pump(desks, volume));
+        for peer in &mut self.peers {
+            let mut desk =
+                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            peer.link.flush(desks.reactor, &mut desk, desks.now);
+        }
+        std::mem::take(&mut self.touched)
+    }
+
+    fn run_timers(&mut self, desks: &mut Desks<'_>) {
+        let now = desks.now;
+        for peer in &mut self.peers {
+            if peer.link.deadline().is_some_and(|at| at <= now) {
+                let mut desk =
+                    Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+                peer.link.timers(desks.reactor, &mut desk, now);
+            }
+        }
+        for door in &mut self.doors {
+            if door.deadline().is_some_and(|at| at <= now) {
+                door.timers(desks.reactor, now, &mut self.turned_away);
+            }
+        }
+        for TurnedAway { address, why } in self.turned_away.drain(..) {
+            eprintln!("forebay: nobody was let in from {address}: {why}");
+        }
+        self.strangers.retain(|(until, _)| *until > now);
+        for replica in self.replicas.values_mut() {
+            if replica.ownership.poll_timeout().is_some_and(|at| at <= now) {
+                replica.ownership.handle(now, ownership::Event::Timeout);
+            }
+        }
+    }
+
+    // --- links ---
+
+    /// Nodes that have called. One that is not known is looked for in the registry.
+    fn let_in(&mut self, desks: &mut Desks<'_>) {
+        let now = desks.now;
+        for arrival in std::mem::take(&mut self.arrivals) {
+            let known = self.peers.iter_mut().find(|peer| peer.link.peer() == arrival.name());
+            let Some(peer) = known else {
+                let _ = self.control.send(Asked::UnknownNode);
+                if self.strangers.len() < ARRIVALS_MAX {
+                    self.strangers.push((now + ARRIVAL_WAIT, arrival));
+                }
+                continue;
+            };
+            let mut desk =
+                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            if let Err(why) = peer.link.adopt(desks.reactor, &mut desk, arrival, now) {
+                eprintln!("forebay: a channel of {} was not taken: {why}", peer.link.peer());
+            }
+        }
+    }
+
+    fn set_peers(&mut self, desks: &mut Desks<'_>, nodes: Vec<PeerNode>) {
+        for PeerNode { node, name, pairs } in nodes {
+            if self.peers.iter().any(|peer| peer.node == node) {
+                continue;
+            }
+            let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
+            let (identity, security) = (self.identity.clone(), self.security.clone());
+            let config = LinkConfig { identity, peer: name, lane: 0, pairs, security, token, bytes_max: LINK_BYTES_MAX };
+            self.peers.push(Peer { node, link: Link::new(config, desks.now), was_up: false });
+            for replica in self.replicas.values_mut() {
+                replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
+            }
+        }
+        self.arrivals.extend(self.strangers.drain(..).map(|(_, arrival)| arrival));
+        self.let_in(desks);
+    }
+
+    fn hear_links(&mut self, desks: &mut Desks<'_>) {
+        let now = desks.now;
+        for peer in &mut self.peers {
+            while let Some(event) = peer.link.take_event() {
+                match event {
+                    LinkEvent::Interrupted => {
+                        for &key in self.keys.values() {
+                            if let Some(slot) = desks.volumes[key].as_mut() {
+                                slot.volume.handle(now, Event::Interrupted(peer.node));
+                                self.touched.push(key);
+                            }
+                        }
+                    }
+                    LinkEvent::Up { address, .. } => {
+                        eprintln!("forebay: link to {}: the channel with {address} is up", peer.link.peer());
+                    }
+                    LinkEvent::Down { why, .. } => eprintln!("forebay: link to {}: {why}", peer.link.peer()),
+                }
+            }
+            while let Some(token) = peer.link.take_released() {
+                let (key, op) = self.sends.remove(token as usize);
+                if let Some(slot) = desks.volumes.get_mut(key).and_then(Option::as_mut) {
+                    slot.volume.handle(now, Event::Done { op, outcome: Outcome::Ok });
+                    self.touched.push(key);
+                }
+            }
+            let up = peer.link.is_up();
+            if up != std::mem::replace(&mut peer.was_up, up) {
+                for replica in self.replicas.values_mut() {
+                    replica.ownership.handle(now, ownership::Event::Link(peer.node, up));
+                }
+            }
+        }
+    }
+
+    /// A message has arrived.
+    fn hear(&mut self, desks: &mut Desks<'_>, delivery: Delivery) {
+        let Delivery { from, envelope, message, payload } = delivery;
+        let now = desks.now;
+        let key = self.keys.get(&envelope.volume).copied();
+        let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
+        let for_volume = match (replica, &message) {
+            (None, _) => false,
+            (
+                Some(replica),
+                Message::Beacon { .. }
+                | Message::Granted { .. }
+                | Message::Seal
+                | Message::Sealed { .. }
+                | Message::TakeOver
+                | Message::Who { .. }
+                | Message::Here { .. }
+                | Message::Learn { .. },
+            ) => {
+                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
+                false
+            }
+            (Some(replica), Message::Refused { .. }) => {
+                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
+                true
+            }
+            (
+                Some(replica),
+                Message::Begin { .. }
+                | Message::Append { .. }
+                | Message::Mark(_)
+                | Message::Held { .. }
+                | Message::Fetch { .. },
+            ) => replica.ownership.admit(now, &envelope, &message) == Admission::Take,
+        };
+        let Some(key) = key else { return };
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        if for_volume {
+            slot.volume.handle(now, Event::Peer { envelope, message, payload });
+        } else {
+            let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+            slot.volume.return_frames(&frames);
+        }
+        self.touched.push(key);
+    }
+
+    fn send(&mut self, envelope: &Envelope, message: &Message, payload: Buffers, token: Option<u64>) -> bool {
+        let peer = self.peers.iter_mut().find(|peer| peer.node == envelope.to.node);
+        peer.is_some_and(|peer| peer.link.send(envelope, message, payload, token).is_ok())
+    }
+
+    // --- the volume ---
+
+    /// An effect of a volume.
+    fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, effect: Effect) {
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        match effect {
+            Effect::Send { op, envelope, message, frames } => {
+                let mut payload = Buffers::none();
+                frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
+                let token = op.map(|op| self.sends.insert((key, op)) as u64);
+                if !self.send(&envelope, &message, payload, token)
+                    && let (Some(op), Some(token)) = (op, token)
+                {
+                    self.sends.remove(token as usize);
+                    slot.volume.handle(desks.now, Event::Done { op, outcome: Outcome::Ok });
+                    self.touched.push(key);
+                }
+            }
+            Effect::Report(report) => {
+                let figures = slot.volume.figures();
+                let Some(replica) = self.replicas.get_mut(&slot.identity) else { return };
+                if let (Report::Agreed { .. }, OwnBacking::Awaited(waiting)) = (&report, &mut replica.backing) {
+                    *waiting = Some((report, figures));
+                    return;
+                }
+                replica.figures_told = Some((desks.now, figures.clone()));
+                replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
+            }
+            _ => unreachable!("a volume leaves messages and reports to this part"),
+        }
+    }
+
+    /// How far each volume is, when something of it may matter to ownership.
+    fn tell_figures(&mut self, desks: &mut Desks<'_>) {
+        for replica in self.replicas.values_mut() {
+            let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_ref()) else { continue };
+            let due = replica.figures_told.as_ref().is_none_or(|(at, _)| desks.now >= *at + FIGURES_PERIOD);
+            let figures = slot.volume.figures();
+            let matters = |told: &Figures| {
+                (told.drained, told.wants_log, told.tier_failed, told.serving)
+                    != (figures.drained, figures.wants_log, figures.tier_failed, figures.serving)
+            };
+            if replica.figures_told.as_ref().is_none_or(|(_, told)| matters(told) || (due && *told != figures)) {
+                replica.figures_told = Some((desks.now, figures.clone()));
+                replica.ownership.handle(desks.now, ownership::Event::Figures(figures));
+            }
+        }
+    }
+
+    // --- ownership ---
+
+    /// Carries out what ownership wants, in its order.
+    fn pump(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        while let Some(effect) = self.replicas.get_mut(volume).and_then(|replica| replica.ownership.poll_effect()) {
+            match effect {
+                ownership::Effect::Read(op) => self.ask(Asked::Read { volume: VolumeId(*volume), op }),
+                ownership::Effect::Commit { op, compare, new } => {
+                    let (compare, new) = (Box::new(compare), Box::new(new));
+                    self.ask(Asked::Commit { volume: VolumeId(*volume), op, compare, new });
+                }
+                ownership::Effect::Send(envelope, message) => {
+                    // What is lost is asked again.
+                    self.send(&envelope, &message, Buffers::none(), None);
+                }
+                ownership::Effect::Volume(order) => self.order(desks, volume, order),
+                ownership::Effect::Serve(term) => self.serve(desks, volume, term),
+                ownership::Effect::EndSessions => self.end_sessions(desks, volume),
+                ownership::Effect::OpenTier { format } => {
+                    self.detach(desks, volume);
+                    self.ask(Asked::OpenTier { volume: VolumeId(*volume), format });
+                }
+                ownership::Effect::Answer(id, result) => {
+                    let replica = self.replicas.get_mut(volume).expect("it was just looked up");
+                    if let Some(answer) = replica.commands.remove(&id.0) {
+                        // Whoever asked may have gone.
+                        let _ = answer.send(result);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, asked: Asked) {
+        // The control thread ends after this one.
+        let _ = self.control.send(asked);
+    }
+
+    fn order(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], order: Order) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        let Some(key) = replica.key else { return };
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        if let Order::Own(own) = &order {
+            replica.backing = OwnBacking::Awaited(None);
+            let asked = Asked::OpenBacking { volume: VolumeId(*volume), key: VolumeKey(key as u32), term: own.term };
+            // The control thread ends after this one.
+            let _ = self.control.send(asked);
+        }
+        slot.volume.handle(desks.now, Event::Ownership(order));
+        self.touched.push(key);
+    }
+
+    fn serve(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], term: Term) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        let Some(key) = replica.key else { return };
+        let Some(slot) = desks.volumes[key].as_ref() else { return };
+        self.directory.remove(&replica.name);
+        let export = Export {
+            name: replica.name.clone(),
+            size_bytes: slot.volume.size_bytes(),
+            request_bytes_max: slot.volume.request_bytes_max(),
+            shard: 0,
+            key: VolumeKey(key as u32),
+        };
+        self.directory.add(export, false);
+        eprintln!("forebay: volume {}: served here, in term {}", replica.name, term.0);
+    }
+
+    fn end_sessions(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        self.directory.remove(&replica.name);
+        eprintln!("forebay: volume {}: this node is not its owner any more; its clients' sessions end", replica.name);
+        if let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) {
+            desks.clients.close_all_of(slot, desks.reactor, desks.now);
+        }
+    }
+
+    /// Closes the volume, and with it tier and backing, when their last operation has ended.
+    fn detach(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        replica.end_backing();
+        replica.figures_told = None;
+        self.keys.remove(volume);
+        self.peers.iter_mut().for_each(|peer| peer.link.forget_volume(volume));
+        if let Some(key) = replica.key.take()
+            && let Some(mut slot) = desks.volumes[key].take()
+        {
+            desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
+        }
+    }
+
+    // --- mail ---
+
+    /// Something that the control thread has to say.
+    pub fn take_mail(&mut self, desks: &mut Desks<'_>, mail: ToDriver) {
+        let now = desks.now;
+        match mail {
+            ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
+            ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
+            ToDriver::TierOpened { volume, key, fresh } => {
+                let own = self.attached(desks, &volume.0, key);
+                if let Some(replica) = self.replicas.get_mut(&volume.0) {
+                    let own = own.unwrap_or(Incarnation::none(self.identity.node));
+                    replica.ownership.handle(now, ownership::Event::TierOpened { own, fresh });
+                }
+            }
+            ToDriver::Tell { volume, event } => {
+                if let Some(replica) = self.replicas.get_mut(&volume.0) {
+                    if let ownership::Event::Requested(requested) = &event
+                        && let Some(key) = replica.key
+                        && let Some(slot) = desks.volumes[key].as_mut()
+                    {
+                        slot.volume.set_min_peers(requested.min_peers);
+                        self.touched.push(key);
+                    }
+                    replica.ownership.handle(now, event);
+                }
+            }
+            ToDriver::TellAll(event) => {
+                for replica in self.replicas.values_mut() {
+                    replica.ownership.handle(now, event.clone());
+                }
+            }
+            ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
+            ToDriver::Command { volume, command, answer } => {
+                let Some(replica) = self.replicas.get_mut(&volume.0) else { return };
+                replica.commands_made += 1;
+                replica.commands.insert(replica.commands_made, answer);
+                let event = ownership::Event::Command(ControlId(replica.commands_made), command);
+                replica.ownership.handle(now, event);
+            }
+            ToDriver::Show { volume, answer } => {
+                if let Some(shown) = self.show(desks, &volume.0) {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(shown);
+                }
+            }
+            ToDriver::ShowLinks { answer } => {
+                let shown = |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
+                // Whoever asked may have gone.
+                let _ = answer.send(self.peers.iter().map(shown).collect());
+            }
+        }
+    }
+
+    /// An attached volume follows the log from now on: which incarnation it is.
+    fn attached(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], key: Option<VolumeKey>) -> Option<Incarnation> {
+        let key = key?.0 as usize;
+        let slot = desks.volumes[key].as_ref()?;
+        self.keys.insert(*volume, key);
+        if let Some(replica) = self.replicas.get_mut(volume) {
+            replica.key = Some(key);
+        }
+        Some(Incarnation { node: self.identity.node, tier: slot.tier, life: slot.volume.life() })
+    }
+
+    fn begin(&mut self, desks: &mut Desks<'_>, name: String, mut setup: Setup, key: Option<VolumeKey>) {
+        let volume = setup.volume;
+        if let Some(own) = self.attached(desks, &volume, key)
+            && let Some(slot) = key.and_then(|key| desks.volumes[key.0 as usize].as_ref())
+        {
+            let Figures { term, config, agreed, .. } = slot.volume.figures();
+            setup.own = own;
+            setup.remembered = ownership::Remembered { term, config, agreed };
+        }
+        let mut ownership = Ownership::new(setup, desks.now);
+        for peer in self.peers.iter().filter(|peer| !peer.link.is_up()) {
+            ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
+        }
+        let key = key.map(|key| key.0 as usize);
+        self.replicas.insert(volume, Replica::new(name, ownership, key));
+    }
+
+    fn take_backing(
+        &mut self,
+        desks: &mut Desks<'_>,
+        volume: &[u8; 16],
+        key: VolumeKey,
+        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+    ) {
+        let Some(replica) = self.replicas.get_mut(volume).filter(|replica| replica.key == Some(key.0 as usize)) else {
+            // Of a volume that was closed in the meantime: dropped, and its lock with it.
+            return backing.into_iter().for_each(|(_, ended)| ended.store(true, Ordering::Release));
+        };
+        let reached = backing.is_some();
+        let Some(slot) = desks.volumes[key.0 as usize].as_mut() else { return };
+        if let Some((backing, ended)) = backing {
+            replica.backing_ended = Some(ended);
+            slot.io.set_backing(*backing);
+            slot.volume.handle(desks.now, Event::BackingReady);
+            self.touched.push(key.0 as usize);
+        }
+        replica.ownership.handle(desks.now, ownership::Event::Backing(reached));
+        if let OwnBacking::Awaited(Some((report, figures))) =
+            std::mem::replace(&mut replica.backing, OwnBacking::Known)
+        {
+            replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
+        }
+    }
+
+    fn show(&self, desks: &mut Desks<'_>, volume: &[u8; 16]) -> Option<Shown> {
+        let replica = self.replicas.get(volume)?;
+        let slot = replica.key.and_then(|key| desks.volumes[key].as_ref());
+        Some(Shown {
+            at: desks.now,
+            ownership: replica.ownership.status(),
+            key: replica.key.map(|key| VolumeKey(key as u32)),
+            volume: slot.map(|slot| slot.snapshot(desks.now)),
+            accepted: slot.map_or(Lsn(0), |slot| slot.volume.figures().accepted),
+            peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
+        })
+    }
+}

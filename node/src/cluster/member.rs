@@ -1,0 +1,259 @@
+//! The tier of a volume of the cluster on this node: where it lies, how it is opened, and how it is made anew. Everything
+//! here may block, and runs on a thread of its own; what comes out goes to a shard.
+//!
+//! Invariants:
+//! - A tier is made anew only when ownership asks for it: a node that starts keeps what it has.
+//! - A memory tier that a killed process has left is used only when no request of that process to the backing is under way
+//!   any more: they read into the arena that is the tier. The lock of the term that it owned says so.
+//! - Of that term the node knows durably before it opens the backing for it.
+
+use super::report::ClusterReport;
+use crate::config::{DestageName, TierName, tier_size_default};
+use crate::coordinator::words::{Definition, FlushName};
+use crate::memory_place;
+use crate::open::{
+    BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, look_for_tier,
+    make_tier,
+};
+use crate::report::{VolumeFacts, VolumeReport};
+use crate::volume_store::{
+    Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, remove_durably, write_atomically,
+};
+use anyhow::{Context, Result, bail};
+use forebay_core::VolumeConfig;
+use forebay_core::cluster::{Host, Incarnation, NodeId};
+use forebay_core::format::{Superblock, TierKind};
+use forebay_core::ownership::Timing;
+use forebay_core::status::Flush;
+use forebay_core::types::{BLOCK_BYTES, Duration, Term};
+use forebay_core::volume::ClusterConfig;
+use forebay_io::lock::LockSeen;
+use forebay_io::{Backing, BackingOptions, Tier, VolumeIo};
+use std::path::PathBuf;
+
+/// Sent to one peer and not held by it at most (S8).
+const PEER_WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// Under way to the backing at most (D2).
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
+/// A volume without a spare peer keeps no more dirty data than drains in this time (A6).
+const DEGRADE_STALL_MAX: Duration = Duration::from_secs(10);
+/// RAM before a flash tier, where the definition names none.
+const FRAMES_DEFAULT_BYTES: u64 = 64 << 20;
+/// How long requests of a killed process to the backing are awaited.
+const LATE_REQUESTS_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+/// Between two looks at that.
+const LATE_REQUESTS_LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Where a node keeps what.
+#[derive(Clone)]
+pub struct Place {
+    /// State folder.
+    pub store: Store,
+    /// Of the tmpfs for memory tiers.
+    pub shm_size: Option<u64>,
+    /// This node.
+    pub node: NodeId,
+    /// Where it runs.
+    pub host: Host,
+}
+
+/// A tier, opened as a follower of the log.
+pub struct Opened {
+    /// For the shard.
+    pub volume: OpenVolume,
+    /// For reports.
+    pub facts: VolumeFacts,
+    /// Nothing has ever been in it.
+    pub fresh: bool,
+}
+
+impl Place {
+    fn tier_path(&self, definition: &Definition) -> Result<PathBuf> {
+        let name = format!("{}-{}-{:016x}.tier", definition.name, definition.volume, self.node.0);
+        Ok(match definition.tier.kind {
+            TierName::Flash => self.store.dir().join("tiers").join(name),
+            TierName::Memory => memory_place::find(self.shm_size)?.dir.join(name),
+        })
+    }
+
+    /// Remembers durably that this node is about to open the backing as the owner of a term.
+    pub fn remember_term(&self, volume: VolumeId, term: Term) -> Result<()> {
+        let path = self.term_path(volume);
+        write_atomically(&path, term.0.to_string().as_bytes())
+    }
+
+    fn term_path(&self, volume: VolumeId) -> PathBuf {
+        self.store.dir().join("cluster").join(format!("owned-{volume}"))
+    }
+
+    fn owned_term(&self, volume: VolumeId) -> Result<Option<Term>> {
+        let path = self.term_path(volume);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let term = text.trim().parse().with_context(|| format!("{} holds no term", path.display()))?;
+                Ok(Some(Term(term)))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// What the folder's records say of a single node's volume, in the words of opening a tier.
+    fn record(&self, definition: &Definition, size_bytes: u64, path: PathBuf, made: bool) -> Record {
+        let tier_bytes = match definition.tier.size_bytes {
+            0 => tier_size_default(size_bytes),
+            asked => asked / BLOCK_BYTES * BLOCK_BYTES,
+        };
+        Record {
+            version: STORE_VERSION,
+            name: definition.name.clone(),
+            volume: definition.volume,
+            backing: definition.backing.clone(),
+            size_bytes,
+            policy: definition.policy,
+            drain_max_s: definition.drain_max_s,
+            volatile: true,
+            format_raw: definition.format_raw,
+            memory_bytes: definition.memory_bytes,
+            destage: DestageName::Ordered,
+            journal_bytes: 0,
+            tier: TierRecord { kind: definition.tier.kind, path, size_bytes: tier_bytes, made },
+        }
+    }
+
+    /// The tier that is there; none: there is none.
+    pub fn open(&self, definition: &Definition) -> Result<Option<Opened>> {
+        let mut record = self.record(definition, 0, self.tier_path(definition)?, true);
+        let (found, _, tier) = look_for_tier(&mut record)?;
+        let Some((tier, superblock)) = tier else {
+            debug_assert_eq!(found, TierFound::Missing);
+            return Ok(None);
+        };
+        if record.tier.kind == TierName::Memory {
+            self.await_late_requests(definition)?;
+        }
+        self.opened(definition, &record, tier, superblock, false).map(Some)
+    }
+
+    /// A new tier in the place of whatever is there (S7).
+    pub fn format(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
+        let record = self.record(definition, size_bytes, self.tier_path(definition)?, false);
+        // What is still under way to the former one goes to a file that has no name any more.
+        remove_durably(&record.tier.path)?;
+        let (tier, superblock) = make_tier(&self.store, &record, &mut |_, _| {})?;
+        self.opened(definition, &record, tier, superblock, true)
+    }
+
+    fn await_late_requests(&self, definition: &Definition) -> Result<()> {
+        let Some(term) = self.owned_term(definition.volume)? else { return Ok(()) };
+        let backing = Backing::open(&definition.backing, options(definition))
+            .context("whether requests of the former process are under way cannot be seen")?;
+        let until = std::time::Instant::now() + LATE_REQUESTS_WAIT;
+        while let Some(LockSeen::HeldBy(holder)) = backing.look_at_term(term)? {
+            if std::time::Instant::now() >= until {
+                bail!("{holder} still has the lock of term {} on {}: requests of it may change the tier", term.0, backing.name());
+            }
+            std::thread::sleep(LATE_REQUESTS_LOOK);
+        }
+        Ok(())
+    }
+
+    fn opened(
+        &self,
+        definition: &Definition,
+        record: &Record,
+        tier: Tier,
+        superblock: Superblock,
+        fresh: bool,
+    ) -> Result<Opened> {
+        let frames = match superblock.layout.kind {
+            TierKind::Memory => superblock.layout.payload_blocks,
+            TierKind::Flash => (frames_bytes(definition) / BLOCK_BYTES) as u32,
+        };
+        let arena = VolumeIo::arena_of(&tier, &superblock, frames)
+            .with_context(|| format!("volume {}: cannot set up its memory", definition.name))?;
+        let facts = VolumeFacts {
+            name: definition.name.clone(),
+            volume: definition.volume.to_string(),
+            backing: definition.backing.clone(),
+            access: "by the owner".to_owned(),
+            tier_kind: definition.tier.kind,
+            tier_path: record.tier.path.display().to_string(),
+            tier_bytes: record.tier.size_bytes,
+            volatile: false,
+            memory_bytes: match definition.tier.kind {
+                TierName::Memory => 0,
+                TierName::Flash => frames_bytes(definition),
+            },
+            journal: Err("volumes of a cluster are destaged in order".to_owned()),
+        };
+        let config = VolumeConfig {
+            superblock,
+            fresh,
+            size_bytes: record.size_bytes,
+            policy: definition.policy.into(),
+            frames,
+            // Which node opens the backing with which access is not known before: a multiple of every possible one.
+            backing_align: 4096,
+            backing_depth_max: BACKING_DEPTH_MAX,
+            backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
+            destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
+            journal_blocks: 0,
+            destage: DestageName::Ordered.into(),
+            destage_delay: DESTAGE_DELAY,
+            drain_max: Duration::from_secs(definition.drain_max_s),
+            cluster: Some(self.cluster_config(definition)),
+        };
+        let volume = OpenVolume { config, arena, tier, backing: None, journal: None, replay_due: false };
+        Ok(Opened { volume, facts, fresh })
+    }
+
+    fn cluster_config(&self, definition: &Definition) -> ClusterConfig {
+        let timing = Timing::default();
+        ClusterConfig {
+            own: Incarnation::none(self.node),
+            host: self.host,
+            min_peers: definition.min_peers.into(),
+            flush: match definition.flush {
+                FlushName::Auto => Flush::Best,
+                FlushName::Media => Flush::Media,
+                FlushName::Replicated => Flush::Replicated,
+                FlushName::Destage => Flush::Destage,
+            },
+            peer_window_bytes_max: PEER_WINDOW_BYTES_MAX,
+            window_bytes_max: WINDOW_BYTES_MAX,
+            resend_after: timing.channel_dead,
+            stall_max: timing.member_drop,
+            degrade_stall_max: DEGRADE_STALL_MAX,
+        }
+    }
+}
+
+impl Place {
+    /// What is shown of a volume of which this node has no tier.
+    pub fn absent(&self, definition: &Definition, size_bytes: u64, cluster: &ClusterReport) -> VolumeReport {
+        let record = self.record(definition, size_bytes, PathBuf::new(), false);
+        let facts = VolumeFacts {
+            name: definition.name.clone(),
+            volume: definition.volume.to_string(),
+            backing: definition.backing.clone(),
+            access: "by the owner".to_owned(),
+            tier_kind: definition.tier.kind,
+            tier_path: String::new(),
+            tier_bytes: record.tier.size_bytes,
+            volatile: false,
+            memory_bytes: 0,
+            journal: Err("volumes of a cluster are destaged in order".to_owned()),
+        };
+        VolumeReport::absent(&facts, &record, "elsewhere", &format!("this node has no log of it: {}", cluster.reason))
+    }
+}
+
+fn frames_bytes(definition: &Definition) -> u64 {
+    if definition.memory_bytes == 0 { FRAMES_DEFAULT_BYTES } else { definition.memory_bytes }
+}
+
+/// How the backing of a volume of the cluster is opened: it is made when the volume is created, and never later.
+pub fn options(definition: &Definition) -> BackingOptions {
+    BackingOptions { create: None, format_raw: definition.format_raw }
+}

@@ -1,0 +1,170 @@
+//! What is told of a cluster's volumes and nodes, in words for the API and the command line.
+
+use super::driver::{LinkShown, Shown};
+use crate::coordinator::words::{Definition, NodeEntry};
+use forebay_core::cluster::{Incarnation, LogState, NodeId};
+use forebay_io::link::ChannelPhase;
+use serde::{Deserialize, Serialize};
+
+/// A volume of the cluster, as this node sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// Where this node stands: `no-member`, `learner`, `following`, `sealed`, `agreeing`, `owner`, `custodian` or
+    /// `stepping-down`.
+    pub state: String,
+    /// Code of why, or of what it waits for.
+    pub reason: String,
+    /// For how long.
+    pub since_s: f64,
+    /// Who owns it.
+    pub owner: String,
+    /// Number of the owner.
+    pub term: u32,
+    /// Number of the set of members within the term.
+    pub config: u32,
+    /// Who may become owner: `needed`, `through` or `released`.
+    pub log: String,
+    /// Copies besides the owner's that are asked for.
+    pub peers: u8,
+    /// With fewer the backing must have each write as well.
+    pub min_peers: u8,
+    /// Who keeps the log.
+    pub members: Vec<MemberReport>,
+    /// Former owners that may still write to the backing.
+    pub unfenced: u32,
+}
+
+/// A node that keeps the log of a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its name.
+    pub node: String,
+    /// `owner`, `member` or `learner`.
+    pub role: String,
+    /// Records that the owner has and this one is not known to have; none where another node is the owner.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lag: Option<u64>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterNodeReport {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub node: String,
+    /// It is this one.
+    pub own: bool,
+    /// What fails together with it.
+    pub fault_domain: String,
+    /// Where its links listen.
+    pub addresses: Vec<String>,
+    /// The link to it works; none of the own node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub up: Option<bool>,
+    /// Channels of that link.
+    pub channels: Vec<ChannelReport>,
+}
+
+/// A channel of a link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Where it leads.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<String>,
+    /// `up`, `beginning` or `down`.
+    pub phase: String,
+    /// Why it is down.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// Sent in all its lives.
+    pub sent_bytes: u64,
+    /// Received in all its lives.
+    pub received_bytes: u64,
+    /// The smallest of the last round trips.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub round_trip_ms: Option<f64>,
+}
+
+/// A node's name, or its number while that is not known.
+pub fn name_of(nodes: &[NodeEntry], node: NodeId) -> String {
+    let known = nodes.iter().find(|entry| entry.node() == node);
+    known.map_or_else(|| format!("{:016x}", node.0), |entry| entry.name.clone())
+}
+
+/// Of a volume.
+pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) -> ClusterReport {
+    let status = &shown.ownership;
+    let record = status.record.as_ref();
+    let lag_of = |who: &Incarnation| {
+        let held = shown.peers.iter().find(|(peer, _)| peer == who)?.1;
+        Some(shown.accepted.0.saturating_sub(held.0))
+    };
+    let member = |who: &Incarnation, role: &str| MemberReport {
+        node: name_of(nodes, who.node),
+        role: role.to_owned(),
+        lag: lag_of(who),
+    };
+    let recorded = record.map(|record| record.members.as_slice()).unwrap_or_default();
+    let role = |who: &Incarnation| if record.is_some_and(|r| r.owner == who.node) { "owner" } else { "member" };
+    let mut members: Vec<MemberReport> = recorded.iter().map(|who| member(who, role(who))).collect();
+    for learner in &status.learners {
+        let who = shown.peers.iter().find(|(peer, _)| peer.node == *learner).map(|(peer, _)| *peer);
+        members.push(member(&who.unwrap_or(Incarnation::none(*learner)), "learner"));
+    }
+    ClusterReport {
+        state: status.state.code().to_owned(),
+        reason: status.reason.code().to_owned(),
+        since_s: (shown.at - status.since).as_secs_f64(),
+        owner: record.map_or_else(String::new, |record| name_of(nodes, record.owner)),
+        term: status.term.0,
+        config: status.config.0,
+        log: match record.map(|record| record.log) {
+            Some(LogState::Needed) => "needed",
+            Some(LogState::Through) => "through",
+            Some(LogState::Released) => "released",
+            None => "unknown",
+        }
+        .to_owned(),
+        peers: definition.peers,
+        min_peers: definition.min_peers,
+        members,
+        unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+    }
+}
+
+/// Of the nodes.
+pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<ClusterNodeReport> {
+    let report = |entry: &NodeEntry| {
+        let link = links.iter().find(|link| link.node == entry.node());
+        ClusterNodeReport {
+            name: entry.name.clone(),
+            node: format!("{:016x}", entry.node().0),
+            own: entry.node() == own,
+            fault_domain: entry.fault_domain.clone(),
+            addresses: entry.addresses.clone(),
+            up: link.map(|link| link.up),
+            channels: link.map(channels).unwrap_or_default(),
+        }
+    };
+    nodes.iter().map(report).collect()
+}
+
+fn channels(link: &LinkShown) -> Vec<ChannelReport> {
+    let report = |channel: &forebay_io::link::ChannelStatus| {
+        let (phase, why) = match &channel.phase {
+            ChannelPhase::Up => ("up", None),
+            ChannelPhase::Beginning => ("beginning", None),
+            ChannelPhase::Down(why) => ("down", why.as_ref().map(ToString::to_string)),
+        };
+        ChannelReport {
+            address: channel.address.map(|address| address.to_string()),
+            phase: phase.to_owned(),
+            why,
+            sent_bytes: channel.sent_bytes,
+            received_bytes: channel.received_bytes,
+            round_trip_ms: channel.round_trip.map(|time| time.as_secs_f64() * 1e3),
+        }
+    };
+    link.status.channels.iter().map(report).collect()
+}
