@@ -26,7 +26,7 @@ use crate::report::{VolumeFacts, VolumeReport};
 use crate::volume_store::{Store, VolumeId, random_bytes};
 use anyhow::{Context, Result, bail};
 use forebay_core::api::Control;
-use forebay_core::cluster::{Host, Incarnation, LogState, NodeId, Record, Unfenced};
+use forebay_core::cluster::{Host, Incarnation, Record, Unfenced};
 use forebay_core::fence::Means;
 use forebay_core::ownership::{
     Candidate, Command, CommandError, Committed, Event, Proof, Read, Requested, Setup, State, Timing,
@@ -518,14 +518,25 @@ impl Cluster {
                     .map_or(0, |time| time.as_millis() as u64),
                 memory_free_bytes: memory_free_bytes(),
                 flash_free_bytes: flash_free_bytes(self.place.store.dir()),
-                busy_percent: 0,
-                owned: 0,
+                busy_percent: busy_percent(),
+                owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
             };
             // The next one follows soon.
             let _ = self.coordinator.report(&load).await;
             tokio::time::sleep(LOAD_PERIOD).await;
         }
+    }
+
+    /// Volumes that this node owns.
+    async fn owned(&self) -> u32 {
+        let volumes: Vec<VolumeId> = self.known().keys().copied().collect();
+        let mut owned = 0;
+        for volume in volumes {
+            let shown = self.show(volume).await;
+            owned += u32::from(shown.is_some_and(|shown| shown.ownership.state == State::Owner));
+        }
+        owned
     }
 
     // --- what operators want ---
@@ -824,6 +835,14 @@ fn memory_free_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// The load of the last minute, as a share of the cores.
+fn busy_percent() -> u8 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = text.split(' ').next().and_then(|load| load.parse::<f64>().ok()).unwrap_or(0.0);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (load * 100.0 / cores as f64).clamp(0.0, 100.0) as u8
 }
 
 fn flash_free_bytes(folder: &std::path::Path) -> u64 {
