@@ -34,6 +34,7 @@ use forebay_core::ownership::{
 use forebay_core::types::*;
 use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
 use forebay_io::backing::OwnerLock;
+use forebay_io::lock::LockSeen;
 use forebay_io::link::{AddressPair, Identity, PeerTls, Security};
 use forebay_io::{Backing, BackingOptions, LockAttempt};
 use rustls::RootCertStore;
@@ -51,6 +52,8 @@ const RETRY: Time = Time::from_secs(1);
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
 const LOCK_LOOK: Time = Time::from_millis(50);
+/// How long requests of a killed process are awaited.
+const LATE_REQUESTS_WAIT: Time = Time::from_secs(60);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
 /// How long an operator waits for a volume to be served that was opened.
@@ -277,12 +280,44 @@ impl Cluster {
     }
 
     async fn open_found_tier(&self, definition: Definition) -> Result<Option<(VolumeKey, bool)>> {
+        if definition.tier.kind == TierName::Memory {
+            self.await_late_requests(&definition).await?;
+        }
         let place = self.place.clone();
         let work = move || place.open(&definition);
         let opened = tokio::task::spawn_blocking(work).await.context("opening the tier panicked; this is a bug")??;
         match opened {
             Some(opened) => self.attach(opened).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// Waits until no request of a killed process of this node to the backing is under way: its description, and with it the lock
+    /// of its term, is gone. Somebody else may have taken that lock since, as proof; then the record does not name the term
+    /// among the unfenced ones any more.
+    async fn await_late_requests(&self, definition: &Definition) -> Result<()> {
+        let Some(term) = self.place.owned_term(definition.volume)? else { return Ok(()) };
+        let until = std::time::Instant::now() + LATE_REQUESTS_WAIT;
+        loop {
+            let looked = definition.clone();
+            let look = move || -> Result<bool> {
+                let backing = Backing::open(&looked.backing, options(&looked))?;
+                Ok(!matches!(backing.look_at_term(term)?, Some(LockSeen::HeldBy(_))))
+            };
+            let free = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
+            if free.context("whether requests of the former process are under way cannot be seen")? {
+                return Ok(());
+            }
+            if let Ok(Kept::Record(record)) = self.coordinator.record(definition.volume).await
+                && record.term > term
+                && record.unfenced.iter().all(|former| former.term != term)
+            {
+                return Ok(());
+            }
+            if std::time::Instant::now() >= until {
+                bail!("requests of a former process to {} do not end, and may change the tier", definition.backing);
+            }
+            tokio::time::sleep(LOCK_LOOK).await;
         }
     }
 

@@ -4,7 +4,8 @@
 //! Invariants:
 //! - A tier is made anew only when ownership asks for it: a node that starts keeps what it has.
 //! - A memory tier that a killed process has left is used only when no request of that process to the backing is under way
-//!   any more: they read into the arena that is the tier. The lock of the term that it owned says so.
+//!   any more: they read into the arena that is the tier. The lock of the term that it owned says so, or the record (see
+//!   [`super::control`]).
 //! - Of that term the node knows durably before it opens the backing for it.
 
 use super::report::ClusterReport;
@@ -19,7 +20,7 @@ use crate::report::{VolumeFacts, VolumeReport};
 use crate::volume_store::{
     Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, remove_durably, write_atomically,
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
@@ -27,8 +28,7 @@ use forebay_core::ownership::Timing;
 use forebay_core::status::Flush;
 use forebay_core::types::{BLOCK_BYTES, Duration, Term};
 use forebay_core::volume::ClusterConfig;
-use forebay_io::lock::LockSeen;
-use forebay_io::{Backing, BackingOptions, Tier, VolumeIo};
+use forebay_io::{BackingOptions, Tier, VolumeIo};
 use std::path::PathBuf;
 
 /// Sent to one peer and not held by it at most (S8).
@@ -39,10 +39,6 @@ const WINDOW_BYTES_MAX: u64 = 256 << 20;
 const DEGRADE_STALL_MAX: Duration = Duration::from_secs(10);
 /// RAM before a flash tier, where the definition names none.
 const FRAMES_DEFAULT_BYTES: u64 = 64 << 20;
-/// How long requests of a killed process to the backing are awaited.
-const LATE_REQUESTS_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
-/// Between two looks at that.
-const LATE_REQUESTS_LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Where a node keeps what.
 #[derive(Clone)]
@@ -86,7 +82,8 @@ impl Place {
         self.store.dir().join("cluster").join(format!("owned-{volume}"))
     }
 
-    fn owned_term(&self, volume: VolumeId) -> Result<Option<Term>> {
+    /// The last term for which this node has opened the backing.
+    pub fn owned_term(&self, volume: VolumeId) -> Result<Option<Term>> {
         let path = self.term_path(volume);
         match std::fs::read_to_string(&path) {
             Ok(text) => {
@@ -129,9 +126,6 @@ impl Place {
             debug_assert_eq!(found, TierFound::Missing);
             return Ok(None);
         };
-        if record.tier.kind == TierName::Memory {
-            self.await_late_requests(definition)?;
-        }
         self.opened(definition, &record, tier, superblock, false).map(Some)
     }
 
@@ -142,20 +136,6 @@ impl Place {
         remove_durably(&record.tier.path)?;
         let (tier, superblock) = make_tier(&self.store, &record, &mut |_, _| {})?;
         self.opened(definition, &record, tier, superblock, true)
-    }
-
-    fn await_late_requests(&self, definition: &Definition) -> Result<()> {
-        let Some(term) = self.owned_term(definition.volume)? else { return Ok(()) };
-        let backing = Backing::open(&definition.backing, options(definition))
-            .context("whether requests of the former process are under way cannot be seen")?;
-        let until = std::time::Instant::now() + LATE_REQUESTS_WAIT;
-        while let Some(LockSeen::HeldBy(holder)) = backing.look_at_term(term)? {
-            if std::time::Instant::now() >= until {
-                bail!("{holder} still has the lock of term {} on {}: requests of it may change the tier", term.0, backing.name());
-            }
-            std::thread::sleep(LATE_REQUESTS_LOOK);
-        }
-        Ok(())
     }
 
     fn opened(
