@@ -1,7 +1,6 @@
 //! What `serve` is asked to do: from the command line, or from a TOML file. Unknown keys are errors that name the
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no daemon is a node of a cluster yet; its tests use all of it"))]
 pub mod cluster;
 
 use crate::units;

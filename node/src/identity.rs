@@ -268,7 +268,6 @@ impl IdentityFile {
 }
 
 /// A node's identity, checked.
-#[cfg_attr(not(test), expect(dead_code, reason = "no daemon is a node of a cluster yet; its tests use all of it"))]
 #[derive(Debug)]
 pub struct Identity {
     /// The cluster's name.

@@ -35,7 +35,7 @@ enum Command {
         #[command(subcommand)]
         command: volume::Command,
     },
-    /// Make a cluster's authority, and enrol its nodes
+    /// Make a cluster's authority, enrol its nodes, list them, and find out what they can do about each other
     Node {
         #[command(subcommand)]
         command: node::Command,
@@ -44,11 +44,6 @@ enum Command {
     Status {
         #[command(flatten)]
         to: ApiArgs,
-    },
-    /// Find out what the nodes of a cluster can do about each other
-    Node {
-        #[command(subcommand)]
-        command: node::Command,
     },
     /// Decode a tier, or a journal, offline; never writes
     Inspect {
@@ -267,7 +262,6 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
-        Command::Node { command } => node::run(command),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
             let done = crate::salvage::run_journal(&tier, &to, base.as_deref())?;

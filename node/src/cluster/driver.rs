@@ -25,7 +25,7 @@ use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
-    AddressPair, Arrival, CHANNELS_MAX, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place, Receiver,
+    AddressPair, Arrival, CHANNELS_MAX, Compression, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place, Receiver,
     Security, TurnedAway,
 };
 use forebay_io::memory::Buffers;
@@ -426,7 +426,8 @@ impl Driver {
             }
             let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
             let (identity, security) = (self.identity.clone(), self.security.clone());
-            let config = LinkConfig { identity, peer: name, lane: 0, pairs, security, token, bytes_max: LINK_BYTES_MAX };
+            let (bytes_max, compression) = (LINK_BYTES_MAX, Compression::default());
+            let config = LinkConfig { identity, peer: name, lane: 0, pairs, security, token, bytes_max, compression };
             self.peers.push(Peer { node, link: Link::new(config, desks.now), was_up: false });
             for replica in self.replicas.values_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
