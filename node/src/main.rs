@@ -14,7 +14,10 @@ mod cluster;
 mod config;
 #[cfg_attr(
     not(test),
-    expect(dead_code, reason = "deletion, the operator's ways out and the embedded store have no command; its tests use all of it")
+    expect(
+        dead_code,
+        reason = "deletion, the operator's ways out and the embedded store have no command; its tests use all of it"
+    )
 )]
 mod coordinator;
 mod directory;

@@ -494,7 +494,9 @@ impl Node {
                 return failure(FailureKind::Conflict, format!("the cluster has a volume {name} already"));
             }
             None if spec.peers.is_some() => {
-                let message = format!("volume {name}: peers are other nodes, and this node is of no cluster ([cluster] in its config)");
+                let message = format!(
+                    "volume {name}: peers are other nodes, and this node is of no cluster ([cluster] in its config)"
+                );
                 return failure(FailureKind::Invalid, message);
             }
             Some(_) | None => {}
@@ -853,18 +855,22 @@ impl Node {
         }
         let running: Vec<(Record, Running)> =
             self.entries().iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect();
-        let stops = running.into_iter().map(|(record, running)| {
+        let stop = |(record, running)| {
             let node = self.clone();
             tokio::spawn(async move { node.stop_one(record, running, drain).await })
-        });
+        };
+        let stops: Vec<_> = running.into_iter().map(stop).collect();
         let mut stopped = Stopped::default();
+        if let Some(cluster) = self.cluster() {
+            stopped.incomplete.extend(cluster.leave().await);
+        }
         for entry in self.entries().iter() {
             if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
                 cancelled.store(true, Ordering::Relaxed);
                 stopped.incomplete.push(format!("{}: it was still {why}", entry.facts.name));
             }
         }
-        for stop in stops.collect::<Vec<_>>() {
+        for stop in stops {
             match stop.await {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Incomplete(what)) => stopped.incomplete.push(what),

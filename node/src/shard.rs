@@ -31,7 +31,9 @@ use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant};
 use forebay_io::clock;
-use forebay_io::{Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, volume_of};
+use forebay_io::{
+    Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, volume_of,
+};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -249,7 +251,8 @@ impl Shard {
             return Some(std::time::Duration::ZERO);
         }
         let volumes = self.timers.peek().map(|Reverse((at, _))| *at);
-        let next = [volumes, self.clients.deadline(), driver.and_then(|driver| driver.deadline())].into_iter().flatten().min();
+        let next =
+            [volumes, self.clients.deadline(), driver.and_then(|driver| driver.deadline())].into_iter().flatten().min();
         next.map(|at| clock::until(at, now))
     }
 

@@ -153,8 +153,22 @@ impl Cluster {
         let image = self.image();
         let (image, size) = (image.to_str().expect("a plain path"), SIZE.to_string());
         let words = [
-            "volume", "create", "vm1", "--backing", image, "--size", &size, "--create", "--policy", "back", "--peers", "1",
-            "--tier", tier, "--tier-size", "64M",
+            "volume",
+            "create",
+            "vm1",
+            "--backing",
+            image,
+            "--size",
+            &size,
+            "--create",
+            "--policy",
+            "back",
+            "--peers",
+            "1",
+            "--tier",
+            tier,
+            "--tier-size",
+            "64M",
         ];
         if let Err(error) = self.try_command(node, &words) {
             self.describe_all();
@@ -167,9 +181,9 @@ impl Cluster {
     fn wait_for_copies(&self, owner: usize) {
         self.wait_for("two logs", |cluster| {
             let shown = cluster.show(owner);
-            let members = shown["cluster"]["members"].as_array().map_or(0, |members| {
-                members.iter().filter(|member| member["role"] != "learner").count()
-            });
+            let members = shown["cluster"]["members"]
+                .as_array()
+                .map_or(0, |members| members.iter().filter(|member| member["role"] != "learner").count());
             shown["policy"]["effective"] == "back" && members == 2
         });
     }

@@ -96,7 +96,8 @@ fn print_nodes(nodes: &Value) {
             (_, Some(true)) => "up",
             (_, Some(false) | None) => "down",
         };
-        let addresses: Vec<&str> = node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let addresses: Vec<&str> =
+            node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         println!("{:<16} {:<12} {link:<10} {}", text("name"), text("fault_domain"), addresses.join(" "));
     }
 }

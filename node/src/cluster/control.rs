@@ -16,7 +16,7 @@ use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{
-    self, ClusterIdentity, Definition, FlushName, Kept, Load, NodeEntry, TierChoice,
+    self, ClusterIdentity, Definition, FlushName, Kept, Load, NodeEntry, Settings, TierChoice,
 };
 use crate::coordinator::{Coordinator, Error, Hint, Occupied, Outcome, Registered};
 use crate::identity;
@@ -34,8 +34,8 @@ use forebay_core::ownership::{
 use forebay_core::types::*;
 use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
 use forebay_io::backing::OwnerLock;
-use forebay_io::lock::LockSeen;
 use forebay_io::link::{AddressPair, Identity, PeerTls, Security};
+use forebay_io::lock::LockSeen;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
 use rustls::RootCertStore;
 use std::collections::BTreeMap;
@@ -141,7 +141,10 @@ impl Cluster {
         let Resolved { identity, etcd, links } = config.resolve(links)?;
         let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
         if identity.renewal_due {
-            eprintln!("forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`", identity.valid_until);
+            eprintln!(
+                "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
+                identity.valid_until
+            );
         }
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
@@ -159,8 +162,8 @@ impl Cluster {
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
-        register(&coordinator, &entry).await?;
-        let place = Place { store: store.clone(), shm_size, node, host };
+        let timing = register(&coordinator, &entry).await?;
+        let place = Place { store: store.clone(), shm_size, node, host, timing };
         let cluster = Arc::new(Cluster {
             coordinator,
             place,
@@ -414,7 +417,10 @@ impl Cluster {
                     }
                     Ok(LockAttempt::HeldBy(_)) => true,
                     Err(error) => {
-                        eprintln!("forebay: volume {volume}: cannot look at the lock of term {}: {error}", former.term.0);
+                        eprintln!(
+                            "forebay: volume {volume}: cannot look at the lock of term {}: {error}",
+                            former.term.0
+                        );
                         true
                     }
                 });
@@ -526,7 +532,7 @@ impl Cluster {
             host: self.place.host,
             remembered: Default::default(),
             fresh: false,
-            timing: Timing::default(),
+            timing: self.place.timing,
             requested: requested(&definition),
             writes_die_with_host: false,
         };
@@ -596,7 +602,9 @@ impl Cluster {
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
-            Ok(Err(error)) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error:#}", spec.name)),
+            Ok(Err(error)) => {
+                return failure(FailureKind::Failed, format!("cannot create volume {}: {error:#}", spec.name));
+            }
             Err(_) => return failure(FailureKind::Failed, "opening the backing panicked; this is a bug"),
         };
         let record = Record::of_new_volume(self.place.node, size_bytes);
@@ -648,6 +656,32 @@ impl Cluster {
         };
         self.command(volume, name, Command::HandOver { to: node }).await?;
         self.report(name).await
+    }
+
+    /// The node is about to end: whatever it owns goes to another member. What stays here, and why.
+    pub async fn leave(&self) -> Vec<String> {
+        let names: Vec<(VolumeId, String)> =
+            self.known().values().map(|known| (known.definition.volume, known.definition.name.clone())).collect();
+        let mut left = Vec::new();
+        for (volume, name) in names {
+            if let Some(why) = self.leave_one(volume, &name).await {
+                left.push(format!("{name}: {why}"));
+            }
+        }
+        left
+    }
+
+    async fn leave_one(&self, volume: VolumeId, name: &str) -> Option<String> {
+        let shown = self.show(volume).await?;
+        if !matches!(shown.ownership.state, State::Owner | State::Custodian) {
+            return None;
+        }
+        let record = shown.ownership.record?;
+        let Some(to) = record.members.iter().map(|member| member.node).find(|node| *node != self.place.node) else {
+            return Some("no other node has its log; it is served again when this one starts".to_owned());
+        };
+        let handed = self.command(volume, name, Command::HandOver { to }).await;
+        handed.err().map(|failure| format!("it could not be handed over: {}", failure.message))
     }
 
     /// Asks something else of a volume.
@@ -738,7 +772,9 @@ fn command_words(error: CommandError) -> &'static str {
         CommandError::Busy => "another command is being carried out; try again when it has ended",
         CommandError::NotMember => "that node is no member of it; `forebay volume show` lists the members",
         CommandError::TimedOut => "it did not become quiet in time, and is served on as before",
-        CommandError::Unfenced => "former owners may still write to its backing; it can be released when they can no more",
+        CommandError::Unfenced => {
+            "former owners may still write to its backing; it can be released when they can no more"
+        }
         CommandError::Served => "it has an owner, or a member that may become it",
         CommandError::LossSuspected => "the logs that are gone may hold the only copy of acknowledged writes",
         CommandError::MemberAlive => "a member is alive and has the log: it takes over by itself",
@@ -817,7 +853,10 @@ fn open_as_owner(
     let mut backing = Backing::open(&definition.backing, options(definition))?;
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     if has < size_bytes {
-        bail!("the backing {} has {has} bytes, and the volume {size_bytes}: it was cut off, or is another one", backing.name());
+        bail!(
+            "the backing {} has {has} bytes, and the volume {size_bytes}: it was cut off, or is another one",
+            backing.name()
+        );
     }
     let former: Vec<Term> = unfenced.iter().map(|former| former.term).collect();
     let until = std::time::Instant::now() + LOCK_WAIT;
@@ -905,6 +944,24 @@ fn this_host() -> Result<Host> {
     })
 }
 
+/// Times of the protocol, as the cluster has set them.
+fn timing(settings: &Settings) -> Result<Timing> {
+    let usual = Timing::default();
+    let lease = Duration::from_millis(settings.lease_ms.into());
+    let timing = Timing {
+        member_drop: Duration::from_millis(settings.dropped_ms.into()),
+        lease,
+        grace: Duration::from_millis(settings.grace_ms.into()),
+        // Several fall into a lease, and none is sent before the one before it could be answered.
+        beacon: Duration((lease.0 / 6).clamp(usual.channel_dead.0, usual.beacon.0)),
+        ..usual
+    };
+    match timing.check() {
+        Ok(()) => Ok(timing),
+        Err(why) => bail!("the cluster's settings cannot be used: {why}"),
+    }
+}
+
 fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpListener>> {
     let mut own: Vec<IpAddr> = Vec::new();
     for (address, _) in links {
@@ -930,7 +987,8 @@ fn security(name: SecurityName, identity: &identity::Identity) -> Result<Securit
             let mut roots = RootCertStore::empty();
             roots.add(identity.authority.clone()).context("the identity's authority cannot be used")?;
             let chain = vec![identity.certificate.clone()];
-            let tls = PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
+            let tls =
+                PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
             Ok(Security::Tls(tls))
         }
     }
@@ -948,8 +1006,8 @@ fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> 
     })
 }
 
-/// Waits for the coordinator, and makes this node known to it.
-async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<()> {
+/// Waits for the coordinator, makes this node known to it, and learns what all nodes have agreed on.
+async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<Timing> {
     let mut told = false;
     loop {
         let registered = match coordinator.join().await {
@@ -957,13 +1015,19 @@ async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<()> {
             Err(error) => Err(error),
         };
         let why = match registered {
-            Ok(Registered::Done) => return Ok(()),
+            Ok(Registered::Done) => match coordinator.settings().await {
+                Ok(settings) => return timing(&settings),
+                Err(Error::Unreachable(why)) => why,
+                Err(error) => bail!("{error}"),
+            },
             Ok(Registered::NameTaken(other)) => bail!(
                 "another node of this cluster is called {}: number {:016x}, on another machine; enrol this one under another name",
                 entry.name,
                 other.node().0
             ),
-            Ok(Registered::NumberTaken(other)) => bail!("the node {other} has this node's number: its identity was copied"),
+            Ok(Registered::NumberTaken(other)) => {
+                bail!("the node {other} has this node's number: its identity was copied")
+            }
             Ok(Registered::Unknown(why)) => why,
             Err(Error::Unreachable(why)) => why,
             Err(error) => bail!("{error}"),

@@ -25,8 +25,8 @@ use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
-    AddressPair, Arrival, CHANNELS_MAX, Compression, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place, Receiver,
-    Security, TurnedAway,
+    AddressPair, Arrival, CHANNELS_MAX, Compression, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place,
+    Receiver, Security, TurnedAway,
 };
 use forebay_io::memory::Buffers;
 use forebay_io::{Backing, Reactor};
@@ -345,8 +345,7 @@ impl Driver {
             door.ready(desks.reactor, token, desks.now, &mut self.arrivals, &mut self.turned_away);
             self.let_in(desks);
         } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.link.has_token(token)) {
-            let mut desk =
-                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             peer.link.ready(desks.reactor, &mut desk, token, writable, desks.now);
         }
     }
@@ -365,8 +364,7 @@ impl Driver {
         let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
         volumes.iter().for_each(|volume| self.pump(desks, volume));
         for peer in &mut self.peers {
-            let mut desk =
-                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             peer.link.flush(desks.reactor, &mut desk, desks.now);
         }
         std::mem::take(&mut self.touched)
@@ -411,8 +409,7 @@ impl Driver {
                 }
                 continue;
             };
-            let mut desk =
-                Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             if let Err(why) = peer.link.adopt(desks.reactor, &mut desk, arrival, now) {
                 eprintln!("forebay: a channel of {} was not taken: {why}", peer.link.peer());
             }
@@ -710,7 +707,8 @@ impl Driver {
                 }
             }
             ToDriver::ShowLinks { answer } => {
-                let shown = |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
+                let shown =
+                    |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
                 // Whoever asked may have gone.
                 let _ = answer.send(self.peers.iter().map(shown).collect());
             }
@@ -765,8 +763,7 @@ impl Driver {
             self.touched.push(key.0 as usize);
         }
         replica.ownership.handle(desks.now, ownership::Event::Backing(reached));
-        if let OwnBacking::Awaited(Some((report, figures))) =
-            std::mem::replace(&mut replica.backing, OwnBacking::Known)
+        if let OwnBacking::Awaited(Some((report, figures))) = std::mem::replace(&mut replica.backing, OwnBacking::Known)
         {
             replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
         }

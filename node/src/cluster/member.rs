@@ -51,6 +51,8 @@ pub struct Place {
     pub node: NodeId,
     /// Where it runs.
     pub host: Host,
+    /// What all nodes have agreed on.
+    pub timing: Timing,
 }
 
 /// A tier, opened as a follower of the log.
@@ -189,7 +191,7 @@ impl Place {
     }
 
     fn cluster_config(&self, definition: &Definition) -> ClusterConfig {
-        let timing = Timing::default();
+        let timing = self.timing;
         ClusterConfig {
             own: Incarnation::none(self.node),
             host: self.host,
