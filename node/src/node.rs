@@ -8,6 +8,7 @@
 mod deletion;
 mod images;
 mod markers;
+mod of_cluster;
 
 use crate::cluster::control::Cluster;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
@@ -223,34 +224,6 @@ impl Node {
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
         })
-    }
-
-    /// Numbers of volumes, for whoever attaches them.
-    pub fn keys(&self) -> Arc<AtomicU64> {
-        self.keys.clone()
-    }
-
-    /// It is a node of this cluster; said once, before it serves.
-    pub fn set_cluster(&self, cluster: Arc<Cluster>) {
-        assert!(self.cluster.set(cluster).is_ok(), "a node is of one cluster");
-    }
-
-    /// The cluster, if it is a node of one.
-    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.cluster.get()
-    }
-
-    /// The cluster, if the volume is its.
-    fn cluster_of(&self, name: &str) -> Option<&Arc<Cluster>> {
-        self.cluster().filter(|cluster| cluster.find(name).is_some())
-    }
-
-    /// Makes another node the owner of a volume of the cluster.
-    pub async fn hand_over(&self, name: &str, to: &str) -> Answer<VolumeReport> {
-        match self.cluster_of(name) {
-            Some(cluster) => cluster.hand_over(name, to).await,
-            None => failure(FailureKind::NotFound, format!("the cluster has no volume {name}")),
-        }
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {

@@ -1,5 +1,5 @@
-//! The control thread's part of a cluster: it asks the coordinator, opens tiers and backings, keeps the list of nodes and
-//! volumes, and carries out what operators want.
+//! The control thread's part of a cluster: it asks the coordinator, opens tiers and backings, and keeps the list of nodes
+//! and volumes.
 //!
 //! Invariants:
 //! - Whatever the data path asks is answered once; what takes too long is answered as failed, and core asks again.
@@ -7,40 +7,28 @@
 //!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
 //! - Nothing here decides who serves.
 
-use super::driver::{DriverSetup, PeerNode, Shown, ToDriver};
+use super::driver::{PeerNode, ToDriver};
 use super::member::{Opened, Place, options};
-use super::report::{ClusterNodeReport, of_nodes, of_volume};
-use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
-use crate::config::{self, TierName, VolumeSpec};
-use crate::coordinator::etcd::Etcd;
-use crate::coordinator::memory::Memory;
-use crate::coordinator::store::Store as Keys;
-use crate::coordinator::words::{
-    self, ClusterIdentity, Definition, FlushName, Kept, Load, NodeEntry, Settings, TierChoice,
-};
-use crate::coordinator::{Coordinator, Error, Hint, Occupied, Outcome, Registered};
-use crate::identity;
+use crate::config::{self, TierName};
+use crate::coordinator::words::{self, Definition, FlushName, Kept, Load, NodeEntry};
+use crate::coordinator::{Coordinator, Error, Hint, Outcome};
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::node::{Change, Failure, FailureKind};
-use crate::report::{VolumeFacts, VolumeReport};
-use crate::volume_store::{Store, VolumeId, random_bytes};
+use crate::report::VolumeFacts;
+use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::api::Control;
 use forebay_core::cluster::{Host, Incarnation, Record, Unfenced};
 use forebay_core::fence::Means;
-use forebay_core::ownership::{
-    Candidate, Command, CommandError, Committed, Event, Proof, Read, Requested, Setup, State, Timing,
-};
+use forebay_core::ownership::{Candidate, Committed, Event, Proof, Read, Requested, Setup, State};
 use forebay_core::types::*;
-use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
+use forebay_core::wire::NodeName;
 use forebay_io::backing::OwnerLock;
-use forebay_io::link::{AddressPair, Identity, PeerTls, Security};
+use forebay_io::link::AddressPair;
 use forebay_io::lock::LockSeen;
-use forebay_io::{Backing, BackingOptions, LockAttempt};
-use rustls::RootCertStore;
+use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration as Time;
@@ -56,10 +44,6 @@ const LOCK_LOOK: Time = Time::from_millis(50);
 const LATE_REQUESTS_WAIT: Time = Time::from_secs(60);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
-/// How long an operator waits for a volume to be served that was opened.
-const SERVED_WAIT: Time = Time::from_secs(20);
-/// Between two looks at that.
-const SERVED_LOOK: Time = Time::from_millis(20);
 
 /// What the data path needs from here.
 #[derive(Debug)]
@@ -103,89 +87,31 @@ pub enum Asked {
 }
 
 /// A volume of the cluster.
-struct Known {
-    definition: Definition,
-    facts: Option<VolumeFacts>,
+pub(super) struct Known {
+    pub(super) definition: Definition,
+    pub(super) facts: Option<VolumeFacts>,
 }
 
 /// See the module's text.
 pub struct Cluster {
-    coordinator: Coordinator,
-    place: Place,
-    name: String,
-    links: Vec<(IpAddr, Option<SocketAddr>)>,
-    shard: ShardHandle,
-    keys: Arc<AtomicU64>,
-    volumes: Mutex<BTreeMap<VolumeId, Known>>,
-    nodes: Mutex<Vec<NodeEntry>>,
+    pub(super) coordinator: Coordinator,
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) links: Vec<(IpAddr, Option<SocketAddr>)>,
+    pub(super) shard: ShardHandle,
+    pub(super) keys: Arc<AtomicU64>,
+    pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
+    pub(super) nodes: Mutex<Vec<NodeEntry>>,
     /// Held while volumes come.
-    admin: tokio::sync::Mutex<()>,
-}
-
-type Answer<T> = std::result::Result<T, Failure>;
-
-fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
-    Err(Failure { kind, message: message.into() })
+    pub(super) admin: tokio::sync::Mutex<()>,
 }
 
 impl Cluster {
-    /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
-    pub async fn start(
-        config: &ClusterConfig,
-        links: &[LinkConfig],
-        store: &Store,
-        shm_size: Option<u64>,
-        shard: ShardHandle,
-        keys: Arc<AtomicU64>,
-    ) -> Result<Arc<Cluster>> {
-        let Resolved { identity, etcd, links } = config.resolve(links)?;
-        let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
-        if identity.renewal_due {
-            eprintln!(
-                "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
-                identity.valid_until
-            );
-        }
-        let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
-        let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
-        let doors = doors(&links, config.port)?;
-        let mut entry = NodeEntry::new(&name, node, host);
-        entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
-        entry.fault_domain = config.fault_domain.clone();
-        entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
-
-        let (control, asked) = mpsc::unbounded_channel();
-        let security = security(config.security, &identity)?;
-        let identity = Arc::new(link_identity(&identity, host)?);
-        let (answer, answered) = oneshot::channel();
-        let setup = Box::new(DriverSetup { identity, security, doors, control });
-        shard.send(ToShard::JoinCluster { setup, answer });
-        answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
-
-        let timing = register(&coordinator, &entry).await?;
-        let place = Place { store: store.clone(), shm_size, node, host, timing };
-        let cluster = Arc::new(Cluster {
-            coordinator,
-            place,
-            name,
-            links,
-            shard,
-            keys,
-            volumes: Mutex::default(),
-            nodes: Mutex::default(),
-            admin: tokio::sync::Mutex::new(()),
-        });
-        tokio::spawn(cluster.clone().serve_asked(asked));
-        tokio::spawn(cluster.clone().watch());
-        tokio::spawn(cluster.clone().tell_load());
-        Ok(cluster)
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<VolumeId, Known>> {
+    pub(super) fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<VolumeId, Known>> {
         self.volumes.lock().expect("nobody panics while holding it")
     }
 
-    fn nodes(&self) -> Vec<NodeEntry> {
+    pub(super) fn nodes(&self) -> Vec<NodeEntry> {
         self.nodes.lock().expect("nobody panics while holding it").clone()
     }
 
@@ -193,7 +119,7 @@ impl Cluster {
         self.known().get(&volume).map(|known| known.definition.clone())
     }
 
-    fn mail(&self, mail: ToDriver) {
+    pub(super) fn mail(&self, mail: ToDriver) {
         self.shard.send(ToShard::Cluster(Box::new(mail)));
     }
 
@@ -203,7 +129,7 @@ impl Cluster {
 
     // --- what the data path asks ---
 
-    async fn serve_asked(self: Arc<Cluster>, mut asked: mpsc::UnboundedReceiver<Asked>) {
+    pub(super) async fn serve_asked(self: Arc<Cluster>, mut asked: mpsc::UnboundedReceiver<Asked>) {
         while let Some(asked) = asked.recv().await {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.answer(asked).await });
@@ -449,7 +375,7 @@ impl Cluster {
 
     // --- what the coordinator says ---
 
-    async fn watch(self: Arc<Cluster>) {
+    pub(super) async fn watch(self: Arc<Cluster>) {
         let mut watch = self.coordinator.watch();
         loop {
             match watch.next().await {
@@ -491,7 +417,7 @@ impl Cluster {
         Some(PeerNode { node: entry.node(), name, pairs: self.links.iter().enumerate().filter_map(pair).collect() })
     }
 
-    async fn refresh_definitions(self: &Arc<Cluster>) {
+    pub(super) async fn refresh_definitions(self: &Arc<Cluster>) {
         let _admin = self.admin.lock().await;
         // What is not known now is asked for again soon.
         let Ok(definitions) = self.coordinator.definitions().await else { return };
@@ -501,7 +427,7 @@ impl Cluster {
     }
 
     /// A volume that is new, or of which something else is asked now.
-    async fn take_definition(self: &Arc<Cluster>, definition: Definition) {
+    pub(super) async fn take_definition(self: &Arc<Cluster>, definition: Definition) {
         let volume = definition.volume;
         let before = {
             let mut known = self.known();
@@ -549,7 +475,7 @@ impl Cluster {
         self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &[], kind)).collect()));
     }
 
-    async fn tell_load(self: Arc<Cluster>) {
+    pub(super) async fn tell_load(self: Arc<Cluster>) {
         loop {
             let load = Load {
                 version: words::VERSION,
@@ -579,211 +505,12 @@ impl Cluster {
         }
         owned
     }
-
-    // --- what operators want ---
-
-    /// The volume of this name.
-    pub fn find(&self, name: &str) -> Option<VolumeId> {
-        self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
-    }
-
-    /// Names of all volumes.
-    pub fn names(&self) -> Vec<String> {
-        self.known().values().map(|known| known.definition.name.clone()).collect()
-    }
-
-    /// Creates a volume in the cluster, and serves it here.
-    pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
-        let admin = self.admin.lock().await;
-        let definition = definition_of(spec).map_err(|error| invalid(&error))?;
-        let (volume, options) = (definition.volume, creation(spec));
-        let wanted = (definition.backing.clone(), spec.size);
-        let work = move || prepare_backing(&wanted.0, wanted.1, options);
-        let prepared = tokio::task::spawn_blocking(work).await;
-        let size_bytes = match prepared {
-            Ok(Ok(size_bytes)) => size_bytes,
-            Ok(Err(error)) => {
-                return failure(FailureKind::Failed, format!("cannot create volume {}: {error:#}", spec.name));
-            }
-            Err(_) => return failure(FailureKind::Failed, "opening the backing panicked; this is a bug"),
-        };
-        let record = Record::of_new_volume(self.place.node, size_bytes);
-        match self.coordinator.create(&definition, &Kept::Record(record)).await {
-            Ok(Outcome::Won) => {}
-            Ok(Outcome::Lost(Occupied::Name(_) | Occupied::Identity)) => {
-                return failure(FailureKind::Conflict, format!("the cluster has a volume {} already", spec.name));
-            }
-            Ok(Outcome::Unknown(why)) => {
-                let message = format!("whether volume {} was created is not known yet: {why}", spec.name);
-                return failure(FailureKind::Failed, message);
-            }
-            Err(error) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name)),
-        }
-        self.take_definition(definition).await;
-        drop(admin);
-        self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
-        self.until_served(volume).await;
-        self.report(&spec.name).await
-    }
-
-    async fn until_served(&self, volume: VolumeId) {
-        let until = std::time::Instant::now() + SERVED_WAIT;
-        while std::time::Instant::now() < until {
-            let shown = self.show(volume).await;
-            if shown.is_none_or(|shown| matches!(shown.ownership.state, State::Owner | State::Custodian)) {
-                return;
-            }
-            tokio::time::sleep(SERVED_LOOK).await;
-        }
-    }
-
-    async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
-        let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Command { volume, command, answer });
-        match answered.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
-            Err(_) => failure(FailureKind::Failed, format!("volume {name}: the data-path thread has ended")),
-        }
-    }
-
-    /// Makes a member the owner.
-    pub async fn hand_over(&self, name: &str, to: &str) -> Answer<VolumeReport> {
-        let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        let Some(node) = self.nodes().iter().find(|entry| entry.name == to).map(NodeEntry::node) else {
-            let message = format!("there is no node {to}; `forebay node list` shows those there are");
-            return failure(FailureKind::NotFound, message);
-        };
-        self.command(volume, name, Command::HandOver { to: node }).await?;
-        self.report(name).await
-    }
-
-    /// The node is about to end: whatever it owns goes to another member. What stays here, and why.
-    pub async fn leave(&self) -> Vec<String> {
-        let names: Vec<(VolumeId, String)> =
-            self.known().values().map(|known| (known.definition.volume, known.definition.name.clone())).collect();
-        let mut left = Vec::new();
-        for (volume, name) in names {
-            if let Some(why) = self.leave_one(volume, &name).await {
-                left.push(format!("{name}: {why}"));
-            }
-        }
-        left
-    }
-
-    async fn leave_one(&self, volume: VolumeId, name: &str) -> Option<String> {
-        let shown = self.show(volume).await?;
-        if !matches!(shown.ownership.state, State::Owner | State::Custodian) {
-            return None;
-        }
-        let record = shown.ownership.record?;
-        let Some(to) = record.members.iter().map(|member| member.node).find(|node| *node != self.place.node) else {
-            return Some("no other node has its log; it is served again when this one starts".to_owned());
-        };
-        let handed = self.command(volume, name, Command::HandOver { to }).await;
-        handed.err().map(|failure| format!("it could not be handed over: {}", failure.message))
-    }
-
-    /// Asks something else of a volume.
-    pub async fn set(self: &Arc<Cluster>, name: &str, change: Change) -> Answer<VolumeReport> {
-        let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        if change.destage.is_some() {
-            let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
-            return failure(FailureKind::Invalid, message);
-        }
-        let failed = |error: Error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") };
-        let mut from = self.coordinator.definition(volume).await.map_err(failed)?;
-        loop {
-            let mut to = from.clone();
-            to.policy = change.policy.unwrap_or(to.policy);
-            to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
-            if let Some(peers) = change.peers {
-                (to.peers, to.min_peers) = (peers, peers.min(1));
-            }
-            match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
-                Outcome::Won => break,
-                Outcome::Lost(now) if now == to => break,
-                Outcome::Lost(now) => from = now,
-                Outcome::Unknown(why) => {
-                    let message = format!("whether volume {name} was changed is not known yet: {why}");
-                    return failure(FailureKind::Failed, message);
-                }
-            }
-        }
-        self.refresh_definitions().await;
-        self.report(name).await
-    }
-
-    // --- reports ---
-
-    async fn show(&self, volume: VolumeId) -> Option<Shown> {
-        let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume, answer });
-        answered.await.ok()
-    }
-
-    /// A volume of the cluster, as this node sees it.
-    pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
-        let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        let Some((definition, facts)) =
-            self.known().get(&volume).map(|known| (known.definition.clone(), known.facts.clone()))
-        else {
-            return no_such_volume(name);
-        };
-        let Some(shown) = self.show(volume).await else {
-            return failure(FailureKind::Failed, format!("volume {name} is being opened"));
-        };
-        let cluster = of_volume(&definition, &shown, &self.nodes());
-        let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
-        let mut report = match (&shown.volume, facts) {
-            (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
-            (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
-        };
-        report.cluster = Some(cluster);
-        Ok(report)
-    }
-
-    /// The nodes of the cluster.
-    pub async fn node_reports(&self) -> Vec<ClusterNodeReport> {
-        let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::ShowLinks { answer });
-        let links = answered.await.unwrap_or_default();
-        of_nodes(&self.nodes(), self.place.node, &links)
-    }
 }
 
 /// How an attempt at the backing has ended.
 enum Tried {
     Open(Box<Backing>, Vec<Unfenced>),
     NotOwner,
-}
-
-fn no_such_volume<T>(name: &str) -> Answer<T> {
-    failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
-}
-
-fn invalid(error: &anyhow::Error) -> Failure {
-    Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
-}
-
-fn command_words(error: CommandError) -> &'static str {
-    match error {
-        CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
-        CommandError::Busy => "another command is being carried out; try again when it has ended",
-        CommandError::NotMember => "that node is no member of it; `forebay volume show` lists the members",
-        CommandError::TimedOut => "it did not become quiet in time, and is served on as before",
-        CommandError::Unfenced => {
-            "former owners may still write to its backing; it can be released when they can no more"
-        }
-        CommandError::Served => "it has an owner, or a member that may become it",
-        CommandError::LossSuspected => "the logs that are gone may hold the only copy of acknowledged writes",
-        CommandError::MemberAlive => "a member is alive and has the log: it takes over by itself",
-        CommandError::NeedsProof => "nothing proves that its owner can write no more",
-        CommandError::NoRecord => "the coordinator does not answer, or has no record of it",
-        CommandError::RecordWentBack => "the coordinator went back in time; nothing is changed until that is resolved",
-        CommandError::NothingToDo => "it is so already",
-        CommandError::Superseded => "another node was faster, or this one has lost the volume meanwhile",
-    }
 }
 
 fn requested(definition: &Definition) -> Requested {
@@ -793,52 +520,6 @@ fn requested(definition: &Definition) -> Requested {
         through: definition.policy == config::PolicyName::Through,
         media: definition.flush == FlushName::Media,
     }
-}
-
-fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
-    spec.check()?;
-    let peers = spec.peers.unwrap_or(0);
-    let min_peers = spec.min_peers.unwrap_or(peers.min(1));
-    if min_peers > peers {
-        bail!("volume {}: min_peers = {min_peers} is more than peers = {peers}", spec.name);
-    }
-    if spec.tier_path.is_some() || spec.adopt_changed_backing || spec.journal_size.is_some() {
-        bail!(
-            "volume {}: tier_path, journal_size and adopt_changed_backing are for volumes of one node; leave them out, or peers",
-            spec.name
-        );
-    }
-    Ok(Definition {
-        version: words::VERSION,
-        name: spec.name.clone(),
-        volume: VolumeId::random()?,
-        backing: config::absolute_spec(&spec.backing),
-        format_raw: spec.format.is_some(),
-        policy: spec.policy.unwrap_or_default(),
-        peers,
-        min_peers,
-        tier: TierChoice { kind: spec.tier.unwrap_or_default(), size_bytes: spec.tier_size.unwrap_or(0) },
-        flush: FlushName::Auto,
-        memory_bytes: spec.memory.unwrap_or(0),
-        destage: config::DestageName::Ordered,
-        journal_bytes: 0,
-        drain_max_s: spec.drain_max_s.unwrap_or(0),
-    })
-}
-
-fn creation(spec: &VolumeSpec) -> BackingOptions {
-    BackingOptions { create: spec.size.filter(|_| spec.create), format_raw: spec.format.is_some() }
-}
-
-/// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
-    let backing = Backing::open(spec, options)?;
-    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
-    let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
-    if has < wanted {
-        bail!("the backing {} has {has} usable bytes, and {wanted} were asked for", backing.name());
-    }
-    Ok(wanted)
 }
 
 /// Opens the backing for a term, and locks it.
@@ -927,114 +608,4 @@ fn flash_free_bytes(folder: &std::path::Path) -> u64 {
     // SAFETY: a path that ends in 0 and a place for the answer, both alive through the call.
     let result = unsafe { libc::statvfs(path.as_ptr(), &mut about) };
     if result == 0 { about.f_bavail.saturating_mul(about.f_frsize) } else { 0 }
-}
-
-// --- at the start ---
-
-/// The machine in its present boot.
-fn this_host() -> Result<Host> {
-    let id = |path: &str, cure: &str| -> Result<[u8; 16]> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}; {cure}"))?;
-        let id = VolumeId::try_from(text.trim().to_owned());
-        Ok(id.with_context(|| format!("{path} does not hold 32 hexadecimal digits; {cure}"))?.0)
-    };
-    Ok(Host {
-        machine: id("/etc/machine-id", "a node of a cluster needs it: make it with `systemd-machine-id-setup`")?,
-        boot: id("/proc/sys/kernel/random/boot_id", "a node of a cluster needs it from its kernel")?,
-    })
-}
-
-/// Times of the protocol, as the cluster has set them.
-fn timing(settings: &Settings) -> Result<Timing> {
-    let usual = Timing::default();
-    let lease = Duration::from_millis(settings.lease_ms.into());
-    let timing = Timing {
-        member_drop: Duration::from_millis(settings.dropped_ms.into()),
-        lease,
-        grace: Duration::from_millis(settings.grace_ms.into()),
-        // Several fall into a lease, and none is sent before the one before it could be answered.
-        beacon: Duration((lease.0 / 6).clamp(usual.channel_dead.0, usual.beacon.0)),
-        ..usual
-    };
-    match timing.check() {
-        Ok(()) => Ok(timing),
-        Err(why) => bail!("the cluster's settings cannot be used: {why}"),
-    }
-}
-
-fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpListener>> {
-    let mut own: Vec<IpAddr> = Vec::new();
-    for (address, _) in links {
-        if !own.contains(address) {
-            own.push(*address);
-        }
-    }
-    let bind = |address: IpAddr| {
-        TcpListener::bind((address, port)).with_context(|| {
-            format!("cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port")
-        })
-    };
-    own.into_iter().map(bind).collect()
-}
-
-fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {
-    match name {
-        SecurityName::Plain => {
-            eprintln!("forebay: warning: links are plain: whoever reaches them may read and change every volume");
-            Ok(Security::Plain)
-        }
-        SecurityName::Tls => {
-            let mut roots = RootCertStore::empty();
-            roots.add(identity.authority.clone()).context("the identity's authority cannot be used")?;
-            let chain = vec![identity.certificate.clone()];
-            let tls =
-                PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
-            Ok(Security::Tls(tls))
-        }
-    }
-}
-
-fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> {
-    let mut session = [0; 8];
-    random_bytes(&mut session)?;
-    Ok(Identity {
-        cluster: identity.cluster_id.0,
-        node: identity.node,
-        name: NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
-        host,
-        session: u64::from_le_bytes(session),
-    })
-}
-
-/// Waits for the coordinator, makes this node known to it, and learns what all nodes have agreed on.
-async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<Timing> {
-    let mut told = false;
-    loop {
-        let registered = match coordinator.join().await {
-            Ok(()) => coordinator.register(entry).await,
-            Err(error) => Err(error),
-        };
-        let why = match registered {
-            Ok(Registered::Done) => match coordinator.settings().await {
-                Ok(settings) => return timing(&settings),
-                Err(Error::Unreachable(why)) => why,
-                Err(error) => bail!("{error}"),
-            },
-            Ok(Registered::NameTaken(other)) => bail!(
-                "another node of this cluster is called {}: number {:016x}, on another machine; enrol this one under another name",
-                entry.name,
-                other.node().0
-            ),
-            Ok(Registered::NumberTaken(other)) => {
-                bail!("the node {other} has this node's number: its identity was copied")
-            }
-            Ok(Registered::Unknown(why)) => why,
-            Err(Error::Unreachable(why)) => why,
-            Err(error) => bail!("{error}"),
-        };
-        if !std::mem::replace(&mut told, true) {
-            eprintln!("forebay: waiting for the coordinator: {why}");
-        }
-        tokio::time::sleep(RETRY).await;
-    }
 }

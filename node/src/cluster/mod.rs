@@ -1,14 +1,16 @@
 //! A node as part of a cluster: who the other nodes are, which volumes the cluster has, and what serving them needs besides
 //! the data path.
 //!
-//! What each file owns: [`control`] the control thread's part: coordinator, tiers and backings, commands; [`driver`] the data
-//! path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this node; [`report`] what is
-//! shown.
+//! What each file owns: [`join`] how a node becomes part of it; [`control`] the control thread's part: coordinator, tiers and
+//! backings; [`driver`] the data path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this
+//! node; [`commands`] what operators want, [`report`] what is shown.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
 //! than one shard, clients of a volume that another node owns, journals, and markers beside the image.
 
+pub mod commands;
 pub mod control;
 pub mod driver;
+pub mod join;
 pub mod member;
 pub mod report;

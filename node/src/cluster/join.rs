@@ -1,0 +1,193 @@
+//! How a node becomes part of its cluster: identity, links, registration, and what all nodes have agreed on.
+//!
+//! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
+
+use super::control::Cluster;
+use super::driver::DriverSetup;
+use super::member::Place;
+use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
+use crate::coordinator::etcd::Etcd;
+use crate::coordinator::memory::Memory;
+use crate::coordinator::store::Store as Keys;
+use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
+use crate::coordinator::{Coordinator, Error, Registered};
+use crate::identity;
+use crate::mailbox::{ShardHandle, ToShard};
+use crate::volume_store::{Store, VolumeId, random_bytes};
+use anyhow::{Context, Result, bail};
+use forebay_core::cluster::Host;
+use forebay_core::ownership::Timing;
+use forebay_core::types::Duration;
+use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
+use forebay_io::link::{Identity, PeerTls, Security};
+use rustls::RootCertStore;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration as Time;
+use tokio::sync::{mpsc, oneshot};
+
+/// Between two attempts at a coordinator that does not answer.
+const RETRY: Time = Time::from_secs(1);
+
+impl Cluster {
+    /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
+    pub async fn start(
+        config: &ClusterConfig,
+        links: &[LinkConfig],
+        store: &Store,
+        shm_size: Option<u64>,
+        shard: ShardHandle,
+        keys: Arc<AtomicU64>,
+    ) -> Result<Arc<Cluster>> {
+        let Resolved { identity, etcd, links } = config.resolve(links)?;
+        let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
+        if identity.renewal_due {
+            eprintln!(
+                "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
+                identity.valid_until
+            );
+        }
+        let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
+        let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
+        let doors = doors(&links, config.port)?;
+        let mut entry = NodeEntry::new(&name, node, host);
+        entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
+        entry.fault_domain = config.fault_domain.clone();
+        entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
+
+        let (control, asked) = mpsc::unbounded_channel();
+        let security = security(config.security, &identity)?;
+        let identity = Arc::new(link_identity(&identity, host)?);
+        let (answer, answered) = oneshot::channel();
+        let setup = Box::new(DriverSetup { identity, security, doors, control });
+        shard.send(ToShard::JoinCluster { setup, answer });
+        answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
+
+        let timing = register(&coordinator, &entry).await?;
+        let place = Place { store: store.clone(), shm_size, node, host, timing };
+        let cluster = Arc::new(Cluster {
+            coordinator,
+            place,
+            name,
+            links,
+            shard,
+            keys,
+            volumes: Mutex::default(),
+            nodes: Mutex::default(),
+            admin: tokio::sync::Mutex::new(()),
+        });
+        tokio::spawn(cluster.clone().serve_asked(asked));
+        tokio::spawn(cluster.clone().watch());
+        tokio::spawn(cluster.clone().tell_load());
+        Ok(cluster)
+    }
+}
+
+/// The machine in its present boot.
+fn this_host() -> Result<Host> {
+    let id = |path: &str, cure: &str| -> Result<[u8; 16]> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}; {cure}"))?;
+        let id = VolumeId::try_from(text.trim().to_owned());
+        Ok(id.with_context(|| format!("{path} does not hold 32 hexadecimal digits; {cure}"))?.0)
+    };
+    Ok(Host {
+        machine: id("/etc/machine-id", "a node of a cluster needs it: make it with `systemd-machine-id-setup`")?,
+        boot: id("/proc/sys/kernel/random/boot_id", "a node of a cluster needs it from its kernel")?,
+    })
+}
+
+/// Times of the protocol, as the cluster has set them.
+fn timing(settings: &Settings) -> Result<Timing> {
+    let usual = Timing::default();
+    let lease = Duration::from_millis(settings.lease_ms.into());
+    let timing = Timing {
+        member_drop: Duration::from_millis(settings.dropped_ms.into()),
+        lease,
+        grace: Duration::from_millis(settings.grace_ms.into()),
+        // Several fall into a lease, and none is sent before the one before it could be answered.
+        beacon: Duration((lease.0 / 6).clamp(usual.channel_dead.0, usual.beacon.0)),
+        ..usual
+    };
+    match timing.check() {
+        Ok(()) => Ok(timing),
+        Err(why) => bail!("the cluster's settings cannot be used: {why}"),
+    }
+}
+
+fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpListener>> {
+    let mut own: Vec<IpAddr> = Vec::new();
+    for (address, _) in links {
+        if !own.contains(address) {
+            own.push(*address);
+        }
+    }
+    let bind = |address: IpAddr| {
+        TcpListener::bind((address, port)).with_context(|| {
+            format!("cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port")
+        })
+    };
+    own.into_iter().map(bind).collect()
+}
+
+fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {
+    match name {
+        SecurityName::Plain => {
+            eprintln!("forebay: warning: links are plain: whoever reaches them may read and change every volume");
+            Ok(Security::Plain)
+        }
+        SecurityName::Tls => {
+            let mut roots = RootCertStore::empty();
+            roots.add(identity.authority.clone()).context("the identity's authority cannot be used")?;
+            let chain = vec![identity.certificate.clone()];
+            let tls =
+                PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
+            Ok(Security::Tls(tls))
+        }
+    }
+}
+
+fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> {
+    let mut session = [0; 8];
+    random_bytes(&mut session)?;
+    Ok(Identity {
+        cluster: identity.cluster_id.0,
+        node: identity.node,
+        name: NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
+        host,
+        session: u64::from_le_bytes(session),
+    })
+}
+
+/// Waits for the coordinator, makes this node known to it, and learns what all nodes have agreed on.
+async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<Timing> {
+    let mut told = false;
+    loop {
+        let registered = match coordinator.join().await {
+            Ok(()) => coordinator.register(entry).await,
+            Err(error) => Err(error),
+        };
+        let why = match registered {
+            Ok(Registered::Done) => match coordinator.settings().await {
+                Ok(settings) => return timing(&settings),
+                Err(Error::Unreachable(why)) => why,
+                Err(error) => bail!("{error}"),
+            },
+            Ok(Registered::NameTaken(other)) => bail!(
+                "another node of this cluster is called {}: number {:016x}, on another machine; enrol this one under another name",
+                entry.name,
+                other.node().0
+            ),
+            Ok(Registered::NumberTaken(other)) => {
+                bail!("the node {other} has this node's number: its identity was copied")
+            }
+            Ok(Registered::Unknown(why)) => why,
+            Err(Error::Unreachable(why)) => why,
+            Err(error) => bail!("{error}"),
+        };
+        if !std::mem::replace(&mut told, true) {
+            eprintln!("forebay: waiting for the coordinator: {why}");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
