@@ -254,8 +254,10 @@ fn the_owner_is_killed_and_comes_back(name: &str, tier: &str) {
     cluster.load_and_kill(0);
     cluster.wait_for_owner(1);
     cluster.every_acknowledged_write_is_at(1);
-    let alone = cluster.show(1);
-    assert_eq!(alone["policy"]["effective"], "through", "one log is less than was asked for: {alone:#}");
+    cluster.wait_for("write-through, because one log is less than was asked for", |cluster| {
+        let shown = cluster.show(1);
+        shown["policy"]["effective"] == "through" && shown["policy"]["reason"] == "too-few-peers"
+    });
 
     cluster.start(0);
     cluster.wait_for_copies(1);
