@@ -17,6 +17,11 @@ const SECOND: u64 = 1_000 * MS;
 pub const BLOCKS: u64 = 48;
 const VOLUME: [u8; 16] = [7; 16];
 
+std::thread_local! {
+    /// Rules that are broken on purpose, for the nodes of this thread's worlds.
+    pub static PLANTED: std::cell::Cell<Rules> = std::cell::Cell::new(Rules::default());
+}
+
 /// What a node is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Make {
@@ -80,8 +85,6 @@ pub struct Node {
     pub late_until: u64,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
-    #[cfg_attr(not(feature = "mutants"), allow(dead_code))] // it has no fields then
-    pub rules: Rules,
 }
 
 enum Asked {
@@ -107,6 +110,10 @@ pub struct World {
     request_next: u64,
     stamp_next: Stamp,
     pub trace: bool,
+    /// Messages that get lost.
+    pub lose: Option<fn(&Message) -> bool>,
+    /// Writes to the backing by this node do not end by themselves.
+    pub backing_hangs: Option<usize>,
 }
 
 impl World {
@@ -127,15 +134,17 @@ impl World {
             request_next: 1,
             stamp_next: 1,
             trace: std::env::var_os("TRACE").is_some(),
+            lose: None,
+            backing_hangs: None,
         };
         for make in makes {
-            world.add(*make, Rules::default());
+            world.add(*make);
         }
         world
     }
 
     /// A new node with a new tier.
-    pub fn add(&mut self, make: Make, rules: Rules) -> usize {
+    pub fn add(&mut self, make: Make) -> usize {
         let node = self.nodes.len();
         let own = Incarnation { node: NodeId(node as u64 + 1), tier: 0, life: 0 };
         let layout = layout_of(&make);
@@ -150,7 +159,6 @@ impl World {
             reports,
             late_until: 0,
             cut_off: false,
-            rules,
         });
         self.format(node);
         node
@@ -213,7 +221,7 @@ impl World {
         let mut started = Volume::new(config, Instant(self.now));
         #[cfg(feature = "mutants")]
         {
-            started.rules = node.rules;
+            started.rules = PLANTED.get();
         }
         node.volume = Some(started);
         self.pump(at);
@@ -433,7 +441,8 @@ impl World {
     fn post(&mut self, from: usize, letter: Letter) {
         let copies = 1 + u32::from(self.chance.percent(self.weather.twice_percent));
         for _ in 0..copies {
-            if self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
+            let lost = self.lose.is_some_and(|lose| lose(&letter.message));
+            if lost || self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
                 continue;
             }
             let mut letter = letter.clone();
@@ -539,7 +548,12 @@ impl World {
             }
         }
         assert_eq!(outcome, Outcome::Ok, "node {node} destages a frame that is not what its record says");
-        self.later(node, op, Work::BackingWrite(sectors, outcome));
+        let work = Work::BackingWrite(sectors, outcome);
+        if self.backing_hangs == Some(node) {
+            let life = self.nodes[node].life;
+            return self.schedule_at(self.now + 30 * SECOND, Due::Done { node, life, op, work });
+        }
+        self.later(node, op, work);
     }
 
     // --- the client ---
@@ -611,6 +625,20 @@ impl World {
         self.asked.clear();
         self.busy.clear();
         self.oracle.session += 1;
+    }
+
+    /// Asks for a write beside others of the same block that are under way; their sectors must differ.
+    pub fn write_beside(&mut self, first: u64, count: u64) -> bool {
+        self.busy.remove(&(first / 8));
+        self.write(first, count)
+    }
+
+    pub fn request_last(&self) -> u64 {
+        self.request_next - 1
+    }
+
+    pub fn is_answered(&self, request: u64) -> bool {
+        !self.asked.contains_key(&request)
     }
 
     pub fn open(&self) -> usize {
