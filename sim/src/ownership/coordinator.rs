@@ -2,6 +2,7 @@
 
 use forebay_core::cluster::{Config, Record};
 use forebay_core::types::Term;
+use std::collections::BTreeSet;
 
 /// A transaction on its way.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub struct Coordinator {
     pub history: Vec<Record>,
     /// No request is answered before.
     pub away_until: u64,
+    /// Transactions are answered by nothing, and take effect so many nanoseconds later.
+    pub late_by: Option<u64>,
+    /// Nodes, from 0, that do not reach it.
+    pub cut_off: BTreeSet<usize>,
     /// How often it went back.
     pub age: u64,
     /// Highest version that it ever had: below that it went back.
@@ -30,7 +35,8 @@ pub struct Coordinator {
 impl Coordinator {
     /// With its first record.
     pub fn new(record: Record) -> Coordinator {
-        Coordinator { history: vec![record.clone()], highest: record.version(), record, away_until: 0, age: 0 }
+        let (history, highest) = (vec![record.clone()], record.version());
+        Coordinator { record, history, away_until: 0, late_by: None, cut_off: BTreeSet::new(), age: 0, highest }
     }
 
     /// It shows an older record than it had.

@@ -161,6 +161,8 @@ pub struct World {
     loss_accepted: bool,
     /// How often each thing happened.
     pub counts: BTreeMap<&'static str, u64>,
+    /// The newest question to each node to become a learner.
+    learns: BTreeMap<usize, (Envelope, Message)>,
     trace: bool,
 }
 
@@ -198,6 +200,7 @@ impl World {
             loss: None,
             loss_accepted: false,
             counts: BTreeMap::new(),
+            learns: BTreeMap::new(),
             trace,
         };
         for node in 0..setup.nodes {
@@ -358,6 +361,12 @@ impl World {
         self.cut.insert((from, to));
     }
 
+    /// The newest question to a node to become a learner arrives once more.
+    pub fn ask_to_learn_again(&mut self, node: usize) {
+        let (envelope, message) = self.learns[&node].clone();
+        self.after(0, Item::Arrive { node, envelope, message, numbers: Vec::new() });
+    }
+
     /// The network is whole again.
     pub fn mend(&mut self) {
         self.cut.clear();
@@ -392,6 +401,11 @@ impl World {
             process.volume.readable(self.local(at)).map(|_| (at, term))
         };
         self.nodes.iter().enumerate().find_map(owner)
+    }
+
+    /// What a node is now.
+    pub fn own(&self, node: usize) -> Option<Incarnation> {
+        Some(self.nodes[node].process.as_ref()?.ownership.own())
     }
 
     /// True time, in nanoseconds.
@@ -479,7 +493,10 @@ impl World {
             Item::Answer { node, event: Event::Requested(_), .. } => {
                 self.drive(node, Event::Requested(self.setup.requested))
             }
-            Item::Answer { node, event, .. } => self.drive(node, event),
+            Item::Answer { node, event, .. } => {
+                self.tell(|| format!("node {} hears {event:?}", node + 1));
+                self.drive(node, event)
+            }
             Item::Late(transaction, age) if age == self.coordinator.age => drop(self.commit(&transaction)),
             Item::Late(..) => {}
             Item::Landed { node, write } => self.land(node, write),
@@ -796,6 +813,9 @@ impl World {
 
     fn send(&mut self, from: usize, envelope: Envelope, message: Message, numbers: Vec<u64>) {
         let to = envelope.to.node.0 as usize - 1;
+        if matches!(message, Message::Learn { .. }) {
+            self.learns.insert(to, (envelope, message.clone()));
+        }
         if self.cut.contains(&(from, to)) {
             return;
         }
@@ -808,7 +828,11 @@ impl World {
     // --- coordinator ---
 
     fn ask_coordinator(&mut self, node: usize, process: u64, op: OpId, transaction: Option<Transaction>) {
-        let away = self.now < self.coordinator.away_until;
+        let away = self.now < self.coordinator.away_until || self.coordinator.cut_off.contains(&node);
+        if let (Some(late), Some(transaction), false) = (self.coordinator.late_by, &transaction, away) {
+            self.after(late, Item::Late(transaction.clone(), self.coordinator.age));
+            return self.leave_open(node, process, op, true);
+        }
         let lost = away || self.chaos.loses_request(&mut self.random);
         let delay = self.random.range(1, 10) * MS;
         if !lost {
