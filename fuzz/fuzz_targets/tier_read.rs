@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use forebay_core::format::*;
-use forebay_core::types::{BlockIndex, Group, Lsn, SectorMask, Term, TierBlock};
+use forebay_core::types::{BlockIndex, Group, Lsn, SectorMask, Start, Term, TierBlock};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -107,7 +107,7 @@ fn descriptors(records: &[Record], most: usize) -> Vec<Descriptor> {
 
 fn superblock(memory: bool, tier_blocks: u32, size_bytes: u64) -> Option<Superblock> {
     let layout = if memory { TierLayout::memory(tier_blocks) } else { TierLayout::flash(tier_blocks) }.ok()?;
-    Some(Superblock { volume: VOLUME, name: [b'v'; 64], size_bytes, created_unix_s: 1, layout })
+    Some(Superblock { version: Version::Two, tier: 1, volume: VOLUME, name: [b'v'; 64], size_bytes, created_unix_s: 1, layout })
 }
 
 fn put(file: &File, byte: u64, bytes: &[u8]) {
@@ -137,14 +137,15 @@ fn make_tier(input: &Input, path: &Path) {
                 let near = |number: u64, most: u64| if *small { number % most } else { number };
                 let checkpoint = Checkpoint {
                     sequence: *sequence,
+                    start: Start((*term).into()),
                     term: Term((*term).into()),
                     destaged: Lsn(near(*destaged, 64)),
                     accepted: Lsn(near(*accepted, 64)),
                     batches_synced: near(*synced, 32),
                     size_bytes: near(*size_bytes, 2 * BASE_BYTES),
-                    clean: false,
+                    ..Checkpoint::default()
                 };
-                put_block(&file, checkpoint.place().0, &checkpoint.encode(&VOLUME));
+                put_block(&file, checkpoint.place().0, &checkpoint.encode(Version::Two, &VOLUME));
             }
             Patch::Batch { place, segment, sequence, synced, term, records, small } => {
                 let near = |number: u64| if *small { number % 32 } else { number };
@@ -153,7 +154,7 @@ fn make_tier(input: &Input, path: &Path) {
                     segment: near(*segment),
                     sequence: near(*sequence),
                     synced_through: near(*synced),
-                    term: Term((*term).into()),
+                    start: Start((*term).into()),
                     records: descriptors(records, BATCH_DESCRIPTORS_MAX),
                 };
                 put_block(&file, place, &batch.encode(&VOLUME, TierBlock(place)));
