@@ -82,11 +82,12 @@ impl Asking {
 }
 
 impl Ownership {
-    pub(super) fn outside_timeout(&self, outside: &Outside) -> Instant {
-        match outside.why {
-            Why::EarlierLife | Why::NotNamed => outside.ask_at.min(self.next_look()),
-            Why::Unread | Why::NoRecord | Why::Released => self.next_look(),
-        }
+    pub(super) fn outside_timeout(&self, outside: &Outside) -> Option<Instant> {
+        let asks = match outside.why {
+            Why::EarlierLife | Why::NotNamed => Some(outside.ask_at),
+            Why::Unread | Why::NoRecord | Why::Released => None,
+        };
+        [asks, Some(self.next_look())].into_iter().flatten().filter(|at| *at > self.now).min()
     }
 
     pub(super) fn following_timeout(&self, following: &Following) -> Instant {
@@ -206,7 +207,7 @@ impl Ownership {
     /// S7. The tier is formatted only when the record, read after the question, does not name it.
     pub(super) fn on_learn(&mut self, envelope: &Envelope, sent: Instant, at: Instant) {
         let wanted_by = WantedBy { owner: envelope.from, term: envelope.term, sent };
-        let late = at <= self.taught_at && self.own.tier != 0 && !planted!(self, formats_late);
+        let late = at <= self.taught_at && self.own.tier != 0;
         if late || (self.fresh && self.own.tier != 0) {
             // It was sent before what is in the tier: whoever still means it hears what this node is now.
             self.send(envelope.from, self.here(sent));

@@ -298,11 +298,12 @@ impl Ownership {
     fn wanted_log(&self, owning: &Owning) -> LogState {
         let few = (owning.record.members.len() as u32) < 1 + self.requested.min_peers;
         let drained = self.figures.as_ref().is_some_and(|figures| figures.drained) || planted!(self, through_uncovered);
+        let wanted = self.figures.as_ref().is_some_and(|figures| figures.wants_log);
         match owning.record.log {
             LogState::Needed if (self.requested.through || few) && drained && owning.record.unfenced.is_empty() => {
                 LogState::Through
             }
-            LogState::Through if !self.requested.through && !few => LogState::Needed,
+            LogState::Through if !self.requested.through && !few && wanted => LogState::Needed,
             LogState::Needed | LogState::Through | LogState::Released => owning.record.log,
         }
     }

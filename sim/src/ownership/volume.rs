@@ -176,6 +176,7 @@ impl Volume {
             mark: mark(tier),
             serving: self.owner.as_ref().is_some_and(|owner| owner.agreed),
             drained: self.owner.as_ref().is_some_and(|owner| owner.promised() <= self.backing && !owner.pinned),
+            wants_log: self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
             tier_failed: self.failed,
         }
     }
