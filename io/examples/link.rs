@@ -59,7 +59,7 @@ impl Receiver for Sink {
             return;
         };
         self.owed += 1;
-        self.ahead.insert(from, through);
+        assert!(from >= self.whole && self.ahead.insert(from, through).is_none(), "{from} was delivered twice");
         let now = clock::now();
         while let Some(through) = self.ahead.remove(&self.whole) {
             if self.whole > Lsn(0) {
@@ -169,11 +169,12 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
         })
         .collect();
     println!(
-        "{{\"ms\":{},\"delivered\":{},\"damaged\":{},\"longest_gap_ms\":{},\"cpu_ms\":{},\"duplicates\":{},\
+        "{{\"ms\":{},\"delivered\":{},\"whole\":{},\"damaged\":{},\"longest_gap_ms\":{},\"cpu_ms\":{},\"duplicates\":{},\
          \"given_up\":{},\"answers\":{},\"compression\":\"{:?}\",\"ratio\":{:.2},\"saved\":{},\"pack_cpu_ms\":{},\"cores\":{:.2},\
          \"channels\":[{}]}}",
         (now - start).0 / 1_000_000,
         sink.bytes,
+        sink.whole,
         sink.damaged,
         sink.longest_gap.0 / 1_000_000,
         cpu().0 / 1_000_000,

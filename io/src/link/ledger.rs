@@ -9,11 +9,15 @@
 
 use super::compress::Packed;
 use crate::memory::Buffers;
+use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::{FrameHead, HEAD_BYTES, Packing};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Most messages between the oldest that is not acknowledged and the newest.
 pub(super) const OPEN_MAX: usize = 16_384;
+
+/// Of the messages that are not acknowledged, so many are looked at for one that is overdue: they are what the others wait for.
+const OVERDUE_LOOK: usize = 64;
 
 /// How a message is to travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +39,8 @@ pub(super) struct Outgoing {
     pub(super) volume: [u8; 16],
     pub(super) way: Way,
     token: Option<u64>,
+    /// When it was last given to a channel in its turn.
+    given_at: Instant,
     /// Channels that have it and have not passed its last byte to the kernel, by bit.
     sending: u32,
     /// Channels that have.
@@ -128,7 +134,8 @@ impl Outbox {
     /// Takes a message whose body lies behind room for its head.
     pub(super) fn put(&mut self, front: Vec<u8>, payload: Buffers, volume: [u8; 16], way: Way, token: Option<u64>) {
         let (sending, carried, acknowledged) = (0, 0, false);
-        let message = Outgoing { front, payload, packed: None, volume, way, token, sending, carried, acknowledged };
+        let (packed, given_at) = (None, Instant(0));
+        let message = Outgoing { front, payload, packed, volume, way, token, given_at, sending, carried, acknowledged };
         self.bytes += message.bytes();
         match way {
             Way::Bulk => {
@@ -159,11 +166,12 @@ impl Outbox {
 
     /// Gives what [`Outbox::next`] has shown to channels, by bit; returns its number. `packed` may replace the payload of
     /// one that no channel has had: its memory is free then.
-    pub(super) fn assign(&mut self, urgent: bool, channels: u32, packed: Option<Packed>) -> u64 {
+    pub(super) fn assign(&mut self, urgent: bool, channels: u32, packed: Option<Packed>, now: Instant) -> u64 {
         let again = if urgent { &mut self.urgent_again } else { &mut self.bulk_again };
         if let Some(sequence) = again.pop_first() {
             let message = self.get_mut(sequence).expect("what waits again is here");
             message.sending |= channels;
+            message.given_at = now;
             let (way, bytes) = (message.way, message.bytes());
             self.backlog -= if way == Way::Bulk { bytes } else { 0 };
             return sequence;
@@ -174,6 +182,7 @@ impl Outbox {
         let before = message.bytes();
         self.backlog -= if message.way == Way::Bulk { before } else { 0 };
         message.sending = channels;
+        message.given_at = now;
         let unpacked = message.payload.len() as u32;
         if packed.is_some() {
             message.packed = packed;
@@ -187,6 +196,24 @@ impl Outbox {
         self.bytes -= before - message.bytes();
         self.messages.push_back(Some(message));
         sequence
+    }
+
+    /// One of the oldest messages, given to its channels `late` ago or more, that none of the `prompt` ones has.
+    pub(super) fn overdue(&self, late: Duration, prompt: u32, now: Instant) -> Option<u64> {
+        let is_overdue = |message: &Outgoing| {
+            let channels = message.sending | message.carried;
+            !message.acknowledged && channels != 0 && channels & prompt == 0 && now - message.given_at >= late
+        };
+        let oldest = self.messages.iter().take(OVERDUE_LOOK).enumerate();
+        let mut overdue = oldest.filter(|(_, message)| message.as_ref().is_some_and(is_overdue));
+        overdue.next().map(|(index, _)| self.base + index as u64)
+    }
+
+    /// Gives a message to one more channel.
+    pub(super) fn also(&mut self, sequence: u64, channel: usize) {
+        if let Some(message) = self.get_mut(sequence) {
+            message.sending |= 1 << channel;
+        }
     }
 
     /// A channel has passed its last byte to the kernel.
@@ -365,7 +392,7 @@ mod tests {
         let mut outbox = Outbox::new();
         message(&mut outbox, Way::Bulk, 70);
         assert!(outbox.next(false).is_some_and(|(_, again)| !again) && outbox.next(true).is_none());
-        assert_eq!(outbox.assign(false, 0b11, None), 1);
+        assert_eq!(outbox.assign(false, 0b11, None, Instant(0)), 1);
         outbox.sent(1, 0);
         outbox.acknowledge(1);
         assert_eq!(released(&mut outbox), [] as [u64; 0], "channel 1 is still in the middle of it");
@@ -379,13 +406,13 @@ mod tests {
         let mut outbox = Outbox::new();
         (0..4).for_each(|token| message(&mut outbox, Way::Bulk, token));
         for channels in [0b01, 0b10, 0b11] {
-            outbox.assign(false, channels, None);
+            outbox.assign(false, channels, None, Instant(0));
         }
         outbox.sent(1, 0);
         outbox.sent(3, 0);
         assert_eq!(outbox.channel_lost(0), 1, "3 is also on channel 1");
         assert!(outbox.next(false).unwrap().1);
-        assert_eq!(outbox.assign(false, 0b10, None), 1, "again");
+        assert_eq!(outbox.assign(false, 0b10, None, Instant(0)), 1, "again");
         assert!(!outbox.next(false).unwrap().1, "then what no channel has had");
         outbox.acknowledge_through(3);
         assert_eq!(released(&mut outbox), [] as [u64; 0], "channel 1 has them half way");
@@ -397,7 +424,7 @@ mod tests {
     fn an_acknowledgement_of_what_waits_again_ends_it() {
         let mut outbox = Outbox::new();
         message(&mut outbox, Way::Bulk, 5);
-        outbox.assign(false, 1, None);
+        outbox.assign(false, 1, None, Instant(0));
         outbox.sent(1, 0);
         assert_eq!(outbox.backlog(), 0);
         assert_eq!(outbox.channel_lost(0), 1);
@@ -408,30 +435,50 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_late_on_a_slow_channel_is_overdue_until_a_prompt_one_has_it() {
+        let mut outbox = Outbox::new();
+        (0..3).for_each(|token| message(&mut outbox, Way::Bulk, token));
+        let (late, now) = (Duration(100), Instant(1000));
+        outbox.assign(false, 0b01, None, Instant(850));
+        outbox.assign(false, 0b10, None, Instant(850));
+        outbox.assign(false, 0b01, None, Instant(950));
+        assert_eq!(outbox.overdue(late, 0b10, now), Some(1), "2 is on the prompt channel, 3 is not late");
+        assert_eq!(outbox.overdue(late, 0b00, Instant(100)), None);
+        outbox.also(1, 1);
+        assert_eq!(outbox.overdue(late, 0b10, now), None);
+        outbox.sent(1, 1);
+        outbox.acknowledge(1);
+        assert_eq!(released(&mut outbox), [] as [u64; 0], "the slow channel is still at it");
+        outbox.sent(1, 0);
+        assert_eq!(released(&mut outbox), [0]);
+        assert_eq!(outbox.overdue(late, 0b10, Instant(1100)), Some(3));
+    }
+
+    #[test]
     fn giving_up_releases_everything_and_numbers_go_on() {
         let mut outbox = Outbox::new();
         (0..3).for_each(|token| message(&mut outbox, Way::Everywhere, token));
-        outbox.assign(true, 1, None);
+        outbox.assign(true, 1, None, Instant(0));
         assert_eq!(outbox.channel_lost(0), 1);
         assert_eq!(outbox.give_up(), 3);
         assert_eq!(released(&mut outbox), [0, 1, 2]);
         assert_eq!(outbox.first(), 2);
         message(&mut outbox, Way::Urgent, 9);
-        assert_eq!(outbox.assign(true, 1, None), 2);
+        assert_eq!(outbox.assign(true, 1, None, Instant(0)), 2);
     }
 
     #[test]
     fn what_is_forgotten_leaves_no_gap_in_the_numbers() {
         let mut outbox = Outbox::new();
         (0..2).for_each(|token| message(&mut outbox, Way::Bulk, token));
-        outbox.assign(false, 1, None);
+        outbox.assign(false, 1, None, Instant(0));
         outbox.forget(&[8; 16]);
         assert!(outbox.next(false).is_some());
         outbox.forget(&[7; 16]);
         assert!(outbox.next(false).is_none() && outbox.backlog() == 0);
         assert_eq!(released(&mut outbox), [1], "the other is on its way");
         message(&mut outbox, Way::Bulk, 2);
-        assert_eq!(outbox.assign(false, 1, None), 2);
+        assert_eq!(outbox.assign(false, 1, None, Instant(0)), 2);
     }
 
     #[test]
@@ -442,7 +489,7 @@ mod tests {
         let mut outbox = Outbox::new();
         outbox.put(vec![0; HEAD_BYTES + 72], payload, [7; 16], Way::Bulk, Some(3));
         let before = outbox.bytes();
-        outbox.assign(false, 1, Some(Packed { packing: Packing::Lz4, bytes: vec![1; 100] }));
+        outbox.assign(false, 1, Some(Packed { packing: Packing::Lz4, bytes: vec![1; 100] }), Instant(0));
         assert_eq!(released(&mut outbox), [3]);
         assert_eq!(outbox.bytes(), before - 3996);
         let head = FrameHead::decode(outbox.get(1).unwrap().front.first_chunk().unwrap()).unwrap();

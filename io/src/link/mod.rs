@@ -66,8 +66,8 @@ use std::sync::Arc;
 
 /// Most channels of a link: pairs of addresses.
 pub const CHANNELS_MAX: usize = 16;
-/// Time for a connection to come about.
-const CALL_MAX: Duration = Duration::from_secs(1);
+/// Time for a connection to come about. Shorter than the second after which the kernel repeats its first packet: a new call is sooner.
+const CALL_MAX: Duration = Duration::from_millis(500);
 /// Pause before a channel is begun anew, doubled from one attempt to the next.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A link that comes back is in use again within two seconds: this pause and a connection.
@@ -80,6 +80,10 @@ const LIVED_LONG: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of the buffer through which everything comes in: it stays in the CPU's second-level cache.
 const HOT_BYTES: usize = 256 << 10;
+/// A channel on which something was heard within this is prompt.
+const PROMPT: Duration = Duration::from_millis(50);
+/// Messages that are given to a second channel at one time.
+const OVERDUE_MAX: usize = 4;
 /// Rounds of giving messages to channels and sending them in one turn.
 const ROUNDS_MAX: usize = 8;
 /// Messages that wait for a channel beyond which no more are taken, whatever their bytes.
@@ -393,6 +397,7 @@ impl Link {
                 }
             }
         }
+        self.give_overdue(now);
     }
 
     /// Gives messages to channels and sends. Called once after all events of a round.
@@ -404,8 +409,8 @@ impl Link {
         }
         self.unsent = false;
         for round in 1..=ROUNDS_MAX {
-            self.give_urgent();
-            let given = self.give_bulk();
+            self.give_urgent(now);
+            let given = self.give_bulk(now);
             self.send_all(reactor, receiver, now);
             if !given {
                 break;
@@ -438,7 +443,7 @@ impl Link {
 
     // --- sending ---
 
-    fn give_urgent(&mut self) {
+    fn give_urgent(&mut self, now: Instant) {
         while let Some((message, again)) = self.outbox.next(true) {
             let (way, bytes) = (message.way, message.bytes());
             let outlooks = self.outlooks(true);
@@ -453,7 +458,7 @@ impl Link {
                 return;
             }
             let bits = chosen.iter().fold(0, |bits, index| bits | 1 << index);
-            let sequence = self.outbox.assign(true, bits, None);
+            let sequence = self.outbox.assign(true, bits, None, now);
             for index in chosen {
                 let slot = &mut self.slots[index];
                 slot.resent += u64::from(again);
@@ -462,8 +467,29 @@ impl Link {
         }
     }
 
+    /// A channel that loses much is not dead and yet holds up everything behind its oldest message: those that are late on
+    /// it go by a channel that is prompt as well. (Where none is, the other side's process is what is slow.)
+    fn give_overdue(&mut self, now: Instant) {
+        for _ in 0..OVERDUE_MAX {
+            let outlooks = self.outlooks(true);
+            let is_prompt = |index: usize| {
+                self.slots[index].live().is_some_and(|live| now - live.heard_at() < PROMPT && live.is_ready())
+            };
+            let prompt: Vec<(usize, Outlook)> = outlooks.into_iter().filter(|(index, _)| is_prompt(*index)).collect();
+            let bits = prompt.iter().fold(0, |bits, (index, _)| bits | 1 << index);
+            let Some(sequence) = self.outbox.overdue(live::STALL_MAX, bits, now) else { return };
+            let bytes = self.outbox.get(sequence).map_or(0, |message| message.bytes());
+            let all: Vec<Outlook> = prompt.iter().map(|(_, outlook)| *outlook).collect();
+            let Some(index) = choose(&all, bytes, 0).map(|chosen| prompt[chosen].0) else { return };
+            self.outbox.also(sequence, index);
+            let slot = &mut self.slots[index];
+            slot.resent += 1;
+            slot.live_mut().expect("only living ones were looked at").carry(sequence, bytes, true);
+        }
+    }
+
     /// True: a channel has got something.
-    fn give_bulk(&mut self) -> bool {
+    fn give_bulk(&mut self, now: Instant) -> bool {
         let mut given = false;
         while let Some((message, again)) = self.outbox.next(false) {
             let bytes = message.bytes();
@@ -475,7 +501,7 @@ impl Link {
                 Some((message, false)) => self.governor.pack(&mut self.packer, message.volume, &message.payload),
                 Some((_, true)) | None => None,
             };
-            let sequence = self.outbox.assign(false, 1 << index, packed);
+            let sequence = self.outbox.assign(false, 1 << index, packed, now);
             let bytes = self.outbox.get(sequence).expect("it was given just now").bytes();
             let slot = &mut self.slots[index];
             slot.resent += u64::from(again);

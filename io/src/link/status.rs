@@ -40,7 +40,7 @@ pub struct ChannelStatus {
     pub rate: Option<f64>,
     /// Smallest of the last round trips.
     pub round_trip: Option<Duration>,
-    /// Messages that it carried after another channel had died with them.
+    /// Messages that it carried because another channel had died with them, or was late.
     pub resent: u64,
     /// Times that it has ended, or did not come about for another reason than before.
     pub failures: u64,
