@@ -24,7 +24,7 @@ pub mod slow;
 use crate::clock::now as clock_now;
 use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
 use crate::lock::reach::{Reach, reach_of};
-use crate::lock::{HolderDescription, LockAttempt, LockRange, LockSeen, look_at, try_lock_range};
+use crate::lock::{HolderDescription, LockAttempt, LockRange, holder_of, try_lock_range};
 use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
 use faulty::{DeviceOperation, Fate, FaultPlan, FaultyParameters};
@@ -363,7 +363,7 @@ impl Backing {
 
     fn first_held(&self, terms: &[Term]) -> io::Result<Option<Term>> {
         for &term in terms {
-            if let Some(LockSeen::HeldBy(_)) = self.look_at_term(term)? {
+            if self.holder_of_term(term)?.is_some() {
                 return Ok(Some(term));
             }
         }
@@ -384,9 +384,12 @@ impl Backing {
         }
     }
 
-    /// Who has the lock of a term, for people; none for an NBD export, which has no locks. This opening's own shows as free.
-    pub fn look_at_term(&self, term: Term) -> io::Result<Option<LockSeen>> {
-        self.file().map(|file| look_at(file.file(), LockRange::of_term(term))).transpose()
+    /// Who else has the lock of a term; nobody for an NBD export, which has no locks.
+    pub fn holder_of_term(&self, term: Term) -> io::Result<Option<HolderDescription>> {
+        match self.file() {
+            Some(file) => holder_of(file.file(), LockRange::of_term(term)),
+            None => Ok(None),
+        }
     }
 
     /// About whom a lock of this backing proves anything, and why.

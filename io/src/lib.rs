@@ -36,7 +36,7 @@ pub use backing::{Backing, BackingOptions, OpenError, OwnerLock};
 pub use clock::now;
 pub use file::DeviceFile;
 pub use journal::{Journal, JournalError, Replay};
-pub use lock::{HolderDescription, LockAttempt, LockSeen};
+pub use lock::{HolderDescription, LockAttempt};
 pub use memory::{AlignedBuffer, Buffers, Mapping};
 pub use operation::{Operation, OperationKind};
 pub use reactor::{Completion, Interest, Mode, ModeChoice, Reactor, Waker};

@@ -57,15 +57,6 @@ pub enum LockAttempt {
     HeldBy(HolderDescription),
 }
 
-/// What a look at somebody else's lock shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockSeen {
-    /// Nobody has it, or the description that was looked through has it itself.
-    Free,
-    /// Somebody else has it.
-    HeldBy(HolderDescription),
-}
-
 /// The bytes that a lock covers. They need not be in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRange {
@@ -119,18 +110,6 @@ pub fn try_lock_range(file: &File, range: LockRange) -> io::Result<LockAttempt> 
     }
 }
 
-/// Looks who has a lock on these bytes, and takes none.
-pub fn look_at(file: &File, range: LockRange) -> io::Result<LockSeen> {
-    let mut lock = range.to_flock();
-    // SAFETY: the argument is a valid flock, which the kernel overwrites with a valid one.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let free = lock.l_type == libc::F_UNLCK as libc::c_short;
-    Ok(if free { LockSeen::Free } else { LockSeen::HeldBy(find_holder(file, range)) })
-}
-
 fn try_lock_silently(file: &File, range: LockRange) -> io::Result<bool> {
     loop {
         let lock = range.to_flock();
@@ -164,10 +143,17 @@ pub fn await_lock(file: &File, timeout: Duration) -> io::Result<LockAttempt> {
 
 /// Who holds a lock on any of the file, without trying to take one: also where the file was opened to read only.
 pub fn holder(file: &File) -> io::Result<Option<HolderDescription>> {
-    Ok(match look_at(file, LockRange::WHOLE)? {
-        LockSeen::Free => None,
-        LockSeen::HeldBy(holder) => Some(holder),
-    })
+    holder_of(file, LockRange::WHOLE)
+}
+
+/// Who else holds a lock on any of these bytes, without trying to take one. What this very description holds is not seen.
+pub fn holder_of(file: &File, range: LockRange) -> io::Result<Option<HolderDescription>> {
+    let mut asked = range.to_flock();
+    // SAFETY: the argument is a valid flock that outlives the call, which fills it.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut asked) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((asked.l_type != libc::F_UNLCK as libc::c_short).then(|| find_holder(file, range)))
 }
 
 /// Looks through /proc for a process that has this file open with a lock in the way on that very description.
@@ -258,12 +244,12 @@ mod tests {
         assert_eq!(try_lock_range(&former, LockRange::of_term(Term(7))).unwrap(), LockAttempt::Locked);
         assert_eq!(try_lock_range(&former, LockRange::STRANGERS).unwrap(), LockAttempt::Locked);
         // Its own lock does not stand in its own way.
-        assert_eq!(look_at(&former, LockRange::of_term(Term(7))).unwrap(), LockSeen::Free);
+        assert_eq!(holder_of(&former, LockRange::of_term(Term(7))).unwrap(), None);
         assert_eq!(try_lock_range(&successor, LockRange::of_term(Term(8))).unwrap(), LockAttempt::Locked);
         held_here(try_lock_range(&successor, LockRange::of_term(Term(7))).unwrap());
         held_here(try_lock_range(&successor, LockRange::STRANGERS).unwrap());
-        assert!(matches!(look_at(&successor, LockRange::of_term(Term(7))).unwrap(), LockSeen::HeldBy(_)));
-        assert_eq!(look_at(&successor, LockRange::of_term(Term(9))).unwrap(), LockSeen::Free);
+        assert!(holder_of(&successor, LockRange::of_term(Term(7))).unwrap().is_some());
+        assert_eq!(holder_of(&successor, LockRange::of_term(Term(9))).unwrap(), None);
         drop(former);
         // The byte of a term alone, as in quarantine, stops an older binary, too.
         held_here(try_lock(&older).unwrap());

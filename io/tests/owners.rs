@@ -1,8 +1,8 @@
 //! Owners of one image in processes of their own, and QEMU as a stranger: who stops whom, and who is told about whom.
 
 use forebay_core::types::Term;
-use forebay_io::lock::{LockRange, look_at};
-use forebay_io::{Backing, BackingOptions, HolderDescription, LockAttempt, LockSeen, OwnerLock};
+use forebay_io::lock::{LockRange, holder_of};
+use forebay_io::{Backing, BackingOptions, HolderDescription, LockAttempt, OwnerLock};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,11 +98,8 @@ fn a_successor_is_told_who_the_former_owner_is_and_has_proof_when_it_has_ended()
     assert_eq!(lock, OwnerLock::BesideFormer(Term(41)));
     assert!(successor.locked());
     assert_held_by(&former, successor.take_former(Term(41)).unwrap());
-    match bystander.look_at_term(Term(41)).unwrap() {
-        Some(LockSeen::HeldBy(holder)) => former.assert_is(&holder),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(bystander.look_at_term(Term(40)).unwrap(), Some(LockSeen::Free));
+    former.assert_is(&bystander.holder_of_term(Term(41)).unwrap().expect("somebody holds it"));
+    assert_eq!(bystander.holder_of_term(Term(40)).unwrap(), None);
     former.kill();
     let limit = Instant::now() + LONG;
     while successor.take_former(Term(41)).unwrap() != LockAttempt::Locked {
@@ -160,7 +157,7 @@ fn qemu_is_locked_out_by_an_owner_and_locks_it_out() {
     let mut qemu = write(&["sleep 60000"]).stdout(Stdio::null()).spawn().unwrap();
     let bystander = std::fs::File::open(&path).unwrap();
     let limit = Instant::now() + LONG;
-    while look_at(&bystander, LockRange::STRANGERS).unwrap() == LockSeen::Free {
+    while holder_of(&bystander, LockRange::STRANGERS).unwrap().is_none() {
         assert!(Instant::now() < limit, "QEMU has not locked the image");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -8,17 +8,19 @@ set -euo pipefail
 out=$1 binary=$2
 # shellcheck source=scripts/guest/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+require_tools dmsetup
 fetch_kernel
 fetch_unpacked open-iscsi libopeniscsiusr
 mkdir -p "$out"
 new_root "$out/root" sh mount mkdir cat echo sleep insmod poweroff cut tr seq grep dd dmesg ln test tail printf mv touch kill ifconfig
 install_binary "$binary" forebay
+install_binary "$(command -v dmsetup)" dmsetup
 # The initiator's start from an initrd: no daemon, and nothing is installed here.
 export LD_LIBRARY_PATH=$cache/x/usr/lib/x86_64-linux-gnu
 install_binary "$cache/x/sbin/iscsistart" iscsistart
 # Symbols would make the guest's boot under TCG longer.
 strip "$root/bin/forebay"
-with_modules scsi_common scsi_mod sd_mod configfs target_core_mod target_core_file libcrc32c iscsi_target_mod \
+with_modules scsi_common scsi_mod sd_mod configfs target_core_mod target_core_iblock brd dm-mod dm-delay libcrc32c iscsi_target_mod \
     scsi_transport_iscsi libiscsi libiscsi_tcp iscsi_tcp
 pack_root "$here/fence-init" "$out/initrd"
 

@@ -129,5 +129,7 @@ fn late_writes_of_an_expelled_node_are_really_refused() {
     for words in ["writes were taken, then", "was expelled", "by preempt and abort: proven"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    println!("{refused}");
+    let under_way =
+        text.lines().find(|line| line.starts_with("guest: UNDER WAY: ")).unwrap_or_else(|| panic!("{text}"));
+    println!("{refused}\n{under_way}");
 }
