@@ -24,7 +24,6 @@ use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::backing::OwnerLock;
 use forebay_io::link::AddressPair;
-use forebay_io::lock::LockSeen;
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -231,7 +230,7 @@ impl Cluster {
             let looked = definition.clone();
             let look = move || -> Result<bool> {
                 let backing = Backing::open(&looked.backing, options(&looked))?;
-                Ok(!matches!(backing.look_at_term(term)?, Some(LockSeen::HeldBy(_))))
+                Ok(backing.holder_of_term(term)?.is_none())
             };
             let free = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
             if free.context("whether requests of the former process are under way cannot be seen")? {
