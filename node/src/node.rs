@@ -539,6 +539,7 @@ impl Node {
     pub fn memory_bytes_max(&self) -> u64 {
         let entries = self.entries();
         self.memory_bytes_besides
+            + self.cluster().map_or(0, |cluster| cluster.memory_bytes_max())
             + entries.iter().filter(|e| e.running.is_some()).map(|e| volume_memory(&e.facts)).sum::<u64>()
     }
 
@@ -560,7 +561,7 @@ impl Node {
             memory_bytes_max: self.memory_bytes_max(),
             state: self.store.dir().display().to_string(),
             nbd: self.nbd.clone(),
-            volumes: self.entries().len() as u32,
+            volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
         }
     }
 

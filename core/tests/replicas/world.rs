@@ -150,16 +150,7 @@ impl World {
         let layout = layout_of(&make);
         let disks = Disks::new(layout, frames_of(&make, layout));
         let reports = Vec::new();
-        self.nodes.push(Node {
-            make,
-            own,
-            volume: None,
-            disks,
-            life: 0,
-            reports,
-            late_until: 0,
-            cut_off: false,
-        });
+        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, late_until: 0, cut_off: false });
         self.format(node);
         node
     }

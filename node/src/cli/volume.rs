@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::seconds;
+use crate::cluster::report::ClusterReport;
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
@@ -421,9 +422,25 @@ fn print_one(v: &VolumeReport) {
         v.positions.accepted, v.positions.held, v.positions.synced, v.positions.destaged
     );
     println!("clients   {}", v.connections);
+    if let Some(cluster) = &v.cluster {
+        print_cluster(cluster);
+    }
     let counters = v.counters.iter().filter(|(_, value)| **value > 0);
     for (number, (name, value)) in counters.enumerate() {
         println!("{:<9} {name} {value}", if number == 0 { "counters" } else { "" });
+    }
+}
+
+fn print_cluster(c: &ClusterReport) {
+    println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
+    println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
+    for (number, member) in c.members.iter().enumerate() {
+        let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
+        println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
+    }
+    println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    if c.unfenced > 0 {
+        println!("warning   {} former owners may still write to the backing", c.unfenced);
     }
 }
 

@@ -8,11 +8,11 @@ use super::report::{ClusterNodeReport, of_nodes, of_volume};
 use crate::config::{self, VolumeSpec};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, NodeEntry, TierChoice};
 use crate::coordinator::{Error, Occupied, Outcome};
-use crate::node::{Change, Failure, FailureKind};
+use crate::node::{Change, Failure, FailureKind, volume_memory};
 use crate::report::VolumeReport;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
-use forebay_core::cluster::Record;
+use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::types::*;
 use forebay_io::{Backing, BackingOptions};
@@ -69,7 +69,9 @@ impl Cluster {
             }
             Err(error) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name)),
         }
-        self.take_definition(definition).await;
+        if let Some(new) = self.take_definition(definition).await {
+            self.take_up(new).await;
+        }
         drop(admin);
         self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
         self.until_served(volume).await;
@@ -181,7 +183,9 @@ impl Cluster {
             return no_such_volume(name);
         };
         let Some(shown) = self.show(volume).await else {
-            return failure(FailureKind::Failed, format!("volume {name} is being opened"));
+            let waits = self.known().get(&volume).and_then(|known| known.waits.clone());
+            let why = waits.map(|waits| format!("; it waits for {waits}")).unwrap_or_default();
+            return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
         let cluster = of_volume(&definition, &shown, &self.nodes());
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
@@ -189,8 +193,16 @@ impl Cluster {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
             (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
         };
+        if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
+            owned_elsewhere(&mut report, &definition, &shown);
+        }
         report.cluster = Some(cluster);
         Ok(report)
+    }
+
+    /// Bound on the memory of its volumes on this node.
+    pub fn memory_bytes_max(&self) -> u64 {
+        self.known().values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum()
     }
 
     /// The nodes of the cluster.
@@ -200,6 +212,18 @@ impl Cluster {
         let links = answered.await.unwrap_or_default();
         of_nodes(&self.nodes(), self.place.node, &links)
     }
+}
+
+/// What only the owner knows is told as far as the record tells it.
+fn owned_elsewhere(report: &mut VolumeReport, definition: &Definition, shown: &Shown) {
+    let log = shown.ownership.record.as_ref().map(|record| record.log);
+    report.backing.state = "closed".to_owned();
+    report.policy.requested = definition.policy;
+    report.policy.effective = match log {
+        Some(LogState::Needed) => definition.policy,
+        Some(LogState::Through | LogState::Released) | None => config::PolicyName::Through,
+    };
+    report.policy.reason = "owned-elsewhere".to_owned();
 }
 
 fn no_such_volume<T>(name: &str) -> Answer<T> {

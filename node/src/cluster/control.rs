@@ -24,7 +24,7 @@ use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::backing::OwnerLock;
 use forebay_io::link::AddressPair;
-use forebay_io::{Backing, LockAttempt};
+use forebay_io::{Backing, HolderDescription, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -39,8 +39,6 @@ const RETRY: Time = Time::from_secs(1);
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
 const LOCK_LOOK: Time = Time::from_millis(50);
-/// How long requests of a killed process are awaited.
-const LATE_REQUESTS_WAIT: Time = Time::from_secs(60);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
 
@@ -89,6 +87,8 @@ pub enum Asked {
 pub(super) struct Known {
     pub(super) definition: Definition,
     pub(super) facts: Option<VolumeFacts>,
+    /// What its tier on this node waits for.
+    pub(super) waits: Option<String>,
 }
 
 /// See the module's text.
@@ -225,28 +225,41 @@ impl Cluster {
     /// among the unfenced ones any more.
     async fn await_late_requests(&self, definition: &Definition) -> Result<()> {
         let Some(term) = self.place.owned_term(definition.volume)? else { return Ok(()) };
-        let until = std::time::Instant::now() + LATE_REQUESTS_WAIT;
         loop {
             let looked = definition.clone();
-            let look = move || -> Result<bool> {
-                let backing = Backing::open(&looked.backing, options(&looked))?;
-                Ok(backing.holder_of_term(term)?.is_none())
+            let look = move || -> Result<Option<HolderDescription>> {
+                Ok(Backing::open(&looked.backing, options(&looked))?.holder_of_term(term)?)
             };
-            let free = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
-            if free.context("whether requests of the former process are under way cannot be seen")? {
-                return Ok(());
-            }
+            let looked = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
+            let why = match looked {
+                Ok(None) => break,
+                Ok(Some(holder)) => format!("{holder} has the lock of term {} on {}", term.0, definition.backing),
+                Err(error) => format!("{error:#}"),
+            };
             if let Ok(Kept::Record(record)) = self.coordinator.record(definition.volume).await
                 && record.term > term
                 && record.unfenced.iter().all(|former| former.term != term)
             {
-                return Ok(());
+                break;
             }
-            if std::time::Instant::now() >= until {
-                bail!("requests of a former process to {} do not end, and may change the tier", definition.backing);
-            }
+            self.waits(
+                definition,
+                Some(format!("the end of requests of a killed process, which may change the tier: {why}")),
+            );
             tokio::time::sleep(LOCK_LOOK).await;
         }
+        self.waits(definition, None);
+        Ok(())
+    }
+
+    /// What a tier waits for, or that it waits no more. Said once.
+    fn waits(&self, definition: &Definition, why: Option<String>) {
+        let mut known = self.known();
+        let Some(known) = known.get_mut(&definition.volume).filter(|known| known.waits != why) else { return };
+        if let Some(why) = &why {
+            eprintln!("forebay: volume {}: its tier here waits for {why}", definition.name);
+        }
+        known.waits = why;
     }
 
     /// To the shard of the links; there it follows the log when its tier has been read.
@@ -421,20 +434,29 @@ impl Cluster {
         // What is not known now is asked for again soon.
         let Ok(definitions) = self.coordinator.definitions().await else { return };
         for definition in definitions {
-            self.take_definition(definition).await;
+            // A tier that waits for something keeps the others waiting for nothing.
+            if let Some(new) = self.take_definition(definition).await {
+                let cluster = self.clone();
+                tokio::spawn(async move { cluster.take_up(new).await });
+            }
         }
     }
 
-    /// A volume that is new, or of which something else is asked now.
-    pub(super) async fn take_definition(self: &Arc<Cluster>, definition: Definition) {
+    /// A volume of which something else may be asked now. If it is new: it is to be taken up.
+    pub(super) async fn take_definition(self: &Arc<Cluster>, definition: Definition) -> Option<Definition> {
         let volume = definition.volume;
         let before = {
             let mut known = self.known();
-            let facts = known.get(&volume).and_then(|known| known.facts.clone());
-            known.insert(volume, Known { definition: definition.clone(), facts }).map(|known| known.definition)
+            match known.get_mut(&volume) {
+                Some(known) => Some(std::mem::replace(&mut known.definition, definition.clone())),
+                None => {
+                    known.insert(volume, Known { definition: definition.clone(), facts: None, waits: None });
+                    None
+                }
+            }
         };
         match before {
-            Some(before) if before == definition => {}
+            Some(before) if before == definition => None,
             Some(_) => {
                 self.tell(volume, Event::Requested(requested(&definition)));
                 if let Some(shown) = self.show(volume).await
@@ -443,13 +465,14 @@ impl Cluster {
                 {
                     self.set_policy(key, &definition);
                 }
+                None
             }
-            None => self.take_up(definition).await,
+            None => Some(definition),
         }
     }
 
     /// From now on this node has a part in the volume, or may get one.
-    async fn take_up(self: &Arc<Cluster>, definition: Definition) {
+    pub(super) async fn take_up(self: &Arc<Cluster>, definition: Definition) {
         let (volume, name) = (definition.volume, definition.name.clone());
         let setup = Setup {
             volume: volume.0,
