@@ -11,6 +11,7 @@ use forebay_tests::pattern::load::{self, Ended, LoadOptions};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
@@ -111,6 +112,19 @@ impl Cluster {
         self.daemons[node].take().expect("it runs").kill();
     }
 
+    /// SIGTERM, and it ends by itself.
+    #[track_caller]
+    fn stop(&mut self, node: usize) {
+        let mut daemon = self.daemons[node].take().expect("it runs");
+        // SAFETY: kill takes two integers; the number is that of a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(daemon.pid() as i32, libc::SIGTERM) }, 0);
+        let begun = Instant::now();
+        while daemon.is_alive() {
+            assert!(begun.elapsed() < PATIENCE, "{} does not stop", NAMES[node]);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn command(&self, node: usize, words: &[&str]) -> Output {
         let mut command = Command::new(forebay());
         command.args(words).arg("--api").arg(self.place(node, "api.sock")).arg("--json");
@@ -188,6 +202,31 @@ impl Cluster {
         });
     }
 
+    /// The volume is alpha's, and another node has its log, too.
+    #[track_caller]
+    fn serve_with_a_copy(&self, tier: &str) {
+        let others = self.daemons.len() - 1;
+        self.wait_for("two channels to each other node", |cluster| {
+            let nodes = cluster.try_command(0, &["node", "list"]).unwrap_or_default();
+            let is_up = |node: &&Value| {
+                let up = node["channels"].as_array().into_iter().flatten().filter(|channel| channel["phase"] == "up");
+                node["up"] == true && up.count() == 2
+            };
+            nodes.as_array().is_some_and(|nodes| nodes.iter().filter(is_up).count() == others)
+        });
+        self.create(0, tier);
+        self.wait_for_copies(0);
+    }
+
+    /// Which of these nodes has become the owner.
+    #[track_caller]
+    fn owner_among(&self, nodes: &[usize]) -> usize {
+        let owner =
+            |cluster: &Cluster| nodes.iter().copied().find(|node| cluster.show(*node)["cluster"]["state"] == "owner");
+        self.wait_for("a new owner", |cluster| owner(cluster).is_some());
+        owner(self).expect("it was there just now")
+    }
+
     #[track_caller]
     fn wait_for_owner(&self, node: usize) {
         self.wait_for("a new owner", |cluster| {
@@ -203,20 +242,31 @@ impl Cluster {
         options
     }
 
-    /// Loads one node's export, and kills the node in the middle.
-    #[track_caller]
-    fn load_and_kill(&mut self, node: usize) -> u64 {
-        let options = self.load(node, PATIENCE);
+    /// A load on one node's export, under way.
+    fn begin_load(&self, node: usize) -> JoinHandle<Result<Ended, String>> {
+        let options = self.load(node, 3 * PATIENCE);
         let journal = options.journal.clone();
         let before = load::journal_bytes(&journal);
         let loading = std::thread::spawn(move || load::run(&options));
         load::wait_until_under_way(&journal, before);
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(1));
+        loading
+    }
+
+    /// Loads one node's export, and kills the node in the middle.
+    #[track_caller]
+    fn load_and_kill(&mut self, node: usize) {
+        let loading = self.begin_load(node);
         self.kill(node);
+        self.load_has_broken_off(loading);
+    }
+
+    /// Its server has gone, or is the owner no more.
+    #[track_caller]
+    fn load_has_broken_off(&self, loading: JoinHandle<Result<Ended, String>>) {
         match loading.join().expect("the load does not panic") {
             Ok(Ended::ConnectionLost(totals)) => {
                 assert!(totals.acknowledged > 0, "nothing was acknowledged");
-                totals.acknowledged
             }
             other => panic!("the load outlives its server: {other:?}"),
         }
@@ -236,17 +286,7 @@ impl Cluster {
 /// The whole story of two nodes: alone, with a copy, without the owner, and with the former owner back.
 fn the_owner_is_killed_and_comes_back(name: &str, tier: &str) {
     let Some(mut cluster) = Cluster::new(name, 2) else { return };
-    cluster.wait_for("the link between the nodes", |cluster| {
-        let nodes = cluster.try_command(0, &["node", "list"]).unwrap_or_default();
-        nodes.as_array().is_some_and(|nodes| {
-            nodes.iter().any(|node| {
-                let up = node["channels"].as_array().into_iter().flatten().filter(|channel| channel["phase"] == "up");
-                node["up"] == true && up.count() == 2
-            })
-        })
-    });
-    cluster.create(0, tier);
-    cluster.wait_for_copies(0);
+    cluster.serve_with_a_copy(tier);
     let shown = cluster.show(0);
     assert_eq!(shown["cluster"]["owner"], "alpha", "{shown:#}");
     assert!(Client::connect(&cluster.target(1)).is_err(), "beta serves nobody while alpha owns the volume");
@@ -274,4 +314,69 @@ fn memory_of_two_nodes_outlives_each_of_them() {
 #[test]
 fn flash_of_two_nodes_outlives_each_of_them() {
     the_owner_is_killed_and_comes_back("replicas-flash", "flash");
+}
+
+/// It answers nothing more that the others do not know, and when it hears of them again it has stepped down.
+#[test]
+fn an_owner_that_is_cut_off_is_replaced_and_acknowledges_nothing_alone() {
+    let Some(mut cluster) = Cluster::new("replicas-cut-off", 3) else { return };
+    cluster.serve_with_a_copy("memory");
+    let loading = cluster.begin_load(0);
+    cluster.network.isolate(0);
+    let owner = cluster.owner_among(&[1, 2]);
+    cluster.network.heal();
+    cluster.load_has_broken_off(loading);
+    cluster.every_acknowledged_write_is_at(owner);
+    cluster.wait_for("the former owner to have stepped down", |cluster| {
+        let state = cluster.show(0)["cluster"]["state"].clone();
+        state == "no-member" || state == "learner" || state == "following"
+    });
+    cluster.wait_for_copies(owner);
+}
+
+#[test]
+fn one_of_two_links_may_go_and_nothing_changes() {
+    let Some(cluster) = Cluster::new("replicas-link", 2) else { return };
+    cluster.serve_with_a_copy("memory");
+    let term = cluster.show(0)["cluster"]["term"].clone();
+    let options = cluster.load(0, Duration::from_secs(6));
+    let loading = std::thread::spawn(move || load::run(&options));
+    std::thread::sleep(Duration::from_secs(1));
+    // The second: etcd is on the first.
+    cluster.network.unplug(0, 1);
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.network.plug(0, 1);
+    match loading.join().expect("the load does not panic") {
+        Ok(Ended::Finished(_)) => {}
+        other => panic!("the load ends early: {other:?}"),
+    }
+    let shown = cluster.show(0);
+    assert_eq!((&shown["cluster"]["term"], &shown["cluster"]["state"]), (&term, &Value::from("owner")), "{shown:#}");
+    cluster.every_acknowledged_write_is_at(0);
+}
+
+/// Copies come and go while it serves, and the owner changes without a loss; a stop in order is a change of owner, too.
+#[test]
+fn copies_and_owners_change_by_command() {
+    let Some(mut cluster) = Cluster::new("replicas-commands", 2) else { return };
+    cluster.serve_with_a_copy("memory");
+    let loading = cluster.begin_load(0);
+    cluster.try_command(0, &["volume", "hand-over", "vm1", "beta"]).unwrap_or_else(|why| panic!("{why}"));
+    cluster.load_has_broken_off(loading);
+    cluster.wait_for_owner(1);
+    cluster.every_acknowledged_write_is_at(1);
+
+    cluster.try_command(0, &["volume", "set", "vm1", "--peers", "0"]).unwrap_or_else(|why| panic!("{why}"));
+    cluster.wait_for("one log to be enough", |cluster| {
+        let shown = cluster.show(1);
+        shown["cluster"]["peers"] == 0 && shown["cluster"]["min_peers"] == 0 && shown["policy"]["effective"] == "back"
+    });
+    cluster.try_command(1, &["volume", "set", "vm1", "--peers", "1"]).unwrap_or_else(|why| panic!("{why}"));
+    cluster.wait_for_copies(1);
+    let refused = cluster.try_command(1, &["volume", "hand-over", "vm1", "gamma"]).expect_err("there is no such node");
+    assert!(refused.contains("gamma"), "{refused}");
+
+    cluster.stop(1);
+    cluster.wait_for_owner(0);
+    cluster.every_acknowledged_write_is_at(0);
 }
