@@ -599,7 +599,11 @@ impl Volume {
         let known = self.backing;
         for sets in &owner.proposed {
             let in_backing = sets.log == LogState::Needed || owner.promised() <= known;
-            if committed >= owner.promised() && in_backing && owner.told_covered.insert(sets.config) {
+            // What a flush was answered for, every member must have on its medium (T10).
+            let others = sets.members.iter().filter(|member| member.node != self.own.node);
+            let synced = |member: &Incarnation| owner.peers.get(&member.node).map_or(0, |peer| peer.synced);
+            let flushed = !tier.flash || others.map(synced).all(|synced| synced >= owner.flushed);
+            if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.config) {
                 self.asks.push(Ask::Report(Report::Covered { config: sets.config }, 0));
             }
         }
