@@ -332,9 +332,7 @@ impl Volume {
         let mark = &self.standing.mark;
         let watermark = if planted!(self, free_before_mark) { self.committed } else { mark.watermark };
         let (watermark, through) = (watermark.min(self.accepted), mark.through);
-        if !planted!(self, forget_window) {
-            self.live.fix_through(through);
-        }
+        self.live.fix_through(through);
         self.refresh_pins();
         self.learn_committed(watermark);
         if watermark <= self.durable {

@@ -51,9 +51,7 @@ stories_catch! {
     flush_by_own_sync: a_flush_promises_the_media_of_all_while_all_are_on_flash,
     cover_at_once: a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts,
     free_before_mark: a_member_frees_nothing_before_it_is_told_to,
-    forget_window: a_late_write_of_a_former_owner_hits_only_what_is_read_from_the_log,
     free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,
     watermark_over_uncommitted: a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds,
-    through_without_members: what_the_backing_has_is_acknowledged_when_a_proposed_member_holds_it_too,
     read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
 }

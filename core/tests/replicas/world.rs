@@ -110,7 +110,7 @@ pub struct World {
     request_next: u64,
     stamp_next: Stamp,
     pub trace: bool,
-    /// Messages that get lost.
+    /// Messages that get lost, but for a mark that rides on them.
     pub lose: Option<fn(&Message) -> bool>,
     /// Writes to the backing by this node do not end by themselves.
     pub backing_hangs: Option<usize>,
@@ -310,33 +310,36 @@ impl World {
         self.schedule_at(self.now + wait, due);
     }
 
-    /// The next thing happens. False: nothing ever will.
-    pub fn turn(&mut self) -> bool {
+    /// The next thing happens, if it is not after `end`. False: nothing does.
+    fn turn_until(&mut self, end: u64) -> bool {
         let due = self.agenda.keys().next().map(|key| key.0);
         let timeouts =
             (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].volume.as_ref()?.poll_timeout()?.0, node)));
         let timeout = timeouts.min();
         match (due, timeout) {
             (None, None) => return false,
-            (Some(at), Some((other, node))) if other < at => self.wake(other, node),
-            (None, Some((at, node))) => self.wake(at, node),
-            (Some(at), _) => {
+            (Some(at), Some((other, node))) if other < at && other <= end => self.wake(other, node),
+            (None, Some((at, node))) if at <= end => self.wake(at, node),
+            (Some(at), _) if at <= end => {
                 self.now = self.now.max(at);
                 let (_, due) = self.agenda.pop_first().expect("just seen");
                 self.happen(due);
             }
+            (Some(_), _) | (None, Some(_)) => return false,
         }
         true
+    }
+
+    /// The next thing happens. False: nothing ever will.
+    pub fn turn(&mut self) -> bool {
+        self.turn_until(u64::MAX)
     }
 
     fn wake(&mut self, at: u64, node: usize) {
         self.now = self.now.max(at);
         self.pump(node);
         let volume = self.nodes[node].volume.as_ref().expect("it has a timeout");
-        if volume.poll_timeout().is_some_and(|next| next.0 <= at) {
-            // It waits for an event, and asked for a time that has come.
-            self.now += MS;
-        }
+        assert!(volume.poll_timeout().is_none_or(|next| next.0 > at), "node {node} waits for a time that has come");
     }
 
     /// Goes on until it is so.
@@ -350,9 +353,7 @@ impl World {
 
     pub fn run_ms(&mut self, ms: u64) {
         let end = self.now + ms * MS;
-        while self.agenda.keys().next().is_some_and(|key| key.0 <= end) {
-            self.turn();
-        }
+        while self.turn_until(end) {}
         self.now = end;
         for node in 0..self.nodes.len() {
             self.pump(node);
@@ -433,6 +434,11 @@ impl World {
         let copies = 1 + u32::from(self.chance.percent(self.weather.twice_percent));
         for _ in 0..copies {
             let lost = self.lose.is_some_and(|lose| lose(&letter.message));
+            if lost && let Message::Append { mark: Some(mark), .. } = &letter.message {
+                // What rides on it is told by itself.
+                let letter = Letter { message: Message::Mark(mark.clone()), blocks: Vec::new(), ..letter.clone() };
+                self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
+            }
             if lost || self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
                 continue;
             }
