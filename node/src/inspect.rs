@@ -12,6 +12,8 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Inspection {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_use_by: Option<String>,
     volume: String,
     name: String,
     size_bytes: u64,
@@ -186,6 +188,7 @@ pub fn describe(path: &Path, json: bool) -> Result<(String, bool)> {
 
 fn inspect_tier(path: &Path) -> Result<Inspection> {
     let reader = TierReader::open(path)?;
+    let in_use_by = reader.in_use_by();
     let mut content = reader.content()?;
     let volume = content.superblock.volume;
     let destaged = content.destaged();
@@ -200,6 +203,7 @@ fn inspect_tier(path: &Path) -> Result<Inspection> {
     let layout = &content.superblock.layout;
     Ok(Inspection {
         path: path.display().to_string(),
+        in_use_by,
         volume: Uuid(&volume).to_string(),
         name: content.name(),
         size_bytes: content.size_bytes(),
@@ -245,6 +249,12 @@ fn tier_text(i: &Inspection) -> String {
     use std::fmt::Write;
     let mut out = String::new();
     let _ = writeln!(out, "tier      {} ({}, {})", i.path, i.kind, show_size(i.tier_bytes));
+    if let Some(holder) = &i.in_use_by {
+        let _ = writeln!(
+            out,
+            "in use    by {holder}: the log moves while it is read, so what looks damaged below may be a write under way"
+        );
+    }
     let _ = writeln!(out, "volume    {} {} ({})", i.name, i.volume, show_size(i.size_bytes));
     for c in &i.checkpoints {
         let _ = writeln!(

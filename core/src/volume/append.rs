@@ -100,8 +100,8 @@ impl Volume {
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
-    /// is written, its bytes are nowhere but in that frame. Unless compaction is moving the record: then the batch has
-    /// a frame of its own, and the cached one was read meanwhile and is free as soon as it has left the cache.
+    /// is written, its bytes are nowhere but in that frame. Unless compaction is moving the record: then the batch's frame
+    /// is noted already, and the cached one may be another, which is free as soon as it has left the cache.
     fn stage_unwritten(&mut self, block: BlockIndex) {
         if let Some(flash) = &self.flash
             && let Some((frame, lsn)) = self.pool.cached_frame(block)
@@ -233,13 +233,10 @@ impl Volume {
     /// A batch needs its frames no longer: cached ones become evictable, the others free.
     fn let_frames_go(&mut self, frames: Vec<FrameId>) {
         for frame in frames {
+            self.staged.retain(|_, staged| *staged != frame);
             match self.pool.owner(frame) {
-                Owner::Cache => {}
-                Owner::Taken => {
-                    self.staged.retain(|_, staged| *staged != frame);
-                    self.pool.release(frame);
-                }
-                Owner::Nobody | Owner::Log => self.staged.retain(|_, staged| *staged != frame),
+                Owner::Taken => self.pool.release(frame),
+                Owner::Cache | Owner::Nobody | Owner::Log => {}
             }
             self.pool.unpin(frame);
         }
@@ -492,9 +489,9 @@ impl Volume {
         if new != id {
             self.live.relocate(id, new);
         }
-        if let Some(frame) = frame
-            && self.pool.owner(frame) == Owner::Taken
-        {
+        // Until the batch is written its bytes are nowhere else, and unlike those of a new record they may be asked for: the log
+        // held it already. A cached frame leaves the cache with the next write of its block.
+        if let Some(frame) = frame {
             self.staged.insert(new, frame);
         }
         self.counters.compacted_blocks += 1;
