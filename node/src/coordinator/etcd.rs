@@ -195,47 +195,65 @@ impl Members {
         let body = json!({ "create_request": range });
         loop {
             for at in 0..self.endpoints.len() {
-                // It ends when the member does; what it ended with matters to nobody, as a hint is all that it gives.
-                let _ =
-                    self.watch_at((self.first.load(Ordering::Relaxed) + at) % self.endpoints.len(), &body, to).await;
+                let at = (self.first.load(Ordering::Relaxed) + at) % self.endpoints.len();
+                match self.watch_at(at, &body, to).await {
+                    // Most often the token has become old.
+                    WatchEnd::Refused => *self.token.lock().expect("nothing panics while it is held") = None,
+                    WatchEnd::Lost => {}
+                }
                 tokio::time::sleep(WATCH_PAUSE).await;
             }
         }
     }
 
-    async fn watch_at(&self, at: usize, body: &Value, to: &mpsc::Sender<Changed>) -> Result<()> {
-        let Ok(token) = self.token(at).await else { bail!("no token") };
+    async fn watch_at(&self, at: usize, body: &Value, to: &mpsc::Sender<Changed>) -> WatchEnd {
+        let Ok(token) = self.token(at).await else { return WatchEnd::Lost };
         let stream = self.client.stream(&self.endpoints[at], "/v3/watch", body.to_string().into(), token.as_deref());
-        let Ok(mut stream) = stream.await else { bail!("no stream") };
+        let mut stream = match stream.await {
+            Ok((StatusCode::OK, stream)) => stream,
+            Ok(_) => return WatchEnd::Refused,
+            Err(Lost::NotSent(_) | Lost::Sent(_)) => return WatchEnd::Lost,
+        };
         let mut unread = Vec::new();
-        while let Some(piece) = stream.next().await? {
+        while let Ok(Some(piece)) = stream.next().await {
             unread.extend_from_slice(&piece);
             while let Some(end) = unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = unread.drain(..=end).collect();
-                for changed in changes_of(&serde_json::from_slice(&line)?)? {
-                    to.send(changed).await?;
+                let Ok(line) = serde_json::from_slice(&line) else { return WatchEnd::Lost };
+                let Some(changes) = changes_of(&line) else { return WatchEnd::Refused };
+                for changed in changes {
+                    if to.send(changed).await.is_err() {
+                        return WatchEnd::Lost;
+                    }
                 }
             }
             if unread.len() > WATCH_LINE_BYTES_MAX {
-                bail!("a line without an end");
+                return WatchEnd::Lost;
             }
         }
-        Ok(())
+        WatchEnd::Lost
     }
 }
 
-/// Changes that one line of a watch tells of.
-fn changes_of(line: &Value) -> Result<Vec<Changed>> {
+/// Why a watch is begun anew. That it has ended is not told: the next beginning says that anything may have changed.
+enum WatchEnd {
+    /// The member does not let it go on.
+    Refused,
+    /// The member, or the way to it, is gone.
+    Lost,
+}
+
+/// Changes that one line of a watch tells of; none: the watch is refused.
+fn changes_of(line: &Value) -> Option<Vec<Changed>> {
     let result = &line["result"];
     if !line["error"].is_null() || result["canceled"].as_bool() == Some(true) {
-        // Most often the token has become old; the next beginning goes without it.
-        bail!("the watch was ended");
+        return None;
     }
     if result["created"].as_bool() == Some(true) {
-        return Ok(vec![Changed::Anything]);
+        return Some(vec![Changed::Anything]);
     }
     let events = result["events"].as_array().map_or(&[][..], Vec::as_slice);
-    Ok(events.iter().map(|event| text(&event["kv"]["key"]).map_or(Changed::Anything, Changed::Key)).collect())
+    Some(events.iter().map(|event| text(&event["kv"]["key"]).map_or(Changed::Anything, Changed::Key)).collect())
 }
 
 /// What an answer that is no success says of the request.
@@ -411,6 +429,17 @@ mod tests {
             assert!(matches!(of(14, unknown), Refusal::Unknown));
         }
         assert!(matches!(refusal(&Value::Null), Refusal::Unknown));
+    }
+
+    /// As etcd 3.4.23 has answered.
+    #[test]
+    fn a_watch_tells_of_keys_and_ends_when_it_is_refused() {
+        let line = json!({ "result": { "header": {}, "events": [{ "kv": { "key": "YQ==", "value": "YQ==" } }, { "type": "DELETE" }] } });
+        assert_eq!(changes_of(&line), Some(vec![Changed::Key("a".into()), Changed::Anything]));
+        let created = json!({ "result": { "header": {}, "created": true } });
+        assert_eq!(changes_of(&created), Some(vec![Changed::Anything]));
+        assert_eq!(changes_of(&json!({ "result": { "header": {}, "created": true, "canceled": true } })), None);
+        assert_eq!(changes_of(&json!({ "error": { "message": "no leader" } })), None);
     }
 
     #[test]

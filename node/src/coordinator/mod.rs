@@ -11,6 +11,7 @@
 //!   [`Outcome::Unknown`] and is neither repeated nor decided here (C2).
 //! - A watch is a hint. Nobody may rely on it.
 
+mod answers;
 mod embedded;
 pub mod etcd;
 pub mod memory;
@@ -122,6 +123,16 @@ pub enum Outcome<T> {
     /// unknown, has written it then.
     Lost(T),
     /// It may be done, or be done later (C2); the text says what happened.
+    Unknown(String),
+}
+
+/// What a transaction came to, once it is our cluster's.
+enum Asked {
+    /// Its comparisons held, and it has changed something.
+    Changed,
+    /// What a read has found, or what is there instead of what a change has compared with.
+    Found(Answer),
+    /// It may have changed something (C2).
     Unknown(String),
 }
 
@@ -296,7 +307,7 @@ impl Coordinator {
 
     /// Sets them anew. Who serves goes by the former ones until told, so lease and grace are changed while nobody serves.
     pub async fn set(&self, from: &Settings, to: &Settings, audit: &Audit) -> Result<Outcome<Settings>, Error> {
-        assert_eq!(to.invalid(), None, "settings are checked where they come from");
+        assert_eq!(to.timing().check(), Ok(()), "settings are checked where they come from");
         let key = self.key("settings");
         let transaction = Transaction {
             compare: vec![equals(key.clone(), from.encode())],
@@ -304,9 +315,9 @@ impl Coordinator {
             otherwise: vec![Read::Key(key.clone())],
         };
         match self.ask(transaction).await? {
-            Outcome::Won => Ok(Outcome::Won),
-            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Outcome::Lost(answer) => match value_of(&answer.found[0]) {
+            Asked::Changed => Ok(Outcome::Won),
+            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Asked::Found(answer) => match value_of(&answer.found[0]) {
                 Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
                 None => Err(Error::Damaged { key, why: "it is gone".into() }),
             },
@@ -314,21 +325,24 @@ impl Coordinator {
     }
 
     /// Carries out a transaction if this is our cluster.
-    async fn ask(&self, mut transaction: Transaction) -> Result<Outcome<Answer>, Error> {
+    async fn ask(&self, mut transaction: Transaction) -> Result<Asked, Error> {
         let identity = self.key("identity");
         transaction.compare.insert(0, equals(identity.clone(), self.identity.encode()));
         transaction.otherwise.insert(0, Read::Key(identity));
         let mut answer = match self.store.transact(&transaction).await {
-            Ok(answer) if answer.held => {
-                return Ok(if transaction.changes() { Outcome::Won } else { Outcome::Lost(answer) });
-            }
+            Ok(answer) if answer.held && transaction.changes() => return Ok(Asked::Changed),
+            Ok(answer) if answer.held => return Ok(Asked::Found(answer)),
             Ok(answer) => answer,
-            Err(Failure::Unknown(why)) => return Ok(Outcome::Unknown(why)),
+            Err(Failure::Unknown(why)) => return Ok(Asked::Unknown(why)),
             Err(Failure::Nothing(why)) => return Err(Error::Unreachable(why)),
             Err(Failure::Denied(why)) => return Err(Error::Denied(why)),
         };
         match value_of(&answer.found.remove(0)) {
-            Some(found) if found == self.identity.encode() => Ok(Outcome::Lost(answer)),
+            // Nothing else was compared, so this cannot be why; what such an answer says besides is worth nothing.
+            Some(found) if found == self.identity.encode() && transaction.compare.len() == 1 => {
+                Err(Error::Damaged { key: self.key("identity"), why: "the answer contradicts itself".into() })
+            }
+            Some(found) if found == self.identity.encode() => Ok(Asked::Found(answer)),
             Some(found) => Err(Error::OtherCluster(match ClusterIdentity::decode(found) {
                 Ok(other) => format!("{} with the identity {}", other.name, other.id),
                 Err(why) => why,
@@ -341,9 +355,9 @@ impl Coordinator {
     async fn look(&self, reads: Vec<Read>) -> Result<Vec<Vec<Entry>>, Error> {
         let then = reads.into_iter().map(Operation::Read).collect();
         match self.ask(Transaction { compare: vec![], then, otherwise: vec![] }).await? {
-            Outcome::Lost(answer) => Ok(answer.found),
-            Outcome::Won => unreachable!("it changes nothing"),
-            Outcome::Unknown(why) => Err(Error::Unreachable(why)),
+            Asked::Found(answer) => Ok(answer.found),
+            Asked::Changed => unreachable!("it changes nothing"),
+            Asked::Unknown(why) => Err(Error::Unreachable(why)),
         }
     }
 
@@ -439,12 +453,12 @@ impl Coordinator {
         };
         let before = self.memory.seen(volume);
         match self.ask(transaction).await? {
-            Outcome::Won => self.won(volume, to),
-            Outcome::Lost(answer) => {
+            Asked::Changed => self.won(volume, to),
+            Asked::Found(answer) => {
                 let found = self.take(volume, before.as_ref(), value_of(&answer.found[0]))?;
                 found.map(Outcome::Lost).ok_or(Error::NoVolume(volume))
             }
-            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
         }
     }
 
@@ -477,9 +491,9 @@ impl Coordinator {
             otherwise: vec![Read::Key(name), Read::Key(key)],
         };
         match self.ask(transaction).await? {
-            Outcome::Won => self.won(volume, record),
-            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Outcome::Lost(answer) => match (value_of(&answer.found[0]), value_of(&answer.found[1])) {
+            Asked::Changed => self.won(volume, record),
+            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Asked::Found(answer) => match (value_of(&answer.found[0]), value_of(&answer.found[1])) {
                 (Some(id), Some(_)) if id == volume.to_string() => Ok(Outcome::Won),
                 (Some(id), _) => Ok(Outcome::Lost(Occupied::Name(id.to_owned()))),
                 (None, _) => Ok(Outcome::Lost(Occupied::Identity)),
@@ -495,6 +509,10 @@ impl Coordinator {
     ) -> Result<Outcome<Kept>, Error> {
         assert_eq!(record.log, forebay_core::cluster::LogState::Released, "nobody may serve a volume that is deleted");
         let volume = definition.volume;
+        // As for a commit: this could only hold where time went back.
+        if self.memory.seen(volume).is_some_and(|seen| seen.number() > (record.term, record.config)) {
+            return self.record(volume).await.map(Outcome::Lost);
+        }
         let (name, place, key) =
             (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
         let gone = Kept::Deleted { term: forebay_core::types::Term(record.term.0 + 1), config: record.config };
@@ -509,9 +527,9 @@ impl Coordinator {
         };
         let before = self.memory.seen(volume);
         match self.ask(transaction).await? {
-            Outcome::Won => self.won(volume, &gone),
-            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Outcome::Lost(answer) => match self.take(volume, before.as_ref(), value_of(&answer.found[0]))? {
+            Asked::Changed => self.won(volume, &gone),
+            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Asked::Found(answer) => match self.take(volume, before.as_ref(), value_of(&answer.found[0]))? {
                 Some(found) => Ok(Outcome::Lost(found)),
                 None => Err(Error::NoVolume(volume)),
             },
@@ -549,9 +567,9 @@ impl Coordinator {
             otherwise: vec![Read::Key(key.clone())],
         };
         match self.ask(transaction).await? {
-            Outcome::Won => Ok(Outcome::Won),
-            Outcome::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Outcome::Lost(answer) => match value_of(&answer.found[0]) {
+            Asked::Changed => Ok(Outcome::Won),
+            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
+            Asked::Found(answer) => match value_of(&answer.found[0]) {
                 Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
                 None => Err(Error::NoVolume(from.volume)),
             },
@@ -587,9 +605,9 @@ impl Coordinator {
                 otherwise: vec![],
             };
             match self.ask(transaction).await? {
-                Outcome::Won => return Ok(Registered::Done),
-                Outcome::Lost(_) => {}
-                Outcome::Unknown(why) => return Ok(Registered::Unknown(why)),
+                Asked::Changed => return Ok(Registered::Done),
+                Asked::Found(_) => {}
+                Asked::Unknown(why) => return Ok(Registered::Unknown(why)),
             }
         }
         Err(Error::Unreachable(format!("other nodes have changed {name} {ATTEMPTS_MAX} times meanwhile")))
@@ -609,9 +627,9 @@ impl Coordinator {
             otherwise: vec![],
         };
         Ok(match self.ask(transaction).await? {
-            Outcome::Won => Outcome::Won,
-            Outcome::Lost(_) => Outcome::Lost(()),
-            Outcome::Unknown(why) => Outcome::Unknown(why),
+            Asked::Changed => Outcome::Won,
+            Asked::Found(_) => Outcome::Lost(()),
+            Asked::Unknown(why) => Outcome::Unknown(why),
         })
     }
 
@@ -637,9 +655,9 @@ impl Coordinator {
     pub async fn note(&self, audit: &Audit) -> Result<Outcome<()>, Error> {
         let transaction = Transaction { compare: vec![], then: vec![self.put_audit(audit)], otherwise: vec![] };
         Ok(match self.ask(transaction).await? {
-            Outcome::Won => Outcome::Won,
-            Outcome::Lost(_) => unreachable!("it compares nothing but the cluster"),
-            Outcome::Unknown(why) => Outcome::Unknown(why),
+            Asked::Changed => Outcome::Won,
+            Asked::Found(_) => Outcome::Lost(()),
+            Asked::Unknown(why) => Outcome::Unknown(why),
         })
     }
 

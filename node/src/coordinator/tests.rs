@@ -404,6 +404,61 @@ suite!(
     another_cluster_is_refused,
 );
 
+// --- in core's words ---
+
+#[test]
+fn core_is_told_what_is_certain_and_nothing_else() {
+    use super::answers::Told;
+    use forebay_core::ownership::{Committed, Read};
+    let stand = Stand::embedded("answers");
+    let (node, other) = (stand.joined("a"), stand.joined("b"));
+    let put = |text: String| {
+        let then = vec![Operation::Put { key: node.record_key(VM1), value: text }];
+        Transaction { compare: vec![], then, otherwise: vec![] }
+    };
+    let told = |told: Told<Read>, expected: Read| match told {
+        Told::Core(read, _) => assert_eq!(read, expected),
+        Told::Deleted => panic!("it is not deleted"),
+    };
+    block_on(async {
+        told(node.carry_out_read(VM1).await, Read::Absent);
+        assert_eq!(node.remembered(VM1), (Term(0), Config(0)));
+        let first = definition("vm1", VM1);
+        node.create(&first, &kept(1, 1)).await.unwrap();
+        told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
+        let won = node.carry_out_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        assert_eq!(won, Told::Core(Committed::Won, None));
+        let lost = node.carry_out_commit(VM1, &record(1, 1), &record(2, 3), None).await;
+        assert_eq!(lost, Told::Core(Committed::Lost(record(2, 2)), None));
+        assert_eq!(node.remembered(VM1), (Term(2), Config(0)));
+
+        // Back in time: core sees it by the number, in a read and in a change.
+        other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
+        told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
+        for from in [record(1, 1), record(2, 2)] {
+            let back = node.carry_out_commit(VM1, &from, &record(3, 3), None).await;
+            let Told::Core(committed, Some(why)) = back else { panic!("it must be said why: {back:?}") };
+            assert!(committed == Committed::Lost(record(1, 1)) && why.contains("went back"), "{why}");
+        }
+        // Another history, whose number is no sign, and what cannot be read: nothing is known.
+        for text in [kept(2, 3).encode(), "{}".into()] {
+            other.store.transact(&put(text)).await.unwrap();
+            told(node.carry_out_read(VM1).await, Read::Failed);
+            let unknown = node.carry_out_commit(VM1, &record(2, 2), &record(3, 3), None).await;
+            assert!(matches!(unknown, Told::Core(Committed::Unknown, Some(_))), "{unknown:?}");
+        }
+        // The operator's word, and only it, writes anew what went back.
+        other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
+        let word = audit(1, Some(VM1));
+        let anew = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
+        assert_eq!(anew, Told::Core(Committed::Won, None));
+        assert_eq!(node.audit_log().await.unwrap().len(), 1);
+        node.delete(&first, &released(3)).await.unwrap();
+        assert_eq!(node.carry_out_read(VM1).await, Told::Deleted);
+        assert_eq!(node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await, Told::Deleted);
+    });
+}
+
 // --- the embedded one alone ---
 
 #[test]

@@ -10,8 +10,9 @@
 use crate::config::{DestageName, PolicyName, TierName};
 use crate::volume_store::VolumeId;
 use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record, Unfenced};
+use forebay_core::ownership::Timing;
 use forebay_core::record::MEMBERS_MAX;
-use forebay_core::types::Term;
+use forebay_core::types::{Duration, Term};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -486,27 +487,23 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { version: VERSION, dropped_ms: 800, lease_ms: 3000, grace_ms: 5000 }
+        let timing = Timing::default();
+        let ms = |time: Duration| (time.0 / 1_000_000) as u32;
+        Settings {
+            version: VERSION,
+            dropped_ms: ms(timing.member_drop),
+            lease_ms: ms(timing.lease),
+            grace_ms: ms(timing.grace),
+        }
     }
 }
 
 impl Settings {
-    /// A dead channel is noticed after 150 ms, and its messages need time on another one.
-    const DROPPED_MS_MIN: u32 = 200;
-
-    /// What no cluster may be set to.
-    pub fn invalid(&self) -> Option<&'static str> {
-        if self.dropped_ms < Settings::DROPPED_MS_MIN {
-            return Some("a member is dropped before a dead channel's messages can go by another one");
-        }
-        if self.lease_ms <= self.dropped_ms {
-            return Some("the lease ends before a member that keeps it from being renewed is dropped");
-        }
-        // Two per cent: both clocks may be wrong by one.
-        if u64::from(self.grace_ms) * 98 <= u64::from(self.lease_ms) * 100 {
-            return Some("the grace time is not longer than the lease: a member could ask while the owner still reads");
-        }
-        None
+    /// Core's words for it; the other times are no cluster's choice.
+    pub fn timing(&self) -> Timing {
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        let (member_drop, lease, grace) = (ms(self.dropped_ms), ms(self.lease_ms), ms(self.grace_ms));
+        Timing { member_drop, lease, grace, ..Timing::default() }
     }
 }
 
@@ -517,7 +514,10 @@ impl Words for Settings {
 
     fn decode(text: &str) -> Result<Settings, String> {
         let settings: Settings = read(text)?;
-        settings.invalid().map_or(Ok(settings), |why| Err(format!("it contradicts itself: {why}")))
+        match settings.timing().check() {
+            Ok(()) => Ok(settings),
+            Err(why) => Err(format!("it contradicts itself: {why}")),
+        }
     }
 }
 
@@ -588,18 +588,22 @@ mod tests {
     }
 
     #[test]
-    fn grace_is_longer_than_the_lease_and_that_than_a_drop() {
+    fn settings_that_core_would_refuse_are_refused() {
         let good = Settings::default();
+        assert_eq!(
+            (good.dropped_ms, good.lease_ms, good.grace_ms, good.timing()),
+            (800, 3000, 5000, Timing::default())
+        );
         assert_eq!(Settings::decode(&good.encode()), Ok(good.clone()));
         for wrong in [
             Settings { grace_ms: 3050, ..good.clone() },
             Settings { grace_ms: 1000, ..good.clone() },
-            Settings { dropped_ms: 3000, ..good.clone() },
+            Settings { lease_ms: 1000, ..good.clone() },
             Settings { dropped_ms: 100, ..good.clone() },
         ] {
             assert!(Settings::decode(&wrong.encode()).is_err(), "{wrong:?}");
         }
-        assert!(Settings { grace_ms: 3062, ..good }.invalid().is_none());
+        assert_eq!(Settings { grace_ms: 3061, ..good }.timing().check(), Ok(()));
     }
 
     #[test]

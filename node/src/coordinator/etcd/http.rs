@@ -20,8 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Most bytes of an answer: a page of [`PAGE_ENTRIES`](super::super::PAGE_ENTRIES) values of etcd's largest, 1.5 MiB in base64, is not what
-/// Forebay writes; values here have a kilobyte.
+/// Most bytes of an answer: a page of a hundred values, which have a kilobyte each here.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Where a member listens for clients.
@@ -50,6 +49,15 @@ impl Endpoint {
         Ok(Endpoint { tls, host, port: uri.port_u16().ok_or_else(wrong)? })
     }
 
+    /// Host and port, as a request names them.
+    fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     /// Whether it wants TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
@@ -59,10 +67,7 @@ impl Endpoint {
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
-        if self.host.contains(':') {
-            return write!(f, "{scheme}://[{}]:{}", self.host, self.port);
-        }
-        write!(f, "{scheme}://{}:{}", self.host, self.port)
+        write!(f, "{scheme}://{}", self.authority())
     }
 }
 
@@ -182,13 +187,16 @@ impl Client {
         }
     }
 
-    /// Posts JSON whose answer goes on and on.
-    pub async fn stream(&self, to: &Endpoint, path: &str, body: Bytes, token: Option<&str>) -> Result<Stream, Lost> {
+    /// Posts JSON whose answer goes on and on, if its status is 200.
+    pub async fn stream(
+        &self,
+        to: &Endpoint,
+        path: &str,
+        body: Bytes,
+        token: Option<&str>,
+    ) -> Result<(StatusCode, Stream), Lost> {
         let (response, connection) = self.send(to, path, body, token).await?;
-        match response.status() {
-            StatusCode::OK => Ok(Stream { body: response.into_body(), _connection: connection }),
-            status => Err(Lost::Sent(format!("{to}: {path} is answered with {status}"))),
-        }
+        Ok((response.status(), Stream { body: response.into_body(), _connection: connection }))
     }
 
     async fn send(
@@ -198,9 +206,7 @@ impl Client {
         body: Bytes,
         token: Option<&str>,
     ) -> Result<(Response<Incoming>, Connection), Lost> {
-        let request = Request::post(path)
-            .header("host", format!("{}:{}", to.host, to.port))
-            .header("content-type", "application/json");
+        let request = Request::post(path).header("host", to.authority()).header("content-type", "application/json");
         let request = match token {
             Some(token) => request.header("authorization", token),
             None => request,

@@ -258,10 +258,11 @@ fn a_node_that_is_cut_off_with_its_member_is_told_nothing_while_the_others_go_on
 #[test]
 fn a_watch_goes_on_when_its_member_dies() {
     let mut stand = Stand::etcd("watch-faults", 3);
-    let node = stand.joined("a");
+    // Who watches asks nothing else: no answer tells it which member lives.
+    let (node, watcher) = (stand.joined("a"), stand.joined("b"));
     block_on(async {
         make(&node, &definition("vm1", VM1), &kept(1, 1)).await;
-        let mut watch = node.watch();
+        let mut watch = watcher.watch();
         let mut known = kept(1, 1);
         // Whichever member it is at: one after the other goes and comes back.
         for at in 0..3 {
