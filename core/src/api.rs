@@ -8,7 +8,16 @@
 //! - A frame named in an effect with an `OpId` stays untouched by core until that operation is done; a frame named in
 //!   a reply until [`Event::Sent`].
 //! - A failed operation is reported, never retried: what to do is core's decision.
+//!
+//! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
+//! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
+//! [`Fetch`](Message::Fetch) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
+//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed) and
+//! [`TakeOver`](Message::TakeOver); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
+//! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
+//! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
+use crate::cluster::{Config, Envelope, Incarnation, LogState, Mark, Message, NodeId};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
 use alloc::vec::Vec;
@@ -150,6 +159,199 @@ pub enum Event {
         /// What is asked.
         command: Control,
     },
+    /// A message of another node about this volume, of those that the volume handles (see the module). The executor has
+    /// made sure that who sent it is `envelope.from.node`.
+    Peer {
+        /// Who, whom, which term.
+        envelope: Envelope,
+        /// What.
+        message: Message,
+        /// For each record of an [`Message::Append`] that has a payload, in order: the frame, taken by
+        /// [`crate::Volume::take_frames_for_peer`], that holds it, and the checksum that the executor computed of those bytes
+        /// with the block, mask and term of the record's descriptor. Core compares it with the descriptor's own (S4).
+        payload: Vec<Payload>,
+    },
+    /// What was under way to this node may be lost: its last channel has died, or it has begun a new session. The volume
+    /// sends again from where the node was last heard to be.
+    Interrupted(NodeId),
+    /// Ownership has decided something.
+    Ownership(Order),
+}
+
+/// What ownership tells the volume. A volume of a cluster begins as a follower, and is told who it is by these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The node is about to ask for ownership, and what the present owner sends is refused from here on (T2). Not written
+    /// down: whoever finds itself owner after a restart gives this order again.
+    Seal,
+    /// It was not to be: what the owner of the term sends is taken again (T2).
+    Unseal,
+    /// This term and config are in the record, or in a message of somebody who owns the term: nothing older is listened to
+    /// from here on. Answered by [`Report::Remembered`] when that is durable. No effect where higher ones are known.
+    Remember {
+        /// Of the record or message.
+        term: Term,
+        /// Likewise.
+        config: Config,
+    },
+    /// The record names this node as the owner of a term (T3, T4).
+    Own(Own),
+    /// A change of the record is about to be asked for. From here on whatever asks for every member asks for these as well
+    /// (C4). Several may be undecided at one time.
+    ///
+    /// A change that adds a member, or that lets the log become [`LogState::Through`], is sent to the coordinator only after
+    /// [`Report::Covered`]: a transaction may take effect at once, and whoever it names must have all that was acknowledged.
+    Propose {
+        /// Number of the set that it would make.
+        config: Config,
+        /// Its members.
+        members: Vec<Incarnation>,
+        /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
+        log: LogState,
+    },
+    /// The record of the own term is so, and no proposal is open any more.
+    Decide {
+        /// Number of the set.
+        config: Config,
+        /// The members, own node included.
+        members: Vec<Incarnation>,
+        /// Only with [`LogState::Needed`] is anything acknowledged that the backing has not got (A5).
+        log: LogState,
+    },
+    /// Bring a node up to date, which is no member (S6, S7). Its tier was formatted for that.
+    Learn(Incarnation),
+    /// A learner is given up.
+    Forget(NodeId),
+    /// Before a hand-over or a release: no request is taken any more, reads are ended, and what is under way to backing
+    /// and journal is waited for; [`Report::Quiet`] follows.
+    Quiesce {
+        /// The member that is to hold everything. None: nobody is, and the log is emptied into the backing first (A5).
+        to: Option<NodeId>,
+    },
+    /// It was not to be: requests are taken again.
+    Resume,
+    /// The owner may answer reads and begin writes to the backing before this time, and not at or after it (L3).
+    Lease {
+        /// By the clock of the events.
+        until: Instant,
+    },
+    /// No former owner can write to the backing any more, for every term in the record's `unfenced`: the pinned ranges are
+    /// written once more, then [`Report::PinsEnded`] follows (T6).
+    Proven,
+    /// The node is not the owner (any more): nothing is answered from here on, not even errors, and no write to the backing
+    /// or the journal is begun (T9). What is under way is waited for: then [`Report::BackingQuiet`] follows, and the
+    /// volume has stopped. To follow, the tier is opened anew.
+    StepDown,
+}
+
+/// The beginning of a term, for its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The new one.
+    pub term: Term,
+    /// Number of its set of members.
+    pub config: Config,
+    /// Of that set, own node included. All the others have been sealed, except those that ownership is about to drop.
+    pub members: Vec<Incarnation>,
+    /// As in the record.
+    pub log: LogState,
+    /// The greatest watermark of the sealed members, and of the own mark (T3).
+    pub watermark: Lsn,
+    /// The sealed member of the former term with the longest log, and how far that goes, if it is longer than the own:
+    /// what it has more is fetched before the tail is fixed (T3).
+    pub fetch: Option<(Incarnation, Lsn)>,
+    /// Terms of the record's `unfenced`: owners that may still write to the backing (T5). None: nothing is pinned.
+    pub unfenced: Vec<Term>,
+}
+
+/// Why a peer is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerFailure {
+    /// Its oldest open message has made no progress for the time of [`crate::VolumeConfig`].
+    Stalled,
+    /// It refused for this reason.
+    Refused(crate::cluster::Refusal),
+}
+
+/// What the volume tells ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// [`Order::Remember`] is durable, and so is every higher term seen meanwhile. [`crate::Volume::figures`] is now what
+    /// a `Sealed` has to say.
+    Remembered {
+        /// The highest seen.
+        term: Term,
+        /// The highest seen of that term.
+        config: Config,
+    },
+    /// Every member has answered `Begin` and holds all of the tail: requests are answered from here on (T4).
+    Agreed {
+        /// The own term.
+        term: Term,
+    },
+    /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
+    /// this fate has been given up. Told once, until the peer makes progress again.
+    PeerFailed {
+        /// Who.
+        peer: Incarnation,
+        /// Why.
+        why: PeerFailure,
+    },
+    /// The learner may be proposed as a member (S6).
+    LearnerReady {
+        /// Who.
+        peer: Incarnation,
+    },
+    /// After [`Order::Propose`]: all that has been acknowledged is held by every member of that set, and where its log is
+    /// not needed the backing has synced it. So it stays, because nothing is acknowledged without them any more (C4).
+    Covered {
+        /// Number of the proposed set.
+        config: Config,
+    },
+    /// After [`Order::Quiesce`]: nothing is under way to the backing or the journal, the backing is synced, the journal
+    /// erased, and the member holds everything (or the log is empty).
+    Quiet,
+    /// Somebody knows of a higher term: the record is to be read. An owner acknowledges nothing more meanwhile.
+    Outdated {
+        /// The higher one.
+        term: Term,
+        /// Of that term.
+        config: Config,
+    },
+    /// The pinned ranges have been written again, and nothing is pinned any more (T6): `unfenced` may be emptied.
+    PinsEnded,
+    /// The tier has failed: an owner acknowledges nothing more.
+    TierFailed,
+    /// After [`Order::StepDown`]: the last write to backing and journal has ended, so their locks may go (T9).
+    BackingQuiet,
+}
+
+/// How far a volume of a cluster is, for ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Highest term seen; of an owner its own. On flash: durably.
+    pub term: Term,
+    /// Of that term. On flash: durably.
+    pub config: Config,
+    /// The term's `Begin` has been answered (S9).
+    pub agreed: bool,
+    /// Everything up to here is in the log of this process.
+    pub accepted: Lsn,
+    /// ... would be there after its death.
+    pub held: Lsn,
+    /// ... after a loss of power; none: the tier is in memory.
+    pub synced: Option<Lsn>,
+    /// ... is held by every member, as far as is known here.
+    pub committed: Lsn,
+    /// The newest mark; of a follower on flash: durably.
+    pub mark: Mark,
+    /// Owner: every member has answered `Begin` and holds the tail (T4).
+    pub serving: bool,
+    /// Owner: nothing acknowledged depends on a log: all that logs alone held is synced in the backing, and nothing is
+    /// pinned (A5).
+    pub drained: bool,
+    /// The tier has failed.
+    pub tier_failed: bool,
 }
 
 /// Where a piece of a read's answer comes from.
@@ -347,6 +549,21 @@ pub enum Effect {
         /// Completion.
         op: OpId,
     },
+
+    // --- between nodes ---
+    /// Send a message to a peer: over any channel, in any order, as often as it takes. It may be lost.
+    Send {
+        /// Completion, there if and only if there are frames: nothing reads them any more. It says nothing of an arrival.
+        op: Option<OpId>,
+        /// Who, whom, which term.
+        envelope: Envelope,
+        /// What.
+        message: Message,
+        /// For each record of an [`Message::Append`] that has a payload, in order: where it lies.
+        frames: Vec<FrameId>,
+    },
+    /// Tell ownership.
+    Report(Report),
 
     // --- memory, at once ---
     /// Complete a block: `target` holds new bytes in `[from, to)`; fill the rest from `base` (a frame, or zeros) and

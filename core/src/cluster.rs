@@ -26,8 +26,20 @@ pub struct Incarnation {
     pub life: u32,
 }
 
+impl Incarnation {
+    /// A node without a tier, or whose incarnation is not known.
+    pub const fn none(node: NodeId) -> Incarnation {
+        Incarnation { node, tier: 0, life: 0 }
+    }
+
+    /// The same tier, in a life before that of `present`: it held what `present` may have lost (T10).
+    pub fn is_earlier_life_of(self, present: Incarnation) -> bool {
+        self.node == present.node && self.tier == present.tier && self.life < present.life
+    }
+}
+
 /// A machine in one of its boots: the same machine under another boot id can write nothing of the former one any more.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Host {
     /// `/etc/machine-id`.
     pub machine: [u8; 16],
@@ -66,6 +78,8 @@ pub struct Record {
     pub config: Config,
     /// One of `members`, unless the log is released.
     pub owner: NodeId,
+    /// Where the owner runs: whoever takes over names it in `unfenced`, also when it has never heard the owner.
+    pub host: Host,
     /// Whose logs count. Each node at most once.
     pub members: Vec<Incarnation>,
     /// Who may become owner.
@@ -199,8 +213,8 @@ pub enum Message {
         accepted: Lsn,
         /// Would be there after the death of the process.
         held: Lsn,
-        /// Would be there after a loss of power.
-        synced: Lsn,
+        /// Would be there after a loss of power; none: the tier is in memory, nothing would.
+        synced: Option<Lsn>,
         /// The mark it has; on flash: durably.
         mark: MarkNumber,
         /// Room left.
@@ -236,6 +250,30 @@ pub enum Message {
     },
     /// Owner to member: ask for ownership without waiting (L2).
     TakeOver,
+    /// To a node: which incarnation are you? Answered whatever incarnation and term the envelope names.
+    Who {
+        /// The asker's clock.
+        sent: Instant,
+    },
+    /// The answer to `Who` and `Learn`; the envelope's sender is the answer.
+    Here {
+        /// As in the question: what a node was long ago says nothing of what it is.
+        sent: Instant,
+        /// The clock of the one who answers.
+        at: Instant,
+        /// Where it runs.
+        host: Host,
+        /// Nothing has ever been in its tier.
+        fresh: bool,
+    },
+    /// Owner to a node that is no member: make a new tier ready (S7). It is meant for the incarnation that the node has
+    /// now, and for nobody who has been taught since it said so: one that arrives late or twice formats nothing.
+    Learn {
+        /// The asker's clock.
+        sent: Instant,
+        /// As in the `Here` that it follows.
+        at: Instant,
+    },
     /// To whoever sent what cannot be taken.
     Refused {
         /// Why.

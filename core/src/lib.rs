@@ -10,6 +10,8 @@ pub mod api;
 pub mod cluster;
 pub mod fence;
 pub mod format;
+pub mod ownership;
+pub mod record;
 pub mod status;
 pub mod types;
 pub mod volume;

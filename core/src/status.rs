@@ -21,6 +21,8 @@ pub enum Reason {
     Draining,
     /// The backing is kept complete until it is released.
     DrainedThrough,
+    /// Fewer peers than asked for have a copy: the backing must have a write as well.
+    TooFewPeers,
     /// The tier has failed: writes and flushes fail, reads go on.
     TierError,
     /// The volume is being stopped.
@@ -34,10 +36,25 @@ impl Reason {
             Reason::AsRequested => "as-requested",
             Reason::Draining => "draining",
             Reason::DrainedThrough => "drained-through",
+            Reason::TooFewPeers => "too-few-peers",
             Reason::TierError => "tier-error",
             Reason::Stopping => "stopping",
         }
     }
+}
+
+/// What a flush promises, in a cluster (A2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Flush {
+    /// Media while all members are on flash, else replicated.
+    #[default]
+    Best,
+    /// Every member's medium has it.
+    Media,
+    /// Every member holds it.
+    Replicated,
+    /// The backing has synced it.
+    Destage,
 }
 
 /// How groups reach the backing.
@@ -109,6 +126,10 @@ pub enum BackingState {
 pub enum Phase {
     /// Reading the log of an earlier run.
     Recovering,
+    /// A member or learner of a cluster, or nobody yet: takes what an owner sends, and serves no client.
+    Following,
+    /// The owner of a new term: requests are taken, and nothing is answered before every member holds the tail (T4).
+    Agreeing,
     /// Serving clients.
     Serving,
     /// Finishing; new requests are refused.

@@ -27,6 +27,7 @@ fn largest_volume() -> Volume {
             destage: DestageMode::Auto,
             destage_delay: Duration(0),
             drain_max: Duration(0),
+            cluster: None,
         },
         NOW,
     );

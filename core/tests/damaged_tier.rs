@@ -74,6 +74,7 @@ impl Life {
             destage: DestageMode::Auto,
             destage_delay: Duration(0),
             drain_max: Duration(0),
+            cluster: None,
         };
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];

@@ -200,7 +200,11 @@ impl VolumeIo {
     /// Does an effect.
     pub fn execute(&mut self, reactor: &mut Reactor, effect: Effect) -> Executed {
         match effect {
-            Effect::Reply { .. } | Effect::FramesFree | Effect::Answer { .. } => Executed::Yours(effect),
+            Effect::Reply { .. }
+            | Effect::FramesFree
+            | Effect::Answer { .. }
+            | Effect::Send { .. }
+            | Effect::Report(_) => Executed::Yours(effect),
 
             Effect::Describe { index, bytes } => {
                 match &mut self.tier {

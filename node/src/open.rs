@@ -408,6 +408,7 @@ pub fn open(
         destage: record.destage.into(),
         destage_delay: DESTAGE_DELAY,
         drain_max: Duration::from_secs(record.drain_max_s),
+        cluster: None,
     };
     let replay_due = preparation.holds_backing_back();
     let volume = OpenVolume { config, arena, tier, backing, journal: made, replay_due };

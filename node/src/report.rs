@@ -309,6 +309,8 @@ fn policy_name(policy: Policy) -> PolicyName {
 fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
     match phase {
         Phase::Recovering => ("recovering", None),
+        Phase::Following => ("following", None),
+        Phase::Agreeing => ("agreeing", None),
         Phase::Serving => ("serving", None),
         Phase::Stopping => ("stopping", None),
         Phase::Stopped => ("stopped", None),

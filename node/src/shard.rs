@@ -455,7 +455,7 @@ impl Slot {
         }
         let told = match self.volume.status(now).phase {
             Phase::Recovering => return,
-            Phase::Serving | Phase::Stopping | Phase::Stopped => Ok(()),
+            Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping | Phase::Stopped => Ok(()),
             Phase::Refused(reason) => Err(reason.to_owned()),
         };
         if let Some(serving) = self.serving.take() {

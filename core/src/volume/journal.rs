@@ -673,7 +673,9 @@ impl Volume {
         match self.phase {
             // It ends when the log is known.
             Phase::Recovering | Phase::Refused(_) => {}
-            Phase::Serving | Phase::Stopping | Phase::Stopped => self.end_replayed(),
+            Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping | Phase::Stopped => {
+                self.end_replayed();
+            }
         }
     }
 

@@ -42,6 +42,7 @@ mod shares;
 mod write;
 
 use crate::api::*;
+use crate::cluster::{Host, Incarnation};
 use crate::format::{Checkpoint, Superblock, TierKind};
 use crate::status::*;
 use crate::types::*;
@@ -84,6 +85,31 @@ pub struct VolumeConfig {
     /// How long the log may take to drain, at the backing's measured speed, before writes are slowed to that speed;
     /// 0 = as long as the log has room.
     pub drain_max: Duration,
+    /// The volume's log is kept on several nodes. None: one node has the volume to itself.
+    pub cluster: Option<ClusterConfig>,
+}
+
+/// What a volume needs that several nodes keep (docs/protocol.md). Times and bounds are the same on all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterConfig {
+    /// This node with its tier.
+    pub own: Incarnation,
+    /// The machine in its present boot.
+    pub host: Host,
+    /// With fewer copies besides the owner's own, the backing must have a write as well (A1).
+    pub min_peers: u32,
+    /// What a flush promises.
+    pub flush: Flush,
+    /// Sent to one peer and not yet held by it, at most (S8).
+    pub peer_window_bytes_max: u64,
+    /// Under way to the backing at most (D2).
+    pub window_bytes_max: u64,
+    /// What is open is sent again when nothing has moved for so long (S3).
+    pub resend_after: Duration,
+    /// A peer is dropped when its oldest open message has made no progress for so long (A3).
+    pub stall_max: Duration,
+    /// A volume whose record has no spare peer keeps no more dirty data than what drains in this time (A6).
+    pub degrade_stall_max: Duration,
 }
 
 /// An extent of a volume, for block status.
@@ -443,6 +469,9 @@ impl Volume {
                 self.destage.ready = true;
             }
             Event::Control { id, command } => self.on_control(id, command),
+            Event::Peer { .. } | Event::Interrupted(_) | Event::Ownership(_) => {
+                panic!("only a volume of a cluster has peers")
+            }
         }
     }
 
@@ -707,6 +736,7 @@ mod tests {
                 destage: DestageMode::Auto,
                 destage_delay: Duration(0),
                 drain_max: Duration(0),
+                cluster: None,
             },
             Instant(0),
         );
@@ -730,6 +760,7 @@ mod tests {
             destage: DestageMode::Auto,
             destage_delay: Duration(0),
             drain_max: Duration(0),
+            cluster: None,
         };
         Volume::new(config, Instant(0))
     }

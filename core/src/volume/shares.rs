@@ -81,6 +81,16 @@ impl Volume {
         true
     }
 
+    /// Takes frames for the payload of a peer's message, about to be received. False, and none taken: there is no room, the
+    /// message is to be thrown away, and the peer sends it again.
+    pub fn take_frames_for_peer(&mut self, count: u32, into: &mut Frames) -> bool {
+        let fits = self.pool.available_to_clients() >= count + self.frames_kept();
+        if fits {
+            into.extend((0..count).map(|_| self.pool.allocate_for_payload().expect("there is room")));
+        }
+        fits
+    }
+
     /// The client does not wait for frames any more: its connection has ended.
     pub fn withdraw(&mut self, client: ClientId) {
         self.claims.remove(client);

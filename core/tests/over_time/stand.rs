@@ -26,6 +26,7 @@ pub fn config(layout: TierLayout, size_bytes: u64) -> VolumeConfig {
         destage: DestageMode::Auto,
         destage_delay: Duration::from_millis(500),
         drain_max: Duration(0),
+        cluster: None,
     }
 }
 

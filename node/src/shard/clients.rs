@@ -395,6 +395,7 @@ impl Clients {
                 }
             }
             Effect::Answer { id, result } => slot.answer(id, result),
+            Effect::Send { .. } | Effect::Report(_) => unreachable!("volumes here have one node each"),
             Effect::Describe { .. }
             | Effect::TierWrite { .. }
             | Effect::TierSync { .. }

@@ -10,6 +10,9 @@ pub(super) fn brief_event(event: &Event) -> String {
         | Event::Hangup(_)
         | Event::Done { .. }
         | Event::BackingReady
+        | Event::Peer { .. }
+        | Event::Interrupted(_)
+        | Event::Ownership(_)
         | Event::Control { .. } => format!("{event:?}"),
     }
 }
@@ -51,6 +54,8 @@ pub(super) fn brief_effect(effect: &Effect) -> String {
         | Effect::BackingSync { .. }
         | Effect::JournalSync { .. }
         | Effect::Merge { .. }
+        | Effect::Send { .. }
+        | Effect::Report(_)
         | Effect::Copy { .. } => format!("{effect:?}"),
     }
 }

@@ -50,7 +50,7 @@ impl World {
         let Some(volume) = &self.volume else { return };
         let status = volume.status(self.now);
         match status.phase {
-            Phase::Recovering | Phase::Stopping => {}
+            Phase::Recovering | Phase::Following | Phase::Agreeing | Phase::Stopping => {}
             Phase::Serving => {
                 if !self.serving {
                     self.on_serving();
@@ -98,6 +98,7 @@ impl World {
                 self.merge(op, &checks, Merging { target, base, from, to, block, term });
             }
             Effect::Copy { source, target, start, length } => self.copy(source, target, start, length),
+            Effect::Send { .. } | Effect::Report(_) => panic!("a volume of one node has nobody to talk to: {effect:?}"),
         }
     }
 

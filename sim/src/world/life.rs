@@ -45,6 +45,7 @@ impl World {
             destage_delay: self.setup.destage_delay,
             journal_blocks: self.setup.journal_blocks,
             drain_max: self.setup.drain_max,
+            cluster: None,
         };
         let volume = Volume::new(config, self.now);
         #[cfg(feature = "mutants")]
