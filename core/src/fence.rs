@@ -61,7 +61,7 @@ pub enum Means {
     Reservation,
     /// The former owner's host was switched off, and was seen to be off.
     PowerOff,
-    /// The lock of the former owner's term on the image has been taken by somebody else.
+    /// The lock of the former owner's term on the image is gone.
     ImageLock(LockReach),
     /// The former owner's machine answers, and was started anew since.
     OtherBoot,
@@ -87,8 +87,7 @@ impl Means {
             Means::Reservation => (
                 Class::Fence,
                 "the device has ended what the expelled host had sent, and refuses what that host sends from now on",
-                "the host itself runs on, and may write to other devices; it may register anew, so it reads the record \
-                 before it writes",
+                "the host itself runs on, and may write to other devices; it is let in again when it registers anew",
             ),
             Means::PowerOff => (
                 Class::Fence,

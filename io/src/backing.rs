@@ -256,8 +256,8 @@ enum Held {
     Nothing,
     /// All bytes: a single node.
     Whole,
-    /// The byte of a term: an owner in a cluster.
-    Owner {
+    /// The byte of a term: an owner in a cluster, or a candidate.
+    Term {
         term: Term,
         strangers: Strangers,
     },
@@ -274,14 +274,26 @@ enum Strangers {
     MayBeThere,
 }
 
-/// What an attempt to lock as an owner has brought.
+/// The lock of a term, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TermLock {
+    /// Nobody else has it. Of a former owner: nothing of it is under way, nor will be, as far as
+    /// [`Backing::lock_reach`] says.
+    Gone,
+    /// Somebody else has it.
+    HeldBy(HolderDescription),
+    /// The backing has no locks.
+    Unknown,
+}
+
+/// What an owner's attempt to lock everybody else out has brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerLock {
-    /// The term's byte and all before those bytes.
+    /// Everybody else is locked out.
     Alone,
-    /// The term's byte; this former owner still has its own, and keeps strangers out.
+    /// This former owner still has its own, and keeps strangers out.
     BesideFormer(Term),
-    /// Nothing may be written: somebody else has the term's byte, or is a stranger.
+    /// A stranger is there, so nothing may be written.
     HeldBy(HolderDescription),
 }
 
@@ -316,7 +328,7 @@ impl Backing {
     pub fn try_lock(&mut self) -> io::Result<LockAttempt> {
         match self.held {
             Held::Whole => return Ok(LockAttempt::Locked),
-            Held::Owner { term, .. } => panic!("locked for term {} already: a single node has no terms", term.0),
+            Held::Term { term, .. } => panic!("locked for term {} already: a single node locks the whole file", term.0),
             Held::Nothing => {}
         }
         let attempt = self.attempt(LockRange::WHOLE)?;
@@ -326,30 +338,36 @@ impl Backing {
         Ok(attempt)
     }
 
-    /// Tries to lock as the owner of this term: its own byte, and all before those bytes. As long as a former owner
-    /// that may still write has the latter, the byte alone allows writing. To be called again until it is
-    /// [`OwnerLock::Alone`].
-    ///
-    /// Who has it must then still read the record and find itself owner of this term before it writes: a successor
-    /// may have taken the byte, and given it up with its own end, before.
-    pub fn lock_as_owner(&mut self, term: Term, unfenced: &[Term]) -> io::Result<OwnerLock> {
+    /// Tries to take the byte of a term, before the transaction that may make this node its owner is sent. It allows no
+    /// writing yet. Who is not made the owner drops this opening.
+    pub fn lock_for_term(&mut self, term: Term) -> io::Result<LockAttempt> {
         match self.held {
-            Held::Owner { term: held, strangers } => {
+            Held::Term { term: held, .. } => {
                 assert_eq!(held, term, "an opening is of one term");
-                if strangers == Strangers::Out {
-                    return Ok(OwnerLock::Alone);
-                }
+                return Ok(LockAttempt::Locked);
             }
             Held::Whole => {
                 panic!("locked as a whole already: an owner in a cluster shares the file with its successor")
             }
-            Held::Nothing => {
-                if let LockAttempt::HeldBy(holder) = self.attempt(LockRange::of_term(term))? {
-                    return Ok(OwnerLock::HeldBy(holder));
-                }
-            }
+            Held::Nothing => {}
         }
-        self.held = Held::Owner { term, strangers: Strangers::MayBeThere };
+        let attempt = self.attempt(LockRange::of_term(term))?;
+        if attempt == LockAttempt::Locked {
+            self.held = Held::Term { term, strangers: Strangers::MayBeThere };
+        }
+        Ok(attempt)
+    }
+
+    /// An owner, whose term's byte is locked, tries to lock all before those bytes: then it may write. As long as a former
+    /// owner that may still write has them, the byte alone allows writing. To be called again until it is
+    /// [`OwnerLock::Alone`].
+    pub fn lock_out_strangers(&mut self, unfenced: &[Term]) -> io::Result<OwnerLock> {
+        let Held::Term { term, strangers } = self.held else {
+            panic!("the term's byte is locked before the transaction that makes an owner");
+        };
+        if strangers == Strangers::Out {
+            return Ok(OwnerLock::Alone);
+        }
         let (strangers, lock) = match self.attempt(LockRange::STRANGERS)? {
             LockAttempt::Locked => (Strangers::Out, OwnerLock::Alone),
             LockAttempt::HeldBy(holder) => match self.first_held(unfenced)? {
@@ -357,39 +375,24 @@ impl Backing {
                 None => (Strangers::MayBeThere, OwnerLock::HeldBy(holder)),
             },
         };
-        self.held = Held::Owner { term, strangers };
+        self.held = Held::Term { term, strangers };
         Ok(lock)
     }
 
     fn first_held(&self, terms: &[Term]) -> io::Result<Option<Term>> {
         for &term in terms {
-            if self.holder_of_term(term)?.is_some() {
+            if let TermLock::HeldBy(_) = self.lock_of_term(term)? {
                 return Ok(Some(term));
             }
         }
         Ok(None)
     }
 
-    /// Tries to take the lock of a *former* owner, which ends with the last write of that owner. Once it is ours, it is
-    /// proof, as far as [`Backing::lock_reach`] says, that nothing of that term is under way; and as long as this
-    /// opening lasts, that owner cannot begin to write either. That a look found it free would prove less: the former
-    /// owner may not have come to lock it yet.
-    pub fn take_former(&mut self, former: Term) -> io::Result<LockAttempt> {
-        if let Held::Owner { term, .. } = self.held {
-            assert_ne!(term, former, "nobody proves that it is gone itself");
-        }
-        match &self.device {
-            Device::File(file) => try_lock_range(file.file(), LockRange::of_term(former)),
-            Device::Nbd { .. } => Ok(LockAttempt::HeldBy(HolderDescription::Unseen)),
-        }
-    }
-
-    /// Who else has the lock of a term; nobody for an NBD export, which has no locks.
-    pub fn holder_of_term(&self, term: Term) -> io::Result<Option<HolderDescription>> {
-        match self.file() {
-            Some(file) => holder_of(file.file(), LockRange::of_term(term)),
-            None => Ok(None),
-        }
+    /// Looks who else has the lock of a term, which ends with the last write of its owner.
+    pub fn lock_of_term(&self, term: Term) -> io::Result<TermLock> {
+        let Some(file) = self.file() else { return Ok(TermLock::Unknown) };
+        let holder = holder_of(file.file(), LockRange::of_term(term))?;
+        Ok(holder.map_or(TermLock::Gone, TermLock::HeldBy))
     }
 
     /// About whom a lock of this backing proves anything, and why.
@@ -437,8 +440,8 @@ impl Backing {
     /// Whether writing is allowed: the lock of a single node or of an owner is ours, or (NBD) nothing has to be waited for.
     pub fn locked(&self) -> bool {
         match self.held {
-            Held::Whole | Held::Owner { strangers: Strangers::Out | Strangers::OutByFormer, .. } => true,
-            Held::Nothing | Held::Owner { strangers: Strangers::MayBeThere, .. } => false,
+            Held::Whole | Held::Term { strangers: Strangers::Out | Strangers::OutByFormer, .. } => true,
+            Held::Nothing | Held::Term { strangers: Strangers::MayBeThere, .. } => false,
         }
     }
 

@@ -32,7 +32,7 @@ pub mod units;
 pub mod volume_io;
 
 pub use arena::Arena;
-pub use backing::{Backing, BackingOptions, OpenError, OwnerLock};
+pub use backing::{Backing, BackingOptions, OpenError, OwnerLock, TermLock};
 pub use clock::now;
 pub use file::DeviceFile;
 pub use journal::{Journal, JournalError, Replay};

@@ -6,8 +6,9 @@
 //!
 //! A single node locks the whole file. An owner in a cluster locks the byte of its term, far behind any content, and
 //! (unless in quarantine) everything before those bytes: so its successor can have a lock while its own is still there.
-//! Both stop each other, and an older binary, which knows whole files only. Whether a lock proves anything about a
-//! holder on another host: [`reach`].
+//! Both stop each other, and an older binary, which knows whole files only. The byte is locked before the transaction
+//! that makes the owner, and shared, as two candidates may ask for one term. Whether a lock proves anything about a holder
+//! on another host: [`reach`].
 //!
 //! There is no unlock: the end of the description is the only end that says that nothing is under way.
 
@@ -63,6 +64,8 @@ pub struct LockRange {
     start: u64,
     /// 0: to the end, wherever that will be.
     length: u64,
+    /// Several may have it, and none of them beside somebody who has it alone.
+    shared: bool,
 }
 
 /// Where the bytes of terms begin: beyond the largest file, and half of what an offset can say.
@@ -70,19 +73,19 @@ const TERMS_START: u64 = 1 << 62;
 
 impl LockRange {
     /// The whole file: what a single node locks, and what every older version does.
-    pub const WHOLE: LockRange = LockRange { start: 0, length: 0 };
+    pub const WHOLE: LockRange = LockRange { start: 0, length: 0, shared: false };
     /// All but the bytes of terms. QEMU's lock bytes are among these.
-    pub const STRANGERS: LockRange = LockRange { start: 0, length: TERMS_START };
+    pub const STRANGERS: LockRange = LockRange { start: 0, length: TERMS_START, shared: false };
 
-    /// The byte of an owner.
+    /// The byte of an owner, or of a candidate.
     pub fn of_term(term: Term) -> LockRange {
-        LockRange { start: TERMS_START + u64::from(term.0), length: 1 }
+        LockRange { start: TERMS_START + u64::from(term.0), length: 1, shared: true }
     }
 
     fn to_flock(self) -> libc::flock {
         // SAFETY: all zeros is a valid flock; l_pid must be 0 for OFD locks.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_type = if self.shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
         lock.l_start = self.start as libc::off_t;
         lock.l_len = self.length as libc::off_t;
@@ -148,7 +151,8 @@ pub fn holder(file: &File) -> io::Result<Option<HolderDescription>> {
 
 /// Who else holds a lock on any of these bytes, without trying to take one. What this very description holds is not seen.
 pub fn holder_of(file: &File, range: LockRange) -> io::Result<Option<HolderDescription>> {
-    let mut asked = range.to_flock();
+    // As one that everybody is in the way of.
+    let mut asked = LockRange { shared: false, ..range }.to_flock();
     // SAFETY: the argument is a valid flock that outlives the call, which fills it.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut asked) } != 0 {
         return Err(io::Error::last_os_error());
@@ -246,14 +250,17 @@ mod tests {
         // Its own lock does not stand in its own way.
         assert_eq!(holder_of(&former, LockRange::of_term(Term(7))).unwrap(), None);
         assert_eq!(try_lock_range(&successor, LockRange::of_term(Term(8))).unwrap(), LockAttempt::Locked);
-        held_here(try_lock_range(&successor, LockRange::of_term(Term(7))).unwrap());
+        let candidate = open();
+        assert_eq!(try_lock_range(&candidate, LockRange::of_term(Term(7))).unwrap(), LockAttempt::Locked, "shared");
         held_here(try_lock_range(&successor, LockRange::STRANGERS).unwrap());
         assert!(holder_of(&successor, LockRange::of_term(Term(7))).unwrap().is_some());
         assert_eq!(holder_of(&successor, LockRange::of_term(Term(9))).unwrap(), None);
         drop(former);
+        assert!(holder_of(&successor, LockRange::of_term(Term(7))).unwrap().is_some(), "the other candidate has it");
+        drop(candidate);
+        assert_eq!(holder_of(&successor, LockRange::of_term(Term(7))).unwrap(), None);
         // The byte of a term alone, as in quarantine, stops an older binary, too.
         held_here(try_lock(&older).unwrap());
-        assert_eq!(try_lock_range(&successor, LockRange::of_term(Term(7))).unwrap(), LockAttempt::Locked);
         assert_eq!(try_lock_range(&successor, LockRange::STRANGERS).unwrap(), LockAttempt::Locked);
         drop(successor);
         assert_eq!(try_lock(&older).unwrap(), LockAttempt::Locked);

@@ -4,7 +4,7 @@
 use forebay_core::types::{FrameId, Term};
 use forebay_io::{
     Arena, Backing, BackingOptions, Buffers, Completion, DeviceFile, HolderDescription, LockAttempt, ModeChoice,
-    Operation, OperationKind, OwnerLock, Reactor,
+    Operation, OperationKind, OwnerLock, Reactor, TermLock,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -140,7 +140,10 @@ impl Owner {
     fn lock(self, backing: &mut Backing) {
         match self {
             Owner::Single => assert_eq!(backing.try_lock().unwrap(), LockAttempt::Locked),
-            Owner::OfTerm(term) => assert_eq!(backing.lock_as_owner(term, &[]).unwrap(), OwnerLock::Alone),
+            Owner::OfTerm(term) => {
+                assert_eq!(backing.lock_for_term(term).unwrap(), LockAttempt::Locked);
+                assert_eq!(backing.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
+            }
         }
     }
 }
@@ -248,20 +251,20 @@ fn the_lock_of_a_killed_owners_term_lasts_until_its_last_write_and_its_successor
         let path = freezer.file();
         let mut process = kill_with_a_write_under_way(&freezer, name, mode, FORMER);
         let mut successor = open(&path);
+        assert_eq!(successor.lock_for_term(Term(6)).unwrap(), LockAttempt::Locked);
         assert!(!successor.locked());
-        let unseen = LockAttempt::HeldBy(HolderDescription::Unseen);
+        let unseen = TermLock::HeldBy(HolderDescription::Unseen);
         for _ in 0..10 {
-            let lock = successor.lock_as_owner(Term(6), &[Term(5)]).unwrap();
+            let lock = successor.lock_out_strangers(&[Term(5)]).unwrap();
             assert_eq!(lock, OwnerLock::BesideFormer(Term(5)), "{mode:?}");
             assert!(successor.locked());
-            assert_eq!(successor.take_former(Term(5)).unwrap(), unseen, "{mode:?}: a proof with a write under way");
-            assert_eq!(successor.holder_of_term(Term(5)).unwrap(), Some(HolderDescription::Unseen));
+            assert_eq!(successor.lock_of_term(Term(5)).unwrap(), unseen, "{mode:?}: a proof with a write under way");
             std::thread::sleep(Duration::from_millis(20));
         }
         freezer.thaw();
-        within("the proof never came", || successor.take_former(Term(5)).unwrap() == LockAttempt::Locked);
+        within("the proof never came", || successor.lock_of_term(Term(5)).unwrap() == TermLock::Gone);
         assert_nothing_lands(&path, &mut process);
-        assert_eq!(successor.lock_as_owner(Term(6), &[]).unwrap(), OwnerLock::Alone);
+        assert_eq!(successor.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
     }
 }
 
@@ -277,8 +280,8 @@ fn the_lock_of_a_deposed_owner_ends_with_its_last_write_and_not_with_its_backing
         let mut former = open(&path);
         FORMER.lock(&mut former);
         let mut successor = open(&path);
-        let lock = successor.lock_as_owner(Term(6), &[Term(5)]).unwrap();
-        assert_eq!(lock, OwnerLock::BesideFormer(Term(5)));
+        assert_eq!(successor.lock_for_term(Term(6)).unwrap(), LockAttempt::Locked);
+        assert_eq!(successor.lock_out_strangers(&[Term(5)]).unwrap(), OwnerLock::BesideFormer(Term(5)));
         let arena = Arena::anonymous(1, false).unwrap();
         let mut reactor = Reactor::new(mode).unwrap();
         freezer.freeze();
@@ -286,13 +289,13 @@ fn the_lock_of_a_deposed_owner_ends_with_its_last_write_and_not_with_its_backing
         let mut out = Vec::new();
         reactor.wait(Some(Duration::from_millis(100)), &mut out).unwrap();
         drop(former);
-        assert!(matches!(successor.take_former(Term(5)).unwrap(), LockAttempt::HeldBy(_)), "{mode:?}: {out:?}");
+        assert!(matches!(successor.lock_of_term(Term(5)).unwrap(), TermLock::HeldBy(_)), "{mode:?}: {out:?}");
         freezer.thaw();
         while reactor.in_flight() > 0 {
             reactor.wait(Some(LONG), &mut out).unwrap();
         }
         // The completion gives the operation, and with it the last reference, back.
         out.clear();
-        within("the lock stayed", || successor.take_former(Term(5)).unwrap() == LockAttempt::Locked);
+        within("the lock stayed", || successor.lock_of_term(Term(5)).unwrap() == TermLock::Gone);
     }
 }

@@ -2,7 +2,7 @@
 
 use forebay_core::types::Term;
 use forebay_io::lock::{LockRange, holder_of};
-use forebay_io::{Backing, BackingOptions, HolderDescription, LockAttempt, OwnerLock};
+use forebay_io::{Backing, BackingOptions, HolderDescription, LockAttempt, OwnerLock, TermLock};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -54,7 +54,8 @@ fn be_the_child_if_asked() {
     let mut backing = open(Path::new(&path));
     match std::env::var(CHILD_TERM) {
         Ok(term) => {
-            assert_eq!(backing.lock_as_owner(Term(term.parse().unwrap()), &[]).unwrap(), OwnerLock::Alone);
+            assert_eq!(backing.lock_for_term(Term(term.parse().unwrap())).unwrap(), LockAttempt::Locked);
+            assert_eq!(backing.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
         }
         Err(_) => assert_eq!(backing.try_lock().unwrap(), LockAttempt::Locked),
     }
@@ -90,26 +91,43 @@ fn a_successor_is_told_who_the_former_owner_is_and_has_proof_when_it_has_ended()
     // A third process that merely has the image open is not taken for the one that holds the lock.
     let bystander = open(&path);
     let mut successor = open(&path);
-    assert_owner_is_stopped_by(&former, successor.lock_as_owner(Term(41), &[]).unwrap());
+    assert_eq!(successor.lock_for_term(Term(42)).unwrap(), LockAttempt::Locked);
     // Who is not told that the former owner may be there takes it for a stranger.
-    assert_owner_is_stopped_by(&former, successor.lock_as_owner(Term(42), &[Term(40)]).unwrap());
+    assert_owner_is_stopped_by(&former, successor.lock_out_strangers(&[Term(40)]).unwrap());
     assert!(!successor.locked());
-    let lock = successor.lock_as_owner(Term(42), &[Term(40), Term(41)]).unwrap();
+    let lock = successor.lock_out_strangers(&[Term(40), Term(41)]).unwrap();
     assert_eq!(lock, OwnerLock::BesideFormer(Term(41)));
     assert!(successor.locked());
-    assert_held_by(&former, successor.take_former(Term(41)).unwrap());
-    former.assert_is(&bystander.holder_of_term(Term(41)).unwrap().expect("somebody holds it"));
-    assert_eq!(bystander.holder_of_term(Term(40)).unwrap(), None);
+    for asker in [&successor, &bystander] {
+        match asker.lock_of_term(Term(41)).unwrap() {
+            TermLock::HeldBy(holder) => former.assert_is(&holder),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(asker.lock_of_term(Term(40)).unwrap(), TermLock::Gone);
+    }
     former.kill();
     let limit = Instant::now() + LONG;
-    while successor.take_former(Term(41)).unwrap() != LockAttempt::Locked {
+    while successor.lock_of_term(Term(41)).unwrap() != TermLock::Gone {
         assert!(Instant::now() < limit, "the proof never came");
     }
-    assert_eq!(successor.lock_as_owner(Term(42), &[]).unwrap(), OwnerLock::Alone);
-    // What a former owner that slept before it locked anything meets now.
-    let mut late = open(&path);
-    assert!(matches!(late.lock_as_owner(Term(41), &[]).unwrap(), OwnerLock::HeldBy(_)));
-    assert!(!late.locked());
+    assert_eq!(successor.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
+}
+
+#[test]
+fn two_candidates_ask_for_one_term_and_neither_is_gone_before_it_has_dropped_its_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder);
+    let (mut winner, mut loser, asker) = (open(&path), open(&path), open(&path));
+    for candidate in [&mut winner, &mut loser] {
+        assert_eq!(candidate.lock_for_term(Term(7)).unwrap(), LockAttempt::Locked);
+        assert!(!candidate.locked(), "a candidate may not write");
+    }
+    assert_eq!(winner.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
+    assert!(matches!(loser.lock_out_strangers(&[]).unwrap(), OwnerLock::HeldBy(_)));
+    drop(winner);
+    assert!(matches!(asker.lock_of_term(Term(7)).unwrap(), TermLock::HeldBy(_)));
+    drop(loser);
+    assert_eq!(asker.lock_of_term(Term(7)).unwrap(), TermLock::Gone);
 }
 
 #[test]
@@ -120,7 +138,7 @@ fn a_single_node_and_an_owner_in_a_cluster_stop_each_other() {
     let test = "a_single_node_and_an_owner_in_a_cluster_stop_each_other";
     let single = Process::start(test, &path, None);
     let mut owner = open(&path);
-    assert_owner_is_stopped_by(&single, owner.lock_as_owner(Term(1), &[]).unwrap());
+    assert_held_by(&single, owner.lock_for_term(Term(1)).unwrap());
     assert!(!owner.locked());
     single.kill();
     let owner = Process::start(test, &path, Some(1));
@@ -129,7 +147,8 @@ fn a_single_node_and_an_owner_in_a_cluster_stop_each_other() {
     // In quarantine a successor has the byte of its term only; that stops a single node as well.
     let owner = Process::start(test, &path, Some(1));
     let mut successor = open(&path);
-    assert_eq!(successor.lock_as_owner(Term(2), &[Term(1)]).unwrap(), OwnerLock::BesideFormer(Term(1)));
+    assert_eq!(successor.lock_for_term(Term(2)).unwrap(), LockAttempt::Locked);
+    assert_eq!(successor.lock_out_strangers(&[Term(1)]).unwrap(), OwnerLock::BesideFormer(Term(1)));
     owner.kill();
     assert!(matches!(open(&path).try_lock().unwrap(), LockAttempt::HeldBy(_)));
 }
@@ -149,7 +168,8 @@ fn qemu_is_locked_out_by_an_owner_and_locks_it_out() {
         run
     };
     let mut owner = open(&path);
-    assert_eq!(owner.lock_as_owner(Term(3), &[]).unwrap(), OwnerLock::Alone);
+    assert_eq!(owner.lock_for_term(Term(3)).unwrap(), LockAttempt::Locked);
+    assert_eq!(owner.lock_out_strangers(&[]).unwrap(), OwnerLock::Alone);
     let refused = write(&["write 0 512"]).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("lock"), "{text}");
@@ -163,7 +183,8 @@ fn qemu_is_locked_out_by_an_owner_and_locks_it_out() {
     }
     // QEMU is no former owner: in quarantine, too, nothing is written beside it.
     let mut owner = open(&path);
-    let lock = owner.lock_as_owner(Term(4), &[Term(3)]).unwrap();
+    assert_eq!(owner.lock_for_term(Term(4)).unwrap(), LockAttempt::Locked);
+    let lock = owner.lock_out_strangers(&[Term(3)]).unwrap();
     let locked = owner.locked();
     let pid = qemu.id();
     qemu.kill().unwrap();
@@ -173,5 +194,5 @@ fn qemu_is_locked_out_by_an_owner_and_locks_it_out() {
         "{lock:?}"
     );
     assert!(!locked);
-    assert_eq!(owner.lock_as_owner(Term(4), &[Term(3)]).unwrap(), OwnerLock::Alone);
+    assert_eq!(owner.lock_out_strangers(&[Term(3)]).unwrap(), OwnerLock::Alone);
 }

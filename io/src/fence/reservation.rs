@@ -6,7 +6,7 @@
 //!   host pass, of whatever term: a key with a term in it would seem gone when the host has registered under a newer
 //!   one. So it proves nothing about a former owner on the same host.
 //! - The type is "write exclusive, registrants only": the host may reach the device by several paths, each registered.
-//!   Anybody may register, so a node does it as it takes its lock: *before* it reads in the record that it is the owner
+//!   Anybody may register, so a node does it as it takes its lock: *before* the transaction that makes it the owner
 //!   (`docs/protocol.md`, Reservations), and not while writes of a former term of its own are under way.
 //! - *Expelled* is what the device says when it is asked again: that we hold the reservation, and that nobody has the
 //!   other's key.
