@@ -22,9 +22,9 @@ use forebay_core::fence::Means;
 use forebay_core::ownership::{Candidate, Committed, Event, Proof, Read, Requested, Setup, State};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
-use forebay_io::backing::OwnerLock;
+use forebay_io::backing::{OwnerLock, TermLock};
 use forebay_io::link::AddressPair;
-use forebay_io::{Backing, HolderDescription, LockAttempt};
+use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -221,19 +221,20 @@ impl Cluster {
     }
 
     /// Waits until no request of a killed process of this node to the backing is under way: its description, and with it the lock
-    /// of its term, is gone. Somebody else may have taken that lock since, as proof; then the record does not name the term
-    /// among the unfenced ones any more.
+    /// of its term, is gone. Where that cannot be seen, the record may say that somebody else has seen it.
     async fn await_late_requests(&self, definition: &Definition) -> Result<()> {
         let Some(term) = self.place.owned_term(definition.volume)? else { return Ok(()) };
         loop {
             let looked = definition.clone();
-            let look = move || -> Result<Option<HolderDescription>> {
-                Ok(Backing::open(&looked.backing, options(&looked))?.holder_of_term(term)?)
+            let look = move || -> Result<TermLock> {
+                Ok(Backing::open(&looked.backing, options(&looked))?.lock_of_term(term)?)
             };
             let looked = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
             let why = match looked {
-                Ok(None) => break,
-                Ok(Some(holder)) => format!("{holder} has the lock of term {} on {}", term.0, definition.backing),
+                Ok(TermLock::Gone | TermLock::Unknown) => break,
+                Ok(TermLock::HeldBy(holder)) => {
+                    format!("{holder} has the lock of term {} on {}", term.0, definition.backing)
+                }
                 Err(error) => format!("{error:#}"),
             };
             if let Ok(Kept::Record(record)) = self.coordinator.record(definition.volume).await
@@ -296,7 +297,7 @@ impl Cluster {
                 Ok(Tried::Open(backing, unfenced)) => {
                     self.set_policy(key, &definition);
                     let ended = Arc::new(AtomicBool::new(false));
-                    self.prove(volume, backing.share(), term, unfenced, ended.clone());
+                    self.prove(volume, backing.share(), unfenced, ended.clone());
                     return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
                 }
                 Ok(Tried::NotOwner) => return,
@@ -336,7 +337,6 @@ impl Cluster {
         self: &Arc<Cluster>,
         volume: VolumeId,
         shared: Option<Backing>,
-        term: Term,
         unfenced: Vec<Unfenced>,
         ended: Arc<AtomicBool>,
     ) {
@@ -348,12 +348,13 @@ impl Cluster {
                 eprintln!("forebay: volume {volume}: {why:#}");
             }
             while !open.is_empty() && !ended.load(Ordering::Acquire) {
-                open.retain(|former| match backing.take_former(former.term) {
-                    Ok(LockAttempt::Locked) => {
+                // Looked for after the own transaction: whoever locks that byte later reads that it is no owner.
+                open.retain(|former| match backing.lock_of_term(former.term) {
+                    Ok(TermLock::Gone) => {
                         cluster.tell(volume, Event::Proof(former.term, Proof::LockGone));
                         false
                     }
-                    Ok(LockAttempt::HeldBy(_)) => true,
+                    Ok(TermLock::HeldBy(_) | TermLock::Unknown) => true,
                     Err(error) => {
                         eprintln!(
                             "forebay: volume {volume}: cannot look at the lock of term {}: {error}",
@@ -366,7 +367,7 @@ impl Cluster {
             }
             // Strangers were kept out by a former owner; from now on by this one.
             if !ended.load(Ordering::Acquire)
-                && let Err(error) = backing.lock_as_owner(term, &[])
+                && let Err(error) = backing.lock_out_strangers(&[])
             {
                 eprintln!("forebay: volume {volume}: cannot lock its backing against others: {error}");
             }
@@ -564,7 +565,11 @@ fn open_as_owner(
     let former: Vec<Term> = unfenced.iter().map(|former| former.term).collect();
     let until = std::time::Instant::now() + LOCK_WAIT;
     loop {
-        match backing.lock_as_owner(term, &former).with_context(|| format!("cannot lock {}", backing.name()))? {
+        let locked = backing.lock_for_term(term).and_then(|attempt| match attempt {
+            LockAttempt::Locked => backing.lock_out_strangers(&former),
+            LockAttempt::HeldBy(holder) => Ok(OwnerLock::HeldBy(holder)),
+        });
+        match locked.with_context(|| format!("cannot lock {}", backing.name()))? {
             OwnerLock::Alone | OwnerLock::BesideFormer(_) => return Ok(backing),
             OwnerLock::HeldBy(holder) if std::time::Instant::now() >= until => {
                 bail!("the backing {} is in use by {holder}", backing.name());
