@@ -39,6 +39,8 @@ const RETRY: Time = Time::from_secs(1);
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
 const LOCK_LOOK: Time = Time::from_millis(50);
+/// A backing that cannot be opened within this is out of reach, for now.
+const BACKING_WAIT: Time = Time::from_secs(10);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
 
@@ -292,7 +294,16 @@ impl Cluster {
     async fn open_backing(self: Arc<Cluster>, volume: VolumeId, key: VolumeKey, term: Term) {
         let mut told = None;
         while let Some(definition) = self.definition(volume) {
-            let tried = self.try_backing(&definition, term).await;
+            let mut attempt = std::pin::pin!(self.try_backing(&definition, term));
+            let tried = match tokio::time::timeout(BACKING_WAIT, &mut attempt).await {
+                Ok(tried) => tried,
+                Err(_) => {
+                    eprintln!("forebay: volume {}: its backing does not answer", definition.name);
+                    self.mail(ToDriver::Backing { volume, key, backing: None });
+                    // One thread waits for it, not one more each second.
+                    attempt.await
+                }
+            };
             match tried {
                 Ok(Tried::Open(backing, unfenced)) => {
                     self.set_policy(key, &definition);
