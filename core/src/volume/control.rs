@@ -532,6 +532,7 @@ impl Volume {
             self.answer_control(id, Ok(()));
         }
         self.refresh_pins();
+        self.follower.answer();
         match self.role {
             Role::Alone | Role::Follower => self.retire_through(written.destaged),
             Role::Owner => {

@@ -81,8 +81,9 @@ impl Volume {
             }
             Message::Mark(mark) => {
                 if self.is_from_owner(&envelope) {
+                    // A newer one is answered when the checkpoint has it (D3).
+                    self.follower.answer |= mark.number <= self.recorded_mark();
                     self.take_mark(mark);
-                    self.follower.answer = true;
                 }
             }
             Message::Fetch { from } => self.take_fetch(envelope.from, from),
