@@ -3,7 +3,8 @@
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
 use forebay_core::types::*;
-use forebay_sim::ownership::chaos::{Chaos, given_up_transaction_takes_effect};
+use forebay_sim::ownership::chaos::Chaos;
+use forebay_sim::ownership::stories::*;
 use forebay_sim::ownership::{MS, Setup, World};
 use forebay_sim::random::Random;
 
@@ -129,6 +130,11 @@ fn two_members_ask_at_once_and_one_transaction_wins() {
 #[test]
 fn a_transaction_that_was_given_up_takes_effect_and_nothing_stale_is_read() {
     given_up_transaction_takes_effect(Rules::default());
+}
+
+#[test]
+fn an_owner_that_one_member_does_not_hear_reads_nothing_once_that_ones_lease_is_over() {
+    owner_is_cut_off_from_one_member_and_the_coordinator(Rules::default());
 }
 
 #[test]
