@@ -76,6 +76,7 @@ impl World {
         }
         self.leave_open(node, process, op, transaction.is_some());
         if let Some(transaction) = transaction
+            && !self.coordinator.cut_off.contains(&node)
             && self.random.chance(500_000)
         {
             // It is not lost, only late.

@@ -10,6 +10,7 @@
 pub mod chaos;
 pub mod coordinator;
 pub mod oracle;
+pub mod stories;
 pub mod volume;
 
 use crate::random::Random;
