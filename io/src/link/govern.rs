@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Invariants:
-//! - No more than the budget is spent: each packing is paid for in CPU time of this thread, as the kernel counts it, and
-//!   where nothing is left a message goes as it is.
+//! - No more than the budget is spent: each packing is paid for in time of this thread, and where nothing is left a
+//!   message goes as it is. The CPU time that the kernel counts is at most that; much less of it means that others take
+//!   the CPU that had looked free, and packing would only keep the wire waiting: then it is off.
 //! - Data that does not get shorter is left alone, volume by volume, but for a sample now and then.
 //! - While it is off for whatever reason, that reason is shown.
 
@@ -34,6 +35,13 @@ const BOUND_MIN: f64 = 0.5;
 const DEMAND_MIN: f64 = 0.8;
 /// Less of a core is no budget.
 const CORES_MIN: f64 = 0.05;
+/// Of the time of packing, this share must be CPU time of this thread.
+const SHARE_MIN: f64 = 0.6;
+/// How much of what is missing of that share is forgiven in each period in which nothing was packed: after some seconds it
+/// is tried again.
+const SHARE_FORGIVEN: f64 = 0.02;
+/// Weight of a new measurement of it.
+const SHARE_WEIGHT: f64 = 0.3;
 /// What is saved must be this share at least: an eighth.
 const RATIO_MIN: f64 = 8.0 / 7.0;
 /// Cores for each 100 MB/s saved, beyond which it is too dear.
@@ -121,6 +129,8 @@ pub(super) struct Situation {
     pub(super) wire: f64,
     /// Cores that may be spent.
     pub(super) cores: f64,
+    /// Of the time of packing, what was CPU time of this thread.
+    pub(super) share: f64,
     pub(super) lz4: Option<Skill>,
     pub(super) zstd: Option<Skill>,
 }
@@ -148,7 +158,7 @@ pub(super) fn decide(present: Decision, situation: &Situation) -> Decision {
     if !busy {
         return Decision::Off(WhyOff::WireIdle);
     }
-    if situation.cores < CORES_MIN {
+    if situation.cores < CORES_MIN || situation.share < SHARE_MIN {
         return Decision::Off(WhyOff::NoCpu);
     }
     let Some(lz4) = situation.lz4 else { return Decision::Pack(Packing::Lz4) };
@@ -181,6 +191,8 @@ pub struct CompressionStatus {
     pub packed_to_bytes: u64,
     /// CPU time spent, trials that were of no use included.
     pub cpu: Duration,
+    /// Payloads that it was spent on.
+    pub tries: u64,
 }
 
 impl CompressionStatus {
@@ -205,7 +217,8 @@ pub(super) struct Governor {
     zstd: Option<Skill>,
     volumes: HashMap<[u8; 16], Poor>,
     messages: u32,
-    /// Seconds of CPU that may be spent; below zero: that were overspent.
+    share: f64,
+    /// Seconds that may be spent; below zero: that were overspent.
     credit: f64,
     seen_at: Instant,
     was_bound: bool,
@@ -224,11 +237,19 @@ impl Governor {
         let (packed_from_bytes, packed_to_bytes, nothing) = (0, 0, Duration(0));
         Governor {
             choice,
-            status: CompressionStatus { decision, cores: 0.0, packed_from_bytes, packed_to_bytes, cpu: nothing },
+            status: CompressionStatus {
+                decision,
+                cores: 0.0,
+                packed_from_bytes,
+                packed_to_bytes,
+                cpu: nothing,
+                tries: 0,
+            },
             lz4: None,
             zstd: None,
             volumes: HashMap::new(),
             messages: 0,
+            share: 1.0,
             credit: 0.0,
             seen_at: now,
             was_bound: false,
@@ -263,12 +284,16 @@ impl Governor {
         let cores = cpu.free_since(&self.cpu, self.spent) * cpu_share;
         let left = 1.0 - SHARD_RESERVE - cpu.thread_share_since(&self.cpu, self.spent, period);
         self.status.cores = cores.min(left).max(0.0);
+        if self.spent == Duration(0) {
+            self.share += (1.0 - self.share) * SHARE_FORGIVEN;
+        }
         let seconds = period.as_secs_f64();
         let situation = Situation {
             bound: self.bound.as_secs_f64() / seconds,
             demand: self.came as f64 / seconds,
             wire,
             cores: self.status.cores,
+            share: self.share,
             lz4: self.lz4,
             zstd: self.zstd,
         };
@@ -284,12 +309,10 @@ impl Governor {
             return None;
         }
         let packing = self.choose(volume)?;
-        let before = thread_cpu();
+        let (start, before) = (clock::now(), thread_cpu());
         let packed = packer.pack(payload, packing);
-        let cpu = Duration(thread_cpu().0 - before.0);
-        self.credit -= cpu.as_secs_f64();
-        self.spent.0 += cpu.0;
-        self.status.cpu.0 += cpu.0;
+        let (time, cpu) = (clock::now() - start, Duration(thread_cpu().0 - before.0));
+        self.pay(time, cpu);
         let after = packed.as_ref().map_or(payload.len(), |packed| packed.bytes.len() as u64);
         self.learn(packing, payload.len(), after, cpu);
         let poor = self.volumes.entry(volume).or_default();
@@ -302,6 +325,18 @@ impl Governor {
             poor.skip = (1 << poor.in_a_row) - 1;
         }
         packed
+    }
+
+    fn pay(&mut self, time: Duration, cpu: Duration) {
+        self.credit -= time.as_secs_f64();
+        self.spent.0 += cpu.0;
+        self.status.cpu.0 += cpu.0;
+        self.status.tries += 1;
+        let share = (cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)).min(1.0);
+        self.share += (share - self.share) * SHARE_WEIGHT;
+        if self.share < SHARE_MIN {
+            self.status.decision = Decision::Off(WhyOff::NoCpu);
+        }
     }
 
     /// How this message is packed.
@@ -401,6 +436,7 @@ mod tests {
         demand: 118e6,
         wire: 118e6,
         cores: 0.5,
+        share: 0.98,
         lz4: Some(Skill { ratio: 2.4, rate: 650e6 }),
         zstd: None,
     };
@@ -440,6 +476,8 @@ mod tests {
     fn without_cpu_nothing_is_packed() {
         assert_eq!(decide(LZ4, &Situation { cores: 0.01, ..SOURCES }), Decision::Off(WhyOff::NoCpu));
         assert_eq!(decide(OFF, &Situation { cores: 0.01, lz4: None, ..SOURCES }), Decision::Off(WhyOff::NoCpu));
+        let crowded = Situation { share: 0.3, ..SOURCES };
+        assert_eq!(decide(LZ4, &crowded), Decision::Off(WhyOff::NoCpu), "what looked free is taken by others");
         // On 25 Gbit/s half a core would bring a hundredth more.
         let fast = Situation { wire: 3e9, demand: 3e9, cores: 0.2, ..SOURCES };
         assert_eq!(decide(LZ4, &fast), Decision::Off(WhyOff::TooDear));
@@ -504,6 +542,28 @@ mod tests {
         // Time brings new credit, at a quarter of a core.
         governor.see(Instant(100_000_000), true, 1e8);
         assert!(governor.pack(&mut packer, [2; 16], &text).is_some());
+    }
+
+    #[test]
+    fn cpu_that_others_take_ends_it_at_once_and_for_some_seconds() {
+        let mut governor = governor(LZ4, 1e6);
+        let start = governor.since;
+        (0..4).for_each(|_| governor.pay(Duration::from_millis(10), Duration::from_millis(2)));
+        assert_eq!(governor.status().decision, Decision::Off(WhyOff::NoCpu));
+        governor.spent = Duration(0);
+        let mut at = start;
+        let mut again_after = None;
+        for period in 1..200u64 {
+            at = at + PERIOD;
+            // All of a core is free, as far as the host tells.
+            governor.cpu.free.0 = governor.cpu.free.0.saturating_sub(1_000_000_000);
+            governor.was_bound = true;
+            governor.see(at, true, 118e6);
+            if governor.status().decision == LZ4 && again_after.is_none() {
+                again_after = Some(period);
+            }
+        }
+        assert!(again_after.is_some_and(|periods| (8..60).contains(&periods)), "{again_after:?} periods");
     }
 
     #[test]

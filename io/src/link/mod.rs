@@ -236,6 +236,7 @@ pub struct Link {
     events: VecDeque<LinkEvent>,
     /// Bytes may wait that no readiness will tell of.
     unread: u32,
+    /// There is more to give to channels.
     unsent: bool,
 }
 
@@ -408,6 +409,7 @@ impl Link {
             }
         }
         self.unsent = false;
+        let tries = self.governor.status().tries;
         for round in 1..=ROUNDS_MAX {
             self.give_urgent(now);
             let given = self.give_bulk(now);
@@ -415,7 +417,12 @@ impl Link {
             if !given {
                 break;
             }
-            self.unsent = round == ROUNDS_MAX;
+            // Packing takes milliseconds: one payload in a turn, or what else the shard has to do would wait for many.
+            let packed = self.governor.status().tries > tries;
+            if packed || round == ROUNDS_MAX {
+                self.unsent = true;
+                break;
+            }
         }
         self.see(now);
         for index in 0..self.slots.len() {
@@ -491,6 +498,7 @@ impl Link {
     /// True: a channel has got something.
     fn give_bulk(&mut self, now: Instant) -> bool {
         let mut given = false;
+        let tries = self.governor.status().tries;
         while let Some((message, again)) = self.outbox.next(false) {
             let bytes = message.bytes();
             let outlooks = self.outlooks(false);
@@ -507,6 +515,9 @@ impl Link {
             slot.resent += u64::from(again);
             slot.live_mut().expect("only living ones were looked at").carry(sequence, bytes, false);
             given = true;
+            if self.governor.status().tries > tries {
+                return given;
+            }
         }
         for live in self.slots.iter_mut().filter_map(Slot::live_mut).filter(|live| live.is_ready()) {
             live.pace.starved();
