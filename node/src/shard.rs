@@ -18,7 +18,7 @@ mod clients;
 #[cfg(feature = "planted")]
 mod planted;
 
-use crate::cluster::driver::{Desks, Driver};
+use crate::cluster::driver::{Desks, Driver, Outgoing};
 use crate::config::IoChoice;
 use crate::directory::Directory;
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
@@ -43,6 +43,7 @@ use tokio::sync::oneshot;
 
 /// Turns of the cluster's part in one round: an acknowledgement of a peer answers a client within the round.
 const DRIVER_TURNS_MAX: usize = 8;
+const LINKS_ARE_HERE: &str = "a cluster's volume is where its links are";
 
 /// What a shard says of its I/O when it starts.
 #[derive(Clone, Debug)]
@@ -301,8 +302,12 @@ impl Shard {
                             slot.hear(event, now);
                             done_at_once = true;
                         }
-                        Executed::Yours(effect @ (Effect::Send { .. } | Effect::Report(_))) => {
-                            self.driver.as_mut().expect("a cluster's volume is where its links are").take(key, effect);
+                        Executed::Yours(Effect::Send { op, envelope, message, frames }) => {
+                            let driver = self.driver.as_mut().expect(LINKS_ARE_HERE);
+                            driver.take(key, Outgoing::Send { op, envelope, message, frames });
+                        }
+                        Executed::Yours(Effect::Report(report)) => {
+                            self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Report(report));
                         }
                         Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
                     }

@@ -45,7 +45,7 @@ impl Cluster {
     /// Creates a volume in the cluster, and serves it here.
     pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
         let admin = self.admin.lock().await;
-        let definition = definition_of(spec).map_err(|error| invalid(&error))?;
+        let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
         let (volume, options) = (definition.volume, creation(spec));
         let wanted = (definition.backing.clone(), spec.size);
         let work = move || prepare_backing(&wanted.0, wanted.1, options);
@@ -57,6 +57,9 @@ impl Cluster {
             }
             Err(_) => return failure(FailureKind::Failed, "opening the backing panicked; this is a bug"),
         };
+        if definition.tier.size_bytes == 0 {
+            definition.tier.size_bytes = config::tier_size_default(size_bytes);
+        }
         let record = Record::of_new_volume(self.place.node, size_bytes);
         match self.coordinator.create(&definition, &Kept::Record(record)).await {
             Ok(Outcome::Won) => {}

@@ -103,6 +103,8 @@ pub struct Cluster {
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
+    /// What they have said to have room for.
+    pub(super) loads: Mutex<Vec<Load>>,
     /// Held while volumes come.
     pub(super) admin: tokio::sync::Mutex<()>,
 }
@@ -428,6 +430,7 @@ impl Cluster {
             self.tell(volume, Event::Candidates(candidates));
         }
         *self.nodes.lock().expect("nobody panics while holding it") = nodes;
+        *self.loads.lock().expect("nobody panics while holding it") = loads;
     }
 
     /// Our links in order with the other node's addresses in order.
@@ -505,8 +508,8 @@ impl Cluster {
             }
         };
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
-        let nodes = self.nodes();
-        self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &[], kind)).collect()));
+        let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
+        self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect()));
     }
 
     pub(super) async fn tell_load(self: Arc<Cluster>) {
@@ -553,6 +556,7 @@ fn requested(definition: &Definition) -> Requested {
         min_peers: definition.min_peers.into(),
         through: definition.policy == config::PolicyName::Through,
         media: definition.flush == FlushName::Media,
+        tier_bytes: definition.tier.size_bytes,
     }
 }
 

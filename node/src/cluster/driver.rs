@@ -19,7 +19,7 @@ use crate::directory::{Directory, Export};
 use crate::mailbox::{Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
-use forebay_core::api::{Effect, Event, Figures, Order, Outcome, Report};
+use forebay_core::api::{Event, Figures, Order, Outcome, Report};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
 use forebay_core::types::*;
@@ -213,6 +213,24 @@ impl Replica {
     }
 }
 
+/// What a volume leaves to the driver: its [`Effect`](forebay_core::api::Effect)s for other nodes and for ownership.
+#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each would cost more")]
+pub enum Outgoing {
+    /// A message to a peer.
+    Send {
+        /// Completion, where there are frames.
+        op: Option<OpId>,
+        /// Who, whom, which term.
+        envelope: Envelope,
+        /// What.
+        message: Message,
+        /// Its payload.
+        frames: Vec<FrameId>,
+    },
+    /// Something for ownership.
+    Report(Report),
+}
+
 struct Delivery {
     from: NodeId,
     envelope: Envelope,
@@ -238,7 +256,7 @@ impl Receiver for Desk<'_> {
     fn place(&mut self, envelope: &Envelope, _: &Message, blocks: usize) -> Option<Place> {
         let slot = self.slot(&envelope.volume)?;
         let mut frames = Frames::new();
-        slot.volume.take_frames_for_peer(blocks as u32, &mut frames).then(|| ())?;
+        slot.volume.take_frames_for_peer(blocks as u32, &mut frames).then_some(())?;
         Some(Place::new(slot.io.arena(), frames.into_vec()))
     }
 
@@ -277,7 +295,7 @@ pub struct Driver {
     /// Attached volumes, by identity.
     keys: HashMap<[u8; 16], usize>,
     inbox: Vec<Delivery>,
-    outbox: Vec<(usize, Effect)>,
+    outbox: Vec<(usize, Outgoing)>,
     /// Payloads under way: whose, and which operation.
     sends: Slab<(usize, OpId)>,
     arrivals: Vec<Arrival>,
@@ -321,8 +339,8 @@ impl Driver {
     }
 
     /// What a volume leaves to this part; taken in order.
-    pub fn take(&mut self, key: usize, effect: Effect) {
-        self.outbox.push((key, effect));
+    pub fn take(&mut self, key: usize, what: Outgoing) {
+        self.outbox.push((key, what));
     }
 
     /// [`Driver::turn`] is to be called again without waiting.
@@ -357,8 +375,8 @@ impl Driver {
         for delivery in std::mem::take(&mut self.inbox) {
             self.hear(desks, delivery);
         }
-        for (key, effect) in std::mem::take(&mut self.outbox) {
-            self.carry_out(desks, key, effect);
+        for (key, what) in std::mem::take(&mut self.outbox) {
+            self.carry_out(desks, key, what);
         }
         self.tell_figures(desks);
         let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
@@ -522,11 +540,10 @@ impl Driver {
 
     // --- the volume ---
 
-    /// An effect of a volume.
-    fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, effect: Effect) {
+    fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
-        match effect {
-            Effect::Send { op, envelope, message, frames } => {
+        match what {
+            Outgoing::Send { op, envelope, message, frames } => {
                 let mut payload = Buffers::none();
                 frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
                 let token = op.map(|op| self.sends.insert((key, op)) as u64);
@@ -538,7 +555,7 @@ impl Driver {
                     self.touched.push(key);
                 }
             }
-            Effect::Report(report) => {
+            Outgoing::Report(report) => {
                 let figures = slot.volume.figures();
                 let Some(replica) = self.replicas.get_mut(&slot.identity) else { return };
                 if let (Report::Agreed { .. }, OwnBacking::Awaited(waiting)) = (&report, &mut replica.backing) {
@@ -548,7 +565,6 @@ impl Driver {
                 replica.figures_told = Some((desks.now, figures.clone()));
                 replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
             }
-            _ => unreachable!("a volume leaves messages and reports to this part"),
         }
     }
 

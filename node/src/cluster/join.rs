@@ -75,6 +75,7 @@ impl Cluster {
             keys,
             volumes: Mutex::default(),
             nodes: Mutex::default(),
+            loads: Mutex::default(),
             admin: tokio::sync::Mutex::new(()),
         });
         tokio::spawn(cluster.clone().serve_asked(asked));
