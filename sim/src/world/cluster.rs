@@ -276,7 +276,7 @@ impl World {
 
     /// No more faults.
     pub(super) fn heal_cluster(&mut self) {
-        let now = self.now;
+        let (now, here) = (self.now, self.at);
         let cluster = self.cluster_mut();
         cluster.links.mend();
         cluster.coordinator.away_until = cluster.coordinator.away_until.min(now);
@@ -284,6 +284,7 @@ impl World {
             self.turn_to(i);
             self.node.paused_until = self.node.paused_until.map(|until| until.min(now));
         }
+        self.turn_to(here);
     }
 
     /// The node that serves clients, if one does.

@@ -197,6 +197,11 @@ impl World {
                 }
             } else {
                 entry.copy_from_slice(&bytes);
+                if self.cluster.is_some()
+                    && let Ok(Some(record)) = Descriptor::decode(&VOLUME_UUID, u64::from(index), &bytes)
+                {
+                    self.recorded(&record, Some(FrameId(index)));
+                }
             }
             if left == 0 {
                 break;

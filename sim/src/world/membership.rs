@@ -346,7 +346,7 @@ impl World {
             return;
         }
         let own_restart = known.owner == me.node;
-        if own_restart && !std::mem::replace(&mut self.cluster_mut().begun, true) {
+        if own_restart && !self.cluster().begun {
             return self.begin_term(known, Lsn(0), None);
         }
         if !own_restart && self.clock() - self.node.part.heard < GRACE {
@@ -426,6 +426,7 @@ impl World {
 
     /// The volume is told that it owns the term of this record.
     pub(super) fn begin_term(&mut self, record: Record, watermark: Lsn, fetch: Option<(Incarnation, Lsn)>) {
+        self.cluster_mut().begun = true;
         let part = &mut self.node.part;
         (part.won, part.sealed, part.owns) = (None, false, Some(record.term));
         part.seals.clear();

@@ -496,7 +496,8 @@ impl World {
     fn unfinished(&self) -> String {
         let mut text = String::new();
         if let Some(cluster) = &self.cluster {
-            text += &format!("{:?}", cluster.coordinator.record);
+            let clients = self.clients.iter().filter(|client| client.waiting.is_some()).count();
+            text += &format!("{:?}\n{:?}, {clients} clients wait", cluster.coordinator.record, self.audit);
         }
         for (i, node) in self.each_node() {
             text += &format!(
