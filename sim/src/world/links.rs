@@ -112,9 +112,9 @@ impl World {
             | Message::Seal
             | Message::Sealed { .. }
             | Message::TakeOver
-            | Message::Who
+            | Message::Who { .. }
             | Message::Here { .. }
-            | Message::Learn => {
+            | Message::Learn { .. } => {
                 trace!(self, "letter {:?}", letter.message);
                 self.letter_for_ownership(&letter);
             }

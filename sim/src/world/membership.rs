@@ -493,7 +493,7 @@ impl World {
                     self.seal_members();
                 }
             }
-            Message::TakeOver | Message::Who | Message::Here { .. } | Message::Learn => {}
+            Message::TakeOver | Message::Who { .. } | Message::Here { .. } | Message::Learn { .. } => {}
             Message::Begin { .. }
             | Message::Append { .. }
             | Message::Mark(_)
