@@ -167,13 +167,12 @@ impl Volume {
         let mut next = self.live.oldest();
         let mut chosen = Vec::new();
         while let Some(id) = next {
-            let record = self.live.get(id);
-            let lsn = record.descriptor.lsn;
+            let lsn = self.live.get(id).descriptor.lsn;
             if lsn > watermark {
                 break;
             }
             let nothing = self.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
-            if record.state == State::Written && self.live.is_newest_pinned(id, watermark) && !nothing {
+            if self.live.is_newest_pinned(id, watermark) && !nothing {
                 chosen.push((id, lsn));
             }
             next = self.live.after(id);

@@ -106,8 +106,9 @@ impl Volume {
                 self.release_payloads(payload);
                 return self.outdated(&envelope);
             }
-            self.remember(envelope.term, envelope.config);
         }
+        // A higher term or config was seen (C3).
+        self.remember(envelope.term, envelope.config);
         match self.role {
             Role::Alone => panic!("only a volume of a cluster has peers"),
             Role::Follower => self.follow(envelope, message, payload),
