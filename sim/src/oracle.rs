@@ -385,6 +385,13 @@ impl Oracle {
         }
     }
 
+    /// What flushes have promised holds no longer.
+    pub fn forget_flushes(&mut self) {
+        for entry in self.sectors.iter_mut().flatten().flat_map(|segment| &mut segment.history) {
+            entry.durable &= entry.write == 0;
+        }
+    }
+
     /// The power is gone, and the log is on stable media: what was not under a barrier is there or not.
     pub fn power_lost(&mut self, now: Moment) {
         self.end_open_writes(now);
