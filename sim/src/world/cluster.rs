@@ -248,20 +248,25 @@ impl World {
         assert!(served.is_none_or(|(earlier, _)| earlier < term), "term {term} serves after {served:?}");
         let here = self.at;
         let former = self.cluster_mut().served.replace((term, here));
-        let Some((_, former)) = former else { return self.clients_come() };
-        self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
-        let now = self.tick();
         let loss = self.cluster_mut().loss.take();
-        let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));
         if loss.is_some() {
             self.cluster_mut().loss_accepted = false;
         }
-        if loss == Some(Loss::OfUnsynced) {
-            self.oracle.forget_flushes();
+        let Some((_, former)) = former else { return self.clients_come() };
+        self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
+        let now = self.tick();
+        let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));
+        match loss {
+            None | Some(Loss::OfUnflushed | Loss::OfLogs) => {}
+            Some(Loss::OfUnsynced) => self.oracle.forget_flushes(),
+            Some(Loss::OfUnacknowledged) => self.oracle.forget_unacknowledged(),
         }
-        if loss == Some(Loss::OfLogs) {
+        if matches!(loss, Some(Loss::OfLogs | Loss::OfUnacknowledged)) {
+            // Whoever opens a volume without its log has synced the image before.
             self.backing.sync(self.backing.mark());
             self.backing.durable.clone_from(&self.backing.current);
+        }
+        if loss == Some(Loss::OfLogs) {
             self.oracle.all_logs_lost(&self.backing.current, now);
         } else if durable {
             self.coverage.see("flushed writes survived a power cut everywhere");

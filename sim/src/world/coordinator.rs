@@ -17,6 +17,8 @@ pub(super) struct Coordinator {
 /// What the next owner's log lacks of what was acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Loss {
+    /// What was never acknowledged, though perhaps seen: the backing has the rest.
+    OfUnacknowledged,
     /// What no flush covered (T10).
     OfUnflushed,
     /// What media had not synced, flushed or not: a flush promised copies only.
@@ -125,7 +127,11 @@ impl World {
     fn note_change(&mut self, before: &Record, after: &Record) {
         let own = after.member(after.owner);
         let continues = own.is_some_and(|own| before.members.contains(&own));
-        if after.term == before.term || continues || before.log != LogState::Needed {
+        if after.term == before.term || continues || before.log == LogState::Released {
+            return;
+        }
+        if before.log == LogState::Through {
+            self.cluster_mut().loss = Some(Loss::OfUnacknowledged);
             return;
         }
         let own = own.expect("an owner is a member");
