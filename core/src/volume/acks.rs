@@ -217,11 +217,8 @@ impl Volume {
         if through.left == 0 {
             let id = through.id;
             self.acks.written.remove(&last);
-            // And every member has it, or who takes over would destage older records over it (A1).
-            match planted!(self, through_without_members) {
-                true => self.answer(id, Ok(())),
-                false => self.answer_at(id, last, Ground::Held),
-            }
+            // Every member holds what goes to the backing (D1), or who takes over would destage older records over it (A1).
+            self.answer_at(id, last, Ground::Held);
         }
     }
 

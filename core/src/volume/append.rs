@@ -33,8 +33,16 @@ impl Volume {
 
     /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
     /// is still to be written, and with it what they know of its range (D4). So the newer one is of another group.
+    ///
+    /// And a group is no larger than a window: of the one that a window ends in, all is pinned after a take-over (W17).
     fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
-        if self.role != Role::Owner || self.control.effective == Policy::Back || self.members.peers.is_empty() {
+        if self.role != Role::Owner || self.members.peers.is_empty() {
+            return;
+        }
+        if self.open_group_bytes() >= self.cluster().window_bytes_max {
+            self.close_group();
+        }
+        if self.control.effective == Policy::Back {
             return;
         }
         let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);

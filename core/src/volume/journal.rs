@@ -272,6 +272,11 @@ impl Volume {
         self.journal.group_bytes.unwrap_or(0).max(open)
     }
 
+    /// Bytes that clients have written since the last group was closed.
+    pub(super) fn open_group_bytes(&self) -> u64 {
+        self.counters.write_bytes - self.journal.group_began
+    }
+
     pub(super) fn note_group_closed(&mut self) {
         let journal = &mut self.journal;
         let bytes = self.counters.write_bytes - journal.group_began;

@@ -87,8 +87,7 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        let told = if planted!(self, free_before_mark) { self.durable } else { self.marks.watermark };
-        self.retire_through(self.checkpoint.destaged.min(told));
+        self.retire_through(self.checkpoint.destaged.min(self.marks.watermark));
     }
 
     /// The backing's sync has ended.

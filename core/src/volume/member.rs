@@ -330,10 +330,9 @@ impl Volume {
     /// What is below the watermark ends, when the checkpoint says so; what is in the window stays as it is (D4).
     pub(super) fn apply_mark(&mut self) {
         let mark = &self.standing.mark;
-        let (watermark, through) = (mark.watermark.min(self.accepted), mark.through);
-        if !planted!(self, forget_window) {
-            self.live.fix_through(through);
-        }
+        let watermark = if planted!(self, free_before_mark) { self.committed } else { mark.watermark };
+        let (watermark, through) = (watermark.min(self.accepted), mark.through);
+        self.live.fix_through(through);
         self.refresh_pins();
         self.learn_committed(watermark);
         if watermark <= self.durable {

@@ -252,8 +252,6 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub flush_by_own_sync: bool,
     #[cfg(feature = "mutants")]
-    pub through_without_members: bool,
-    #[cfg(feature = "mutants")]
     pub ignore_min_peers: bool,
     #[cfg(feature = "mutants")]
     pub ask_recorded_only: bool,
@@ -275,8 +273,6 @@ pub struct Rules {
     pub destage_uncommitted: bool,
     #[cfg(feature = "mutants")]
     pub window_before_mark: bool,
-    #[cfg(feature = "mutants")]
-    pub forget_window: bool,
     #[cfg(feature = "mutants")]
     pub free_before_mark: bool,
     #[cfg(feature = "mutants")]

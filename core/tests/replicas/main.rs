@@ -2,6 +2,8 @@
 //! volume is decided by the test, by the rules of docs/protocol.md.
 
 mod disks;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod oracle;
 mod storm;
 mod story;

@@ -11,7 +11,6 @@ use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::status::{DestageMode, Flush, Phase};
 use forebay_core::types::*;
-use forebay_core::volume::Rules;
 
 /// The coordinator's record, and what is not decided yet.
 struct Ruler {
@@ -24,7 +23,7 @@ struct Ruler {
     unfenced: Vec<(u32, u64)>,
 }
 
-struct Storm {
+pub struct Storm {
     world: World,
     ruler: Ruler,
     down_until: Vec<u64>,
@@ -40,7 +39,7 @@ fn random_make(chance: &mut Chance) -> Make {
 }
 
 impl Storm {
-    fn new(seed: u64, rules: Rules) -> Storm {
+    pub fn new(seed: u64) -> Storm {
         let mut chance = Chance(seed);
         let kinds: Vec<Make> = (0..3).map(|_| random_make(&mut chance)).collect();
         let common = Make {
@@ -70,7 +69,7 @@ impl Storm {
             .collect();
         let mut world = World::new(seed ^ 0x5702, weather, &[]);
         for make in makes {
-            world.add(make, rules);
+            world.add(make);
         }
         world.found(0, &[0, 1, 2]);
         let members = world.members(&[0, 1, 2]);
@@ -283,7 +282,7 @@ impl Storm {
         self.world.check_copies(owner, &members);
     }
 
-    fn run(mut self) -> Storm {
+    pub fn run(mut self) -> Storm {
         for _ in 0..1_500 {
             self.client();
             self.fault();
@@ -322,7 +321,7 @@ impl Storm {
     }
 
     /// Every block is read, and lies in the backing.
-    fn audit(mut self) -> [u32; 3] {
+    pub fn audit(mut self) -> [u32; 3] {
         self.world.read_all();
         let mut oracle: Oracle = std::mem::take(&mut self.world.oracle);
         for (block, bytes) in self.world.backing.iter().enumerate() {
@@ -345,7 +344,7 @@ fn after_any_storm_everything_that_was_acknowledged_is_there() {
     let mut seen = [0; 3];
     for seed in seeds() {
         println!("seed {seed}");
-        let more = Storm::new(seed, Rules::default()).run().audit();
+        let more = Storm::new(seed).run().audit();
         seen.iter_mut().zip(more).for_each(|(seen, more)| *seen += more);
     }
     println!("{} take-overs, {} changes of members, {} times pins ended", seen[0], seen[1], seen[2]);

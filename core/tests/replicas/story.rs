@@ -117,7 +117,7 @@ fn two(weather: Weather, makes: [Make; 2]) -> World {
 }
 
 #[test]
-fn a_write_is_acknowledged_when_both_hold_it_and_not_before() {
+pub fn a_write_is_acknowledged_when_both_hold_it_and_not_before() {
     for makes in KINDS {
         let mut world = two(FAIR, makes);
         assert!(world.write(0, 8));
@@ -139,7 +139,7 @@ fn a_write_is_acknowledged_when_both_hold_it_and_not_before() {
 }
 
 #[test]
-fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it() {
+pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it() {
     for makes in KINDS {
         let mut world = two(FAIR, makes);
         world.nodes[1].cut_off = true;
@@ -159,7 +159,7 @@ fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it(
 }
 
 #[test]
-fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
+pub fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
     for makes in KINDS {
         let mut world = World::new(2, ROUGH, &makes);
         world.found(0, &[0]);
@@ -200,7 +200,7 @@ fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
 }
 
 #[test]
-fn a_member_takes_over_and_has_all_that_was_acknowledged() {
+pub fn a_member_takes_over_and_has_all_that_was_acknowledged() {
     for makes in KINDS {
         for seed in 0..10 {
             let mut world = World::new(seed, ROUGH, &makes);
@@ -223,7 +223,7 @@ fn a_member_takes_over_and_has_all_that_was_acknowledged() {
 }
 
 #[test]
-fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
+pub fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
     let mut world = two(FAIR, [MEMORY, MEMORY]);
     let (old, new) = (world.own(0), world.own(1));
     world.order(1, Order::Remember { term: Term(2), config: Config(5) });
@@ -243,12 +243,16 @@ fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
 }
 
 #[test]
-fn a_flush_promises_the_media_of_all_while_all_are_on_flash() {
+pub fn a_flush_promises_the_media_of_all_while_all_are_on_flash() {
     let mut world = two(FAIR, [FLASH, FLASH]);
     assert!(world.write(0, 8));
     world.until_answered();
     let synced = world.figures(1).synced.expect("it is on flash");
+    world.nodes[1].cut_off = true;
     world.flush();
+    world.run_ms(300);
+    assert_eq!(world.open(), 1, "the member has not synced it, as far as the owner knows");
+    world.nodes[1].cut_off = false;
     world.until_answered();
     assert!(world.figures(1).synced > Some(synced), "the member has synced it");
     assert!(world.figures(0).synced >= Some(world.status(0).accepted));
@@ -261,7 +265,7 @@ fn a_flush_promises_the_media_of_all_while_all_are_on_flash() {
 }
 
 #[test]
-fn a_flush_asked_to_mean_destage_waits_for_the_backing() {
+pub fn a_flush_asked_to_mean_destage_waits_for_the_backing() {
     let make = Make { flush: Flush::Destage, ..MEMORY };
     let mut world = two(FAIR, [make, make]);
     assert!(world.write(0, 8));
@@ -272,7 +276,7 @@ fn a_flush_asked_to_mean_destage_waits_for_the_backing() {
 }
 
 #[test]
-fn nothing_goes_to_the_backing_before_the_member_knows_the_window() {
+pub fn nothing_goes_to_the_backing_before_the_member_knows_the_window() {
     for makes in KINDS {
         let mut world = two(FAIR, makes);
         assert!(world.write(0, 8));
@@ -288,19 +292,20 @@ fn nothing_goes_to_the_backing_before_the_member_knows_the_window() {
 }
 
 #[test]
-fn a_member_frees_nothing_before_it_is_told_to() {
+pub fn a_member_frees_nothing_before_it_is_told_to() {
     let mut world = two(FAIR, [MEMORY, MEMORY]);
     for block in 0..20 {
         assert!(world.write(8 * block, 8));
     }
     world.until_answered();
-    world.nodes[1].cut_off = true;
+    world.backing_hangs = Some(0);
     world.run_ms(600);
+    assert_eq!(world.status(1).committed, Lsn(20), "it knows that all hold them");
     assert_eq!(world.status(1).dirty_bytes, 20 * BLOCK_BYTES);
 }
 
 #[test]
-fn a_member_restarts_and_goes_on_where_it_was() {
+pub fn a_member_restarts_and_goes_on_where_it_was() {
     for makes in KINDS {
         let mut world = two(FAIR, makes);
         for block in 0..20 {
@@ -324,7 +329,7 @@ fn a_member_restarts_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
+pub fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
     let mut world = World::new(3, FAIR, &[MEMORY, MEMORY, MEMORY]);
     world.found(0, &[0, 1, 2]);
     world.until_serving();
@@ -350,7 +355,7 @@ fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
 }
 
 #[test]
-fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
+pub fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
     for weather in [FAIR, ROUGH] {
         let mut world = World::new(4, weather, &[MEMORY, FLASH, FLASH]);
         world.found(0, &[0, 1, 2]);
@@ -376,7 +381,7 @@ fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
 }
 
 #[test]
-fn without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing() {
+pub fn without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing() {
     let mut world = two(FAIR, [MEMORY, MEMORY]);
     let until = Instant(world.now);
     world.order(0, Order::Lease { until });
@@ -392,7 +397,7 @@ fn without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing() {
 }
 
 #[test]
-fn an_owner_that_steps_down_answers_nothing_and_stops_when_its_writes_have_ended() {
+pub fn an_owner_that_steps_down_answers_nothing_and_stops_when_its_writes_have_ended() {
     let mut world = two(Weather { disk_us_max: 50_000, ..FAIR }, [MEMORY, MEMORY]);
     for block in 0..20 {
         assert!(world.write(8 * block, 8));
@@ -408,7 +413,7 @@ fn an_owner_that_steps_down_answers_nothing_and_stops_when_its_writes_have_ended
 }
 
 #[test]
-fn payloads_that_were_changed_on_the_way_are_sent_again() {
+pub fn payloads_that_were_changed_on_the_way_are_sent_again() {
     let weather = Weather { spoilt_percent: 30, ..FAIR };
     let mut world = two(weather, [FLASH, FLASH]);
     for block in 0..BLOCKS {
@@ -420,4 +425,151 @@ fn payloads_that_were_changed_on_the_way_are_sent_again() {
     world.take_over(1, &[1], 2, 2);
     world.until_serving();
     world.read_all();
+}
+
+#[test]
+pub fn a_late_write_of_a_former_owner_hits_only_what_is_read_from_the_log() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.backing_hangs = Some(0);
+        world.run_ms(100);
+        assert_eq!(world.backing[0], [0; 8], "the first write is under way to the backing");
+        // In the same group, while the older one is under way.
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.kill(0);
+        let late = world.nodes[0].late_until;
+        world.take_over_from(1, &[1], 2, 2, &[1]);
+        world.until_serving();
+        world.until("the log has let go of what is not pinned", |world| world.status(1).destaged == Lsn(2));
+        let until = late.saturating_sub(world.now) / MS + 1;
+        world.run_ms(until);
+        world.read_all();
+        world.order(1, Order::Proven);
+        world.until("pins end", |world| world.reported(1, |report| *report == Report::PinsEnded));
+        world.read_all();
+        assert_eq!(world.backing[0], [2; 8], "it was written once more");
+    }
+}
+
+#[test]
+pub fn a_member_misses_nothing_that_was_superseded_before_it_was_sent() {
+    for seed in 0..10 {
+        miss_nothing(seed);
+    }
+}
+
+fn miss_nothing(seed: u64) {
+    let make = Make { peer_window_bytes_max: 1 << 20, ..MEMORY };
+    let mut world = World::new(seed, FAIR, &[make, make]);
+    world.found(0, &[0, 1]);
+    world.until_serving();
+    world.nodes[1].cut_off = true;
+    assert!(world.write(0, 8));
+    let first = world.request_last();
+    // More than one message, each of one sector, so that nothing supersedes anything.
+    for sector in 8..120 {
+        assert!(world.write_beside(sector, 1));
+    }
+    assert!(world.write_beside(0, 8));
+    world.nodes[1].cut_off = false;
+    world.until("the first write is acknowledged", |world| world.is_answered(first));
+    // The superseding one did not arrive.
+    world.kill(0);
+    world.take_over(1, &[1], 2, 2);
+    world.until_serving();
+    world.read_all();
+}
+
+#[test]
+pub fn a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds() {
+    let mut world = two(FAIR, [MEMORY, MEMORY]);
+    assert!(world.write(0, 8));
+    assert!(world.write(8, 8));
+    world.until_answered();
+    // Only marks arrive, and the first write gives way to one that no other holds.
+    world.lose = Some(|message| matches!(message, Message::Append { .. }));
+    assert!(world.write(0, 8));
+    world.run_ms(500);
+    world.kill(0);
+    world.lose = None;
+    world.take_over(1, &[1], 2, 2);
+    world.until_serving();
+    world.read_all();
+}
+
+#[test]
+pub fn a_volume_is_handed_over_when_it_is_quiet_and_nothing_is_lost() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        for block in 0..20 {
+            assert!(world.write(8 * block, 8));
+        }
+        world.run_ms(3);
+        let to = world.own(1).node;
+        world.order(0, Order::Quiesce { to: Some(to) });
+        // Taken, and not carried out.
+        assert!(world.write(8 * 40, 8));
+        world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
+        let accepted = world.status(0).accepted;
+        assert_eq!(world.status(1).held, accepted, "the next owner holds everything");
+        world.order(0, Order::StepDown);
+        world.until("the backing is quiet", |world| world.reported(0, |report| *report == Report::BackingQuiet));
+        world.kill(0);
+        world.start(0);
+        world.take_over(1, &[0, 1], 2, 2);
+        world.until_serving();
+        world.read_all();
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.check_copies(1, &[0]);
+    }
+}
+
+#[test]
+pub fn a_hand_over_that_was_not_to_be_goes_on_where_it_stopped() {
+    let mut world = two(FAIR, [MEMORY, FLASH]);
+    world.order(0, Order::Quiesce { to: None });
+    assert!(world.write(0, 8));
+    world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
+    assert_eq!(world.open(), 1);
+    world.order(0, Order::Resume);
+    world.until_answered();
+    world.read_all();
+}
+
+#[test]
+pub fn a_second_take_over_in_quarantine_keeps_the_pins_of_the_first() {
+    for kind in [MEMORY, FLASH] {
+        let mut world = World::new(7, FAIR, &[kind, kind, kind]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.backing_hangs = Some(0);
+        world.run_ms(100);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.kill(0);
+        let late = world.nodes[0].late_until;
+        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        world.until_serving();
+        assert!(world.write(8, 8));
+        world.until_answered();
+        world.run_ms(100);
+        world.kill(1);
+        let late = late.max(world.nodes[1].late_until);
+        world.take_over_from(2, &[2], 3, 3, &[1, 2]);
+        world.until_serving();
+        assert!(world.figures(2).mark.pins.iter().any(|pin| pin.term == Term(1)));
+        let until = late.saturating_sub(world.now) / MS + 1;
+        world.run_ms(until);
+        world.read_all();
+        world.order(2, Order::Proven);
+        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
+        world.until_clean();
+        assert_eq!(world.backing[0], [2; 8]);
+    }
 }

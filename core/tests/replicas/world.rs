@@ -17,6 +17,11 @@ const SECOND: u64 = 1_000 * MS;
 pub const BLOCKS: u64 = 48;
 const VOLUME: [u8; 16] = [7; 16];
 
+std::thread_local! {
+    /// Rules that are broken on purpose, for the nodes of this thread's worlds.
+    pub static PLANTED: std::cell::Cell<Rules> = std::cell::Cell::new(Rules::default());
+}
+
 /// What a node is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Make {
@@ -80,8 +85,6 @@ pub struct Node {
     pub late_until: u64,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
-    #[cfg_attr(not(feature = "mutants"), allow(dead_code))] // it has no fields then
-    pub rules: Rules,
 }
 
 enum Asked {
@@ -107,6 +110,10 @@ pub struct World {
     request_next: u64,
     stamp_next: Stamp,
     pub trace: bool,
+    /// Messages that get lost, but for a mark that rides on them.
+    pub lose: Option<fn(&Message) -> bool>,
+    /// Writes to the backing by this node do not end by themselves.
+    pub backing_hangs: Option<usize>,
 }
 
 impl World {
@@ -127,31 +134,23 @@ impl World {
             request_next: 1,
             stamp_next: 1,
             trace: std::env::var_os("TRACE").is_some(),
+            lose: None,
+            backing_hangs: None,
         };
         for make in makes {
-            world.add(*make, Rules::default());
+            world.add(*make);
         }
         world
     }
 
     /// A new node with a new tier.
-    pub fn add(&mut self, make: Make, rules: Rules) -> usize {
+    pub fn add(&mut self, make: Make) -> usize {
         let node = self.nodes.len();
         let own = Incarnation { node: NodeId(node as u64 + 1), tier: 0, life: 0 };
         let layout = layout_of(&make);
         let disks = Disks::new(layout, frames_of(&make, layout));
         let reports = Vec::new();
-        self.nodes.push(Node {
-            make,
-            own,
-            volume: None,
-            disks,
-            life: 0,
-            reports,
-            late_until: 0,
-            cut_off: false,
-            rules,
-        });
+        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, late_until: 0, cut_off: false });
         self.format(node);
         node
     }
@@ -213,7 +212,7 @@ impl World {
         let mut started = Volume::new(config, Instant(self.now));
         #[cfg(feature = "mutants")]
         {
-            started.rules = node.rules;
+            started.rules = PLANTED.get();
         }
         node.volume = Some(started);
         self.pump(at);
@@ -311,33 +310,36 @@ impl World {
         self.schedule_at(self.now + wait, due);
     }
 
-    /// The next thing happens. False: nothing ever will.
-    pub fn turn(&mut self) -> bool {
+    /// The next thing happens, if it is not after `end`. False: nothing does.
+    fn turn_until(&mut self, end: u64) -> bool {
         let due = self.agenda.keys().next().map(|key| key.0);
         let timeouts =
             (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].volume.as_ref()?.poll_timeout()?.0, node)));
         let timeout = timeouts.min();
         match (due, timeout) {
             (None, None) => return false,
-            (Some(at), Some((other, node))) if other < at => self.wake(other, node),
-            (None, Some((at, node))) => self.wake(at, node),
-            (Some(at), _) => {
+            (Some(at), Some((other, node))) if other < at && other <= end => self.wake(other, node),
+            (None, Some((at, node))) if at <= end => self.wake(at, node),
+            (Some(at), _) if at <= end => {
                 self.now = self.now.max(at);
                 let (_, due) = self.agenda.pop_first().expect("just seen");
                 self.happen(due);
             }
+            (Some(_), _) | (None, Some(_)) => return false,
         }
         true
+    }
+
+    /// The next thing happens. False: nothing ever will.
+    pub fn turn(&mut self) -> bool {
+        self.turn_until(u64::MAX)
     }
 
     fn wake(&mut self, at: u64, node: usize) {
         self.now = self.now.max(at);
         self.pump(node);
         let volume = self.nodes[node].volume.as_ref().expect("it has a timeout");
-        if volume.poll_timeout().is_some_and(|next| next.0 <= at) {
-            // It waits for an event, and asked for a time that has come.
-            self.now += MS;
-        }
+        assert!(volume.poll_timeout().is_none_or(|next| next.0 > at), "node {node} waits for a time that has come");
     }
 
     /// Goes on until it is so.
@@ -351,9 +353,7 @@ impl World {
 
     pub fn run_ms(&mut self, ms: u64) {
         let end = self.now + ms * MS;
-        while self.agenda.keys().next().is_some_and(|key| key.0 <= end) {
-            self.turn();
-        }
+        while self.turn_until(end) {}
         self.now = end;
         for node in 0..self.nodes.len() {
             self.pump(node);
@@ -433,7 +433,13 @@ impl World {
     fn post(&mut self, from: usize, letter: Letter) {
         let copies = 1 + u32::from(self.chance.percent(self.weather.twice_percent));
         for _ in 0..copies {
-            if self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
+            let lost = self.lose.is_some_and(|lose| lose(&letter.message));
+            if lost && let Message::Append { mark: Some(mark), .. } = &letter.message {
+                // What rides on it is told by itself.
+                let letter = Letter { message: Message::Mark(mark.clone()), blocks: Vec::new(), ..letter.clone() };
+                self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
+            }
+            if lost || self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
                 continue;
             }
             let mut letter = letter.clone();
@@ -539,7 +545,12 @@ impl World {
             }
         }
         assert_eq!(outcome, Outcome::Ok, "node {node} destages a frame that is not what its record says");
-        self.later(node, op, Work::BackingWrite(sectors, outcome));
+        let work = Work::BackingWrite(sectors, outcome);
+        if self.backing_hangs == Some(node) {
+            let life = self.nodes[node].life;
+            return self.schedule_at(self.now + 30 * SECOND, Due::Done { node, life, op, work });
+        }
+        self.later(node, op, work);
     }
 
     // --- the client ---
@@ -611,6 +622,20 @@ impl World {
         self.asked.clear();
         self.busy.clear();
         self.oracle.session += 1;
+    }
+
+    /// Asks for a write beside others of the same block that are under way; their sectors must differ.
+    pub fn write_beside(&mut self, first: u64, count: u64) -> bool {
+        self.busy.remove(&(first / 8));
+        self.write(first, count)
+    }
+
+    pub fn request_last(&self) -> u64 {
+        self.request_next - 1
+    }
+
+    pub fn is_answered(&self, request: u64) -> bool {
+        !self.asked.contains_key(&request)
     }
 
     pub fn open(&self) -> usize {

@@ -1,0 +1,57 @@
+//! What the storms and stories are worth: each rule, broken on purpose, is caught by one of them.
+
+use crate::storm::Storm;
+use crate::story::*;
+use crate::world::PLANTED;
+use forebay_core::volume::Rules;
+use std::panic::catch_unwind;
+
+/// Seeds of storms that are tried for each rule.
+const SEEDS: u64 = 200;
+
+macro_rules! storms_catch {
+    ($($rule:ident),* $(,)?) => {
+        $(#[test]
+        fn $rule() {
+            PLANTED.set(Rules { $rule: true, ..Rules::default() });
+            let caught = (0..SEEDS).find(|&seed| catch_unwind(|| Storm::new(seed).run().audit()).is_err());
+            println!("caught by storm {caught:?}");
+            assert!(caught.is_some(), "{} survives {SEEDS} storms", stringify!($rule));
+        })*
+    };
+}
+
+macro_rules! stories_catch {
+    ($($rule:ident: $story:ident),* $(,)?) => {
+        $(#[test]
+        fn $rule() {
+            PLANTED.set(Rules { $rule: true, ..Rules::default() });
+            assert!(catch_unwind($story).is_err(), "{} survives {}", stringify!($rule), stringify!($story));
+        })*
+    };
+}
+
+storms_catch! {
+    acknowledge_before_members,
+    answer_before_agreed,
+    ask_recorded_only,
+    destage_uncommitted,
+    end_pins_at_once,
+    forget_pins,
+    take_gaps,
+    trust_payload,
+    window_before_mark,
+}
+
+stories_catch! {
+    take_older_terms: messages_of_an_older_term_and_for_another_incarnation_are_refused,
+    take_for_others: messages_of_an_older_term_and_for_another_incarnation_are_refused,
+    keep_longer_tail: a_log_that_is_longer_than_the_new_terms_tail_is_refused,
+    ignore_min_peers: without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it,
+    flush_by_own_sync: a_flush_promises_the_media_of_all_while_all_are_on_flash,
+    cover_at_once: a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts,
+    free_before_mark: a_member_frees_nothing_before_it_is_told_to,
+    free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,
+    watermark_over_uncommitted: a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds,
+    read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
+}
