@@ -9,6 +9,7 @@ extern crate std;
 pub mod api;
 pub mod cluster;
 pub mod format;
+pub mod ownership;
 pub mod record;
 pub mod status;
 pub mod types;

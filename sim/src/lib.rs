@@ -14,6 +14,7 @@ pub mod media;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod oracle;
+pub mod ownership;
 pub mod pattern;
 pub mod random;
 pub mod run;

@@ -149,9 +149,9 @@ impl Volume {
             | Message::Seal
             | Message::Sealed { .. }
             | Message::TakeOver
-            | Message::Who
+            | Message::Who { .. }
             | Message::Here { .. }
-            | Message::Learn => panic!("{message:?} is for ownership"),
+            | Message::Learn { .. } => panic!("{message:?} is for ownership"),
         }
         self.release_payloads(payload);
     }
