@@ -101,11 +101,9 @@ impl Volume {
             }
             return;
         }
-        if envelope.term > self.term {
-            if self.role == Role::Owner {
-                self.release_payloads(payload);
-                return self.outdated(&envelope);
-            }
+        if envelope.term > self.term && self.role == Role::Owner {
+            self.release_payloads(payload);
+            return self.outdated(&envelope);
         }
         // A higher term or config was seen (C3).
         self.remember(envelope.term, envelope.config);
