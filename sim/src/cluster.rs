@@ -36,11 +36,13 @@ pub enum Mischief {
     Outage,
     /// All hosts lose their power at once.
     Blackout,
+    /// The operator moves the volume to a member.
+    HandOver,
 }
 
 impl Mischief {
     /// All of them.
-    pub const ALL: [Mischief; 7] = [
+    pub const ALL: [Mischief; 8] = [
         Mischief::Kill,
         Mischief::Power,
         Mischief::Pause,
@@ -48,6 +50,7 @@ impl Mischief {
         Mischief::Isolate,
         Mischief::Outage,
         Mischief::Blackout,
+        Mischief::HandOver,
     ];
 }
 
@@ -89,7 +92,7 @@ pub struct ClusterFaults {
     /// Mean time between two mischiefs; 0: there are none.
     pub mischief_every: Duration,
     /// Weights of [`Mischief::ALL`].
-    pub mischief: [u32; 7],
+    pub mischief: [u32; 8],
 }
 
 impl ClusterFaults {
@@ -102,7 +105,7 @@ impl ClusterFaults {
             transaction_lost: 0,
             answer_lost: 0,
             mischief_every: Duration(0),
-            mischief: [0; 7],
+            mischief: [0; 8],
         }
     }
 }

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 39] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 42] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -81,32 +81,35 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 39] = [
     "coordinator away",
     "transaction lost",
     "answer of the coordinator lost",
-    "undecided transaction asked again",
     "take-over asked for",
     "take-over won",
     "take-over lost to another",
     "take-over served",
     "owner served again",
     "owner stepped down",
-    "member sealed",
+    "owner heard of a higher term",
+    "owner made quiet",
+    "owner is quiet",
+    "hand-over asked for",
     "longer tail fetched from a member",
+    "term remembered",
     "term begun by agreement on the tail",
-    "member failed",
+    "peer failed",
+    "change of members proposed",
+    "proposed members hold what is acknowledged",
     "change of members decided",
     "learner begun",
     "learner ready",
-    "proposal withdrawn",
-    "tier of no member made anew",
+    "tier made anew",
     "former owners proven gone",
     "living owner fenced",
     "pins ended",
     "every log lost in quarantine",
     "loss accepted",
-    "write acknowledged by the backing for want of peers",
-    "take-over after a power cut everywhere",
     "flushed writes survived a power cut everywhere",
+    "write acknowledged by the backing for want of peers",
     "late write of a former owner landed in quarantine",
-    "deposed owner asked to write",
+    "volume released",
 ];
 
 /// Counters of [`SOMETIMES`] and [`SOMETIMES_BETWEEN_NODES`].

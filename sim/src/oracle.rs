@@ -385,6 +385,23 @@ impl Oracle {
         }
     }
 
+    /// Writes that were not acknowledged may be gone, whatever reads have shown: only logs had them.
+    pub fn forget_unacknowledged(&mut self) {
+        for entry in self.sectors.iter_mut().flatten().flat_map(|segment| &mut segment.history) {
+            entry.passed_over = false;
+            if !self.writes[entry.write as usize].acknowledged && entry.presence == Presence::Certain {
+                (entry.presence, entry.bound, entry.durable) = (Presence::Possible, false, false);
+            }
+        }
+    }
+
+    /// What flushes have promised holds no longer.
+    pub fn forget_flushes(&mut self) {
+        for entry in self.sectors.iter_mut().flatten().flat_map(|segment| &mut segment.history) {
+            entry.durable &= entry.write == 0;
+        }
+    }
+
     /// The power is gone, and the log is on stable media: what was not under a barrier is there or not.
     pub fn power_lost(&mut self, now: Moment) {
         self.end_open_writes(now);

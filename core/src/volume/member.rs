@@ -211,7 +211,8 @@ impl Volume {
     /// Waits until what is before it has come, unless that is too much: then it is sent again.
     fn keep_early(&mut self, append: Append) {
         let blocks = append.payload.len() as u64;
-        let most = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
+        // What comes next must find frames, or none of these ever has its turn.
+        let most = (self.cluster().peer_window_bytes_max / BLOCK_BYTES).min(u64::from(self.frames_reserved()));
         let known = self.follower.early.get(&append.from).is_some_and(|other| other.through >= append.through);
         if known || self.follower.early_blocks + blocks > most {
             return self.release_append(append);

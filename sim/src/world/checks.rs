@@ -74,7 +74,7 @@ impl World {
                 | Due::Restart
                 | Due::Audit
                 | Due::Letter(_)
-                | Due::Question(_)
+                | Due::Question(..)
                 | Due::Verdict(_)
                 | Due::Beat
                 | Due::Mischief(_) => {}

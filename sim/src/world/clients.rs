@@ -44,6 +44,7 @@ pub(super) struct Client {
     pub(super) refused_at: Option<Instant>,
 }
 
+#[derive(Debug)]
 pub(super) struct Audit {
     /// Where it reads.
     pub(super) node: usize,

@@ -16,12 +16,16 @@ pub(super) struct Cluster {
     numbers: u64,
     /// What owners have put into their logs, by position: the newest of each, with block and sectors.
     pub(super) log: BTreeMap<u64, (BlockIndex, Vec<u32>)>,
-    /// The first owner has begun its term.
-    pub(super) begun: bool,
+    /// When the operator last asked for something.
+    pub(super) commanded_at: Instant,
+    /// The operator has accepted that what only lost logs had is lost.
+    pub(super) loss_accepted: bool,
+    /// What the next owner's log lacks.
+    pub(super) loss: Option<Loss>,
+    /// Commands, and whether they were carried out.
+    pub(super) answered: BTreeMap<u64, bool>,
     /// Term and node that clients were last served by.
     pub(super) served: Option<(Term, usize)>,
-    /// The next owner has what was synced, not what was held (T10).
-    pub(super) power_cut: bool,
     /// Since when no recorded member has its log any more.
     pub(super) lost_since: Option<Instant>,
 }
@@ -37,25 +41,18 @@ impl Cluster {
             node.boot = i as u64 + 1;
             nodes.push(node);
         }
-        let record = Record {
-            term: Term(1),
-            config: Config(1),
-            owner: name_of(0),
-            host: Host { machine: [0; 16], boot: std::array::from_fn(|i| 1u64.to_le_bytes()[i % 8]) },
-            members: nodes.iter().take(setup.peers + 1).map(|node| node.incarnation).collect(),
-            log: LogState::Needed,
-            size_bytes,
-            unfenced: Vec::new(),
-        };
+        let record = Record::of_new_volume(name_of(0), size_bytes);
         let cluster = Cluster {
             setup: setup.clone(),
             links: Links::default(),
             coordinator: Coordinator::new(record),
             numbers: nodes.len() as u64,
             log: BTreeMap::new(),
-            begun: false,
+            commanded_at: Instant(0),
+            loss_accepted: false,
+            loss: None,
+            answered: BTreeMap::new(),
             served: None,
-            power_cut: false,
             lost_since: None,
         };
         (cluster, nodes)
@@ -89,50 +86,6 @@ impl World {
         self.schedule_mischief();
     }
 
-    /// The process of this node starts: what it is to do with its tier, the record says.
-    pub(super) fn start_process(&mut self) {
-        self.node.part.starting = true;
-        self.node.part.letter_from_peer = self.now;
-        self.node.part.heard = self.clock();
-        self.beat();
-    }
-
-    /// The record has been read: the tier is opened, or made anew.
-    pub(super) fn open_tier(&mut self, record: &Record) {
-        let own = self.node.incarnation;
-        let older = record.members.iter().any(|member| member.tier == own.tier && member.life < own.life);
-        if older && !self.power_was_cut_everywhere(record) {
-            // It has what was synced, not all that was held: it waits until it is no member (T10).
-            return;
-        }
-        let named = older || record.members.contains(&own);
-        if self.node.formatted && named {
-            trace!(self, "tier {:?} is opened", self.node.incarnation);
-            self.process_has_started(record, false);
-        } else {
-            self.make_tier_anew(record);
-        }
-    }
-
-    /// What was in the tier is nobody's.
-    pub(super) fn make_tier_anew(&mut self, record: &Record) {
-        if self.node.formatted {
-            self.new_tier();
-        } else {
-            // One that was never ready has vouched for nothing.
-            (self.node.incarnation.life, self.node.lost_power) = (0, false);
-        }
-        self.node.tier = Media::new(self.node.tier.current.len());
-        trace!(self, "tier {:?} is made", self.node.incarnation);
-        self.process_has_started(record, true);
-    }
-
-    fn process_has_started(&mut self, record: &Record, fresh: bool) {
-        self.node.part.starting = false;
-        self.node.part.known = Some(record.clone());
-        self.begin_volume(fresh);
-    }
-
     /// T10: no member of the record has what it held, all that are left have what was synced, and flushes were `media`.
     pub(super) fn power_was_cut_everywhere(&self, record: &Record) -> bool {
         let media = matches!(self.cluster().setup.flush, Flush::Best | Flush::Media);
@@ -146,7 +99,7 @@ impl World {
     }
 
     /// What this node had is nobody's any more.
-    fn new_tier(&mut self) {
+    pub(super) fn new_tier(&mut self) {
         let tier = self.cluster_mut().next_number();
         self.node.incarnation = Incarnation { tier, life: 0, ..self.node.incarnation };
         self.node.formatted = false;
@@ -183,12 +136,6 @@ impl World {
         self.move_clients_from(self.at);
         let down = self.micros(8_000_000);
         self.schedule(down, Due::Restart);
-    }
-
-    /// The process ends in good order, and another begins.
-    pub(super) fn restart_process(&mut self) {
-        trace!(self, "the process begins anew");
-        self.crash_now(Crash::ProcessKilled);
     }
 
     fn schedule_mischief(&mut self) {
@@ -262,6 +209,7 @@ impl World {
                     self.end_life_of(node, Crash::PowerLost);
                 }
             }
+            Mischief::HandOver => self.hand_over(),
             Mischief::Outage => self.cluster_mut().coordinator.away_until = until,
         }
     }
@@ -276,7 +224,7 @@ impl World {
 
     /// No more faults.
     pub(super) fn heal_cluster(&mut self) {
-        let now = self.now;
+        let (now, here) = (self.now, self.at);
         let cluster = self.cluster_mut();
         cluster.links.mend();
         cluster.coordinator.away_until = cluster.coordinator.away_until.min(now);
@@ -284,6 +232,7 @@ impl World {
             self.turn_to(i);
             self.node.paused_until = self.node.paused_until.map(|until| until.min(now));
         }
+        self.turn_to(here);
     }
 
     /// The node that serves clients, if one does.
@@ -299,11 +248,27 @@ impl World {
         assert!(served.is_none_or(|(earlier, _)| earlier < term), "term {term} serves after {served:?}");
         let here = self.at;
         let former = self.cluster_mut().served.replace((term, here));
+        let loss = self.cluster_mut().loss.take();
+        if loss.is_some() {
+            self.cluster_mut().loss_accepted = false;
+        }
         let Some((_, former)) = former else { return self.clients_come() };
         self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
         let now = self.tick();
-        let durable = std::mem::take(&mut self.cluster_mut().power_cut);
-        if durable {
+        let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));
+        match loss {
+            None | Some(Loss::OfUnflushed | Loss::OfLogs) => {}
+            Some(Loss::OfUnsynced) => self.oracle.forget_flushes(),
+            Some(Loss::OfUnacknowledged) => self.oracle.forget_unacknowledged(),
+        }
+        if matches!(loss, Some(Loss::OfLogs | Loss::OfUnacknowledged)) {
+            // Whoever opens a volume without its log has synced the image before.
+            self.backing.sync(self.backing.mark());
+            self.backing.durable.clone_from(&self.backing.current);
+        }
+        if loss == Some(Loss::OfLogs) {
+            self.oracle.all_logs_lost(&self.backing.current, now);
+        } else if durable {
             self.coverage.see("flushed writes survived a power cut everywhere");
             self.oracle.power_lost(now);
         } else {

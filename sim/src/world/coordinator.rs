@@ -4,6 +4,7 @@
 //! Checked: a record only grows, is valid, and has one owner in a term.
 
 use super::*;
+use forebay_core::ownership::{Committed, Read};
 
 /// The coordinator as the world sees it.
 pub(super) struct Coordinator {
@@ -11,6 +12,19 @@ pub(super) struct Coordinator {
     pub(super) away_until: Instant,
     /// Who became owner in which term.
     owners: BTreeMap<Term, NodeId>,
+}
+
+/// What the next owner's log lacks of what was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// What was never acknowledged, though perhaps seen: the backing has the rest.
+    OfUnacknowledged,
+    /// What no flush covered (T10).
+    OfUnflushed,
+    /// What media had not synced, flushed or not: a flush promised copies only.
+    OfUnsynced,
+    /// Everything: the backing is all that is left.
+    OfLogs,
 }
 
 /// What a node asks of it.
@@ -24,17 +38,16 @@ pub(super) enum Question {
 
 /// What a node hears.
 #[derive(Clone)]
-pub(super) struct Verdict {
-    /// The record, when it was looked at.
-    pub(super) record: Record,
-    /// The change that was asked for has been made by this very transaction.
-    pub(super) won: bool,
+pub(super) enum Verdict {
+    /// Of a read.
+    Read(OpId, Read),
+    /// Of a transaction.
+    Changed(OpId, Committed),
 }
 
 impl Coordinator {
     pub(super) fn new(record: Record) -> Coordinator {
-        let owners = BTreeMap::from([(record.term, record.owner)]);
-        Coordinator { record, away_until: Instant(0), owners }
+        Coordinator { record, away_until: Instant(0), owners: BTreeMap::new() }
     }
 
     /// True when it was changed.
@@ -43,56 +56,95 @@ impl Coordinator {
             return false;
         }
         assert!((new.term, new.config) > (self.record.term, self.record.config), "a record only grows");
-        assert!(new.members.iter().any(|member| member.node == new.owner), "an owner is a member");
-        assert!(new.unfenced.len() <= PINS_MAX, "at most so many former owners may still write");
-        let owner = *self.owners.entry(new.term).or_insert(new.owner);
-        assert_eq!(owner, new.owner, "two nodes own the volume in {:?}", new.term);
+        assert_eq!(new.validate(), Ok(()), "{new:?}");
+        if new.log != LogState::Released {
+            let owner = *self.owners.entry(new.term).or_insert(new.owner);
+            assert_eq!(owner, new.owner, "two nodes own the volume in {:?}", new.term);
+        }
         self.record = new;
         true
-    }
-
-    /// The operator's word.
-    pub(super) fn force(&mut self, compare: &Record, new: Record) {
-        assert!(self.change(compare, new), "nobody else changes it at this moment");
     }
 }
 
 impl World {
-    /// A node asks; nobody tells it whether the question has arrived.
-    pub(super) fn ask_coordinator(&mut self, question: Question) {
-        let lost = self.cluster().setup.faults.transaction_lost;
-        if self.fault(lost) {
-            return self.coverage.see("transaction lost");
-        }
+    /// A node asks. It is answered once: in the end by not knowing.
+    pub(super) fn ask_coordinator(&mut self, op: OpId, question: Question) {
+        let faults = &self.cluster().setup.faults;
+        let (lost, unanswered) = (faults.transaction_lost, faults.answer_lost);
+        let away = self.cluster().coordinator.away_until > self.now;
         let way = self.micros(20_000);
-        self.schedule(way, Due::Question(Box::new(question)));
+        if away || self.fault(lost) {
+            self.coverage.see(if away { "coordinator away" } else { "transaction lost" });
+            self.give_up_asking(op, &question);
+            if self.random.below(2) == 0 {
+                // It is not lost, only late.
+                let late = Duration::from_millis(self.random.range(100, 8_000));
+                self.schedule(late, Due::Question(None, Box::new(question)));
+            }
+        } else if self.fault(unanswered) {
+            self.coverage.see("answer of the coordinator lost");
+            self.give_up_asking(op, &question);
+            self.schedule(way, Due::Question(None, Box::new(question)));
+        } else {
+            self.schedule(way, Due::Question(Some(op), Box::new(question)));
+        }
     }
 
-    /// The question of this node arrives there.
-    pub(super) fn question_arrives(&mut self, question: Question) {
-        let away = self.cluster().coordinator.away_until;
-        if away > self.now {
-            // It waits there, or is lost with the connection.
-            self.coverage.see("coordinator away");
-            if self.random.below(2) == 0 {
-                self.schedule(away - self.now, Due::Question(Box::new(question)));
+    fn give_up_asking(&mut self, op: OpId, question: &Question) {
+        let verdict = match question {
+            Question::Read => Verdict::Read(op, Read::Failed),
+            Question::Change { .. } => Verdict::Changed(op, Committed::Unknown),
+        };
+        self.schedule(Duration::from_secs(1), Due::Verdict(Box::new(verdict)));
+    }
+
+    /// The question of this node arrives there; `op`: somebody waits for the answer.
+    pub(super) fn question_arrives(&mut self, op: Option<OpId>, question: Question) {
+        let verdict = match question {
+            Question::Read => {
+                let record = self.cluster().coordinator.record.clone();
+                op.map(|op| Verdict::Read(op, Read::Is(record)))
             }
+            Question::Change { compare, new } => {
+                let before = self.cluster().coordinator.record.clone();
+                let won = self.cluster_mut().coordinator.change(&compare, new);
+                let record = self.cluster().coordinator.record.clone();
+                if won {
+                    trace!(self, "RECORD {record:?}");
+                    self.note_change(&before, &record);
+                }
+                let committed = if won { Committed::Won } else { Committed::Lost(record) };
+                op.map(|op| Verdict::Changed(op, committed))
+            }
+        };
+        if let Some(verdict) = verdict {
+            let way = self.micros(20_000);
+            self.schedule(way, Due::Verdict(Box::new(verdict)));
+        }
+    }
+
+    /// What the next owner will have of what was acknowledged.
+    fn note_change(&mut self, before: &Record, after: &Record) {
+        let own = after.member(after.owner);
+        let continues = own.is_some_and(|own| before.members.contains(&own));
+        if after.term == before.term || continues || before.log == LogState::Released {
             return;
         }
-        let coordinator = &mut self.cluster_mut().coordinator;
-        let won = match question {
-            Question::Read => false,
-            Question::Change { compare, new } => coordinator.change(&compare, new),
-        };
-        let record = coordinator.record.clone();
-        if won {
-            trace!(self, "RECORD {record:?}");
+        if before.log == LogState::Through {
+            self.cluster_mut().loss = Some(Loss::OfUnacknowledged);
+            return;
         }
-        let lost = self.cluster().setup.faults.answer_lost;
-        if self.fault(lost) {
-            return self.coverage.see("answer of the coordinator lost");
-        }
-        let way = self.micros(20_000);
-        self.schedule(way, Due::Verdict(Box::new(Verdict { record, won })));
+        let own = own.expect("an owner is a member");
+        let has_what_was_synced = before.members.iter().any(|member| member.is_earlier_life_of(own));
+        let (accepted, media) = (self.cluster().loss_accepted, self.requested().media);
+        assert!(
+            accepted || (has_what_was_synced && media),
+            "{own:?} owns the volume without its log, and nobody said that it may"
+        );
+        self.cluster_mut().loss = Some(match (has_what_was_synced, media) {
+            (true, true) => Loss::OfUnflushed,
+            (true, false) => Loss::OfUnsynced,
+            (false, _) => Loss::OfLogs,
+        });
     }
 }

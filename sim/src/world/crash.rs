@@ -129,6 +129,20 @@ impl World {
         self.schedule(down, Due::Restart);
     }
 
+    /// The volume of this node is opened anew: what it had asked for is nobody's any more, or comes late.
+    pub(super) fn volume_ends(&mut self) -> Vec<Late> {
+        let here = self.at;
+        self.agenda.retain(|_, (node, due)| *node != here || !due.dies_with_volume());
+        let ghosts = self.abandon_operations(Crash::ProcessKilled);
+        self.node.volume = None;
+        self.node.serving = false;
+        self.node.forget_requests();
+        if self.node.layout.kind == TierKind::Flash {
+            self.node.arena.fill(0xdb);
+        }
+        ghosts
+    }
+
     /// Makes of the writes in flight what the end of a process makes of them.
     pub(super) fn abandon_operations(&mut self, crash: Crash) -> Vec<Late> {
         let mut ghosts = Vec::new();
@@ -197,6 +211,11 @@ impl World {
                 }
             } else {
                 entry.copy_from_slice(&bytes);
+                if self.cluster.is_some()
+                    && let Ok(Some(record)) = Descriptor::decode(&VOLUME_UUID, u64::from(index), &bytes)
+                {
+                    self.recorded(&record, Some(FrameId(index)));
+                }
             }
             if left == 0 {
                 break;

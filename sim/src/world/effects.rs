@@ -56,9 +56,12 @@ impl World {
                 // Its life is in a durable checkpoint.
                 self.node.formatted = true;
                 self.node.lost_power = false;
+                if self.node.part.is_opening() && status.phase == Phase::Following {
+                    self.tier_is_open();
+                }
             }
             Phase::Serving => {
-                if !self.node.serving && !self.node.part.stepping_down {
+                if !self.node.serving && (self.cluster.is_none() || self.node.part.let_in) {
                     self.on_serving();
                 }
             }

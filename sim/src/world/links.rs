@@ -93,9 +93,7 @@ impl World {
     /// It arrives at this node, whatever process lives there now.
     pub(super) fn letter_arrives(&mut self, letter: Letter) {
         let from = index_of(letter.envelope.from.node);
-        let lives = self.node.volume.as_ref().is_some_and(|volume| {
-            !matches!(volume.status(self.clock()).phase, Phase::Recovering | Phase::Stopped | Phase::Refused(_))
-        });
+        let lives = self.node.part.ownership.is_some();
         // Also what was sent before the cut is lost by it.
         if !lives || !self.cluster().links.carries(from, self.at, self.now) {
             return;
@@ -105,8 +103,15 @@ impl World {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
-            | Message::Fetch { .. }
-            | Message::Refused { .. } => self.letter_for_volume(letter),
+            | Message::Fetch { .. } => {
+                if self.admits(&letter) {
+                    self.letter_for_volume(letter);
+                }
+            }
+            Message::Refused { .. } => {
+                self.letter_for_ownership(letter.clone());
+                self.letter_for_volume(letter);
+            }
             Message::Beacon { .. }
             | Message::Granted { .. }
             | Message::Seal
@@ -116,12 +121,15 @@ impl World {
             | Message::Here { .. }
             | Message::Learn { .. } => {
                 trace!(self, "letter {:?}", letter.message);
-                self.letter_for_ownership(&letter);
+                self.letter_for_ownership(letter);
             }
         }
     }
 
     fn letter_for_volume(&mut self, letter: Letter) {
+        if !self.volume_is_open() {
+            return;
+        }
         let mut payload = Vec::new();
         if let Message::Append { records, .. } = &letter.message {
             let mut frames = Frames::new();
@@ -139,7 +147,6 @@ impl World {
                 payload.push(Payload { frame, checksum });
             }
         }
-        self.node.part.letter_from_peer = self.now;
         self.hand(Event::Peer { envelope: letter.envelope, message: letter.message, payload });
     }
 }

@@ -37,9 +37,9 @@ mod frames;
 mod journal;
 mod life;
 mod links;
-mod membership;
 mod node;
 mod operator;
+mod ownership;
 mod replicas;
 mod rot;
 mod stages;
@@ -56,7 +56,7 @@ use crate::setup::{Crash, Lie, Setup, Step};
 use brief::{brief_effect, brief_event};
 use clients::{Audit, Client, Coming, Open};
 use cluster::Cluster;
-use coordinator::{Coordinator, Question, Verdict};
+use coordinator::{Coordinator, Loss, Question, Verdict};
 use crash::Late;
 use effects::{Op, OpKind};
 use forebay_core::api::*;
@@ -69,8 +69,8 @@ use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
 use links::{Letter, Links, index_of, name_of};
-use membership::Part;
 use node::{Clock, Node};
+use ownership::Part;
 use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -108,7 +108,7 @@ enum Due {
     /// A message arrives.
     Letter(Box<Letter>),
     /// The coordinator is asked, or answers.
-    Question(Box<Question>),
+    Question(Option<OpId>, Box<Question>),
     Verdict(Box<Verdict>),
     /// Ownership looks around.
     Beat,
@@ -131,7 +131,7 @@ impl Due {
             | Due::Letter(_)
             | Due::Verdict(_)
             | Due::Beat => true,
-            Due::Ghost(_) | Due::LieLands(..) | Due::Question(_) | Due::Mischief(_) => false,
+            Due::Ghost(_) | Due::LieLands(..) | Due::Question(..) | Due::Mischief(_) => false,
         }
     }
 
@@ -156,9 +156,14 @@ impl Due {
             | Due::Letter(_)
             | Due::Verdict(_)
             | Due::Beat
-            | Due::Question(_)
+            | Due::Question(..)
             | Due::Mischief(_) => None,
         }
+    }
+
+    /// It was asked for by a volume, or is meant for it.
+    fn dies_with_volume(&self) -> bool {
+        self.dies_with_process() && !matches!(self, Due::Verdict(_) | Due::Beat | Due::Restart)
     }
 
     /// Nobody is left to whom it could happen when the process has died.
@@ -479,6 +484,9 @@ impl World {
     /// Lets the volume of this node do what profits from seeing several events.
     fn settle(&mut self) {
         let now = self.clock();
+        if !self.node.is_paused(self.now) && self.node.part.timeout().is_some_and(|at| at <= now) {
+            self.tell(forebay_core::ownership::Event::Timeout);
+        }
         if self.node.crash.is_none()
             && !self.node.is_paused(self.now)
             && let Some(volume) = &mut self.node.volume
@@ -496,7 +504,8 @@ impl World {
     fn unfinished(&self) -> String {
         let mut text = String::new();
         if let Some(cluster) = &self.cluster {
-            text += &format!("{:?}", cluster.coordinator.record);
+            let clients = self.clients.iter().filter(|client| client.waiting.is_some()).count();
+            text += &format!("{:?}\n{:?}, {clients} clients wait", cluster.coordinator.record, self.audit);
         }
         for (i, node) in self.each_node() {
             text += &format!(
@@ -596,7 +605,7 @@ impl World {
             }
             Due::Audit => self.audit_reads(),
             Due::Letter(letter) => self.letter_arrives(*letter),
-            Due::Question(question) => self.question_arrives(*question),
+            Due::Question(op, question) => self.question_arrives(op, *question),
             Due::Verdict(verdict) => self.verdict_arrives(*verdict),
             Due::Beat => self.beat(),
             Due::Mischief(planned) => self.mischief(planned),

@@ -141,7 +141,8 @@ impl Node {
 
     /// When the volume must be called at the latest, by the world's clock.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        let at = self.clock.will_show(self.volume.as_ref()?.poll_timeout()?);
+        let of_volume = self.volume.as_ref().and_then(Volume::poll_timeout);
+        let at = self.clock.will_show(of_volume.into_iter().chain(self.part.timeout()).min()?);
         Some(self.paused_until.map_or(at, |until| at.max(until)))
     }
 

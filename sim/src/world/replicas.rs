@@ -6,7 +6,7 @@ use super::*;
 impl World {
     /// After each turn of a cluster's node.
     pub(super) fn inspect_cluster(&mut self) {
-        self.notice_loss();
+        self.look_after_volume();
         let record = &self.cluster().coordinator.record;
         let owner = self.node_at(index_of(record.owner));
         let Some(volume) = owner.volume.as_ref().filter(|_| owner.part.owns == Some(record.term)) else { return };
@@ -34,69 +34,61 @@ impl World {
             let node = self.node_at(index_of(member.node));
             node.incarnation == *member && held(node) == accepted(&self.node)
         };
-        record.members.len() == self.cluster().setup.peers + 1
+        record.log != LogState::Released
+            && record.members.len() == self.cluster().setup.peers + 1
             && record.unfenced.is_empty()
             && record.members.iter().all(whole)
     }
 
-    /// No recorded member has its log any more: an operator looks at it after a while, and takes the backing for the
-    /// volume, where that is a crash image.
-    pub(super) fn notice_loss(&mut self) {
+    /// Nobody serves, and nobody will by itself: a new volume is opened, and one whose logs are all lost, by the
+    /// operator's word, where the backing is a crash image.
+    pub(super) fn look_after_volume(&mut self) {
         let record = self.cluster().coordinator.record.clone();
+        if record.log == LogState::Released {
+            let may = self.stage != Stage::LastStop && self.stage != Stage::Done;
+            return if may { self.open_by_operator(false) } else { () };
+        }
         let is_there = |member: &Incarnation| self.node_at(index_of(member.node)).incarnation == *member;
         if record.members.iter().any(is_there) {
             self.cluster_mut().lost_since = None;
             return;
         }
+        if record.log == LogState::Through {
+            return self.open_by_operator(false);
+        }
         let now = self.now;
         let since = *self.cluster_mut().lost_since.get_or_insert(now);
-        let patience = if self.power_was_cut_everywhere(&record) { 120 } else { 2 };
+        let patience = if self.power_was_cut_everywhere(&record) { 120 } else { 3 };
         if now - since < Duration::from_secs(patience) {
             return;
         }
-        let is_new = |(_, node): &(usize, &Node)| {
-            let new = |volume: &Volume| {
-                let figures = volume.figures();
-                volume.status(self.now).phase == Phase::Following
-                    && (figures.term, figures.accepted) == (Term(0), Lsn(0))
-            };
-            node.volume.as_ref().is_some_and(new) && !node.is_paused(now)
-        };
-        let new = self.each_node().find(is_new).map(|(node, _)| node);
-        let waits = self.each_node().find(|(_, node)| node.part.starting && !node.is_paused(now)).map(|(node, _)| node);
         if self.in_quarantine() {
             self.coverage.see("every log lost in quarantine");
             self.stage = Stage::Done;
-        } else if let Some(node) = new {
-            self.accept_loss(node, record);
-        } else if let Some(node) = waits {
-            self.turn_to(node);
-            self.make_tier_anew(&record);
+            return;
         }
+        self.open_by_operator(true);
     }
 
-    /// Everything that may still land has landed, and the volume begins anew at this node with what the backing has.
-    fn accept_loss(&mut self, node: usize, record: Record) {
-        self.coverage.see("loss accepted");
-        for i in 0..self.away.len() {
-            self.turn_to(i);
-            self.ghosts_end();
+    fn open_by_operator(&mut self, accept_loss: bool) {
+        let (now, here) = (self.now, self.at);
+        if now < self.cluster().commanded_at + Duration::from_secs(2) {
+            return;
         }
-        let now = self.tick();
-        self.backing.sync(self.backing.mark());
-        self.backing.durable.clone_from(&self.backing.current);
-        self.oracle.all_logs_lost(&self.backing.current, now);
-        self.turn_to(node);
-        let new = Record {
-            term: Term(record.term.0 + 1),
-            config: Config(1),
-            owner: self.node.incarnation.node,
-            host: self.host_of(self.at),
-            members: vec![self.node.incarnation],
-            ..record.clone()
-        };
-        self.cluster_mut().coordinator.force(&record, new.clone());
-        self.begin_term(new, Lsn(0), None);
+        let is_up = |(_, node): &(usize, &Node)| node.part.ownership.is_some() && !node.is_paused(now);
+        let Some((node, _)) = self.each_node().find(is_up) else { return };
+        self.cluster_mut().commanded_at = now;
+        if accept_loss {
+            self.coverage.see("loss accepted");
+            self.cluster_mut().loss_accepted = true;
+            // Nobody may write any more whose log nobody has: the operator has seen to that.
+            for i in 0..self.away.len() {
+                self.turn_to(i);
+                self.ghosts_end();
+            }
+        }
+        self.open_at(node, accept_loss);
+        self.turn_to(here);
     }
 
     /// A write was acknowledged here: every recorded member that is up holds it. One that is down and comes back is found
@@ -192,7 +184,7 @@ impl World {
     pub(super) fn writes_no_more(&self, former: &Unfenced) -> bool {
         let index = index_of(former.node);
         let node = self.node_at(index);
-        let lives = node.volume.is_some() && node.part.owns == Some(former.term) && !node.part.fenced;
+        let lives = node.part.may_write(former.term);
         let late = self.agenda.values().any(|(at, due)| *at == index && matches!(due, Due::Ghost(_)));
         !lives && !late
     }

@@ -1,11 +1,14 @@
 //! The stages of a run: clients and faults, healing, a last audit, a last stop. In the end everything must come to rest.
 
 use super::*;
+use forebay_core::ownership::Command;
 
 /// Everything must be answered and destaged within this of virtual time once faults have stopped.
 const HEALING_MAX: Duration = Duration::from_secs(1_800);
 /// Faults end early when nothing was answered for so long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
+/// A release that was refused is asked for again.
+const RELEASE_AGAIN: Duration = Duration::from_secs(12);
 /// Faults end after so many crashes: more of them in one run find nothing that another seed does not.
 const CRASHES_MAX: u32 = 30;
 
@@ -130,11 +133,22 @@ impl World {
                 if self.audit.is_none() && self.at_rest() {
                     self.check_frames();
                     self.stage = Stage::LastStop;
-                    self.command(Control::Stop { drain: true });
-                    self.settle();
                 }
             }
-            Stage::LastStop | Stage::Done => {}
+            Stage::LastStop => {
+                if self.cluster().coordinator.record.log == LogState::Released {
+                    self.coverage.see("volume released");
+                    self.backing_has_all_before(self.moment, "the backing of a released volume");
+                    self.stage = Stage::Done;
+                } else if let Some(owner) = serving.filter(|_| self.now >= self.cluster().commanded_at + RELEASE_AGAIN)
+                {
+                    self.turn_to(owner);
+                    let now = self.now;
+                    self.cluster_mut().commanded_at = now;
+                    self.ask_for(Command::Release);
+                }
+            }
+            Stage::Done => {}
         }
     }
 

@@ -217,7 +217,7 @@ impl World {
         self.errors_injected = true;
     }
 
-    fn recorded(&mut self, record: &Descriptor, frame: Option<FrameId>) {
+    pub(super) fn recorded(&mut self, record: &Descriptor, frame: Option<FrameId>) {
         let mut sectors = Vec::new();
         match record.kind {
             Kind::Data { mask, checksum } => {

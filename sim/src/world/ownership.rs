@@ -1,0 +1,341 @@
+//! What a daemon does around core's [`Ownership`]: carries its questions to the coordinator, its messages to other nodes and
+//! its orders to the volume, tells it what it can see of other nodes, and lets clients in when it says so.
+//!
+//! Checked: what ownership says of itself ([`Ownership::validate`]), and that a tier which the record names is not made anew.
+
+use super::*;
+use forebay_core::api::Report;
+use forebay_core::ownership::{
+    Admission, Candidate, Command, Effect as Deed, Event as News, Ownership, Proof, Remembered, Requested, Timing,
+};
+use forebay_core::status::Flush;
+
+/// What a process keeps beside the volume; it dies with it.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// The volume is opening the tier it had, before anything can be decided.
+    pub(super) starting: bool,
+    pub(super) ownership: Option<Box<Ownership>>,
+    /// The tier is being opened on its order; true: as a new one.
+    opening: Option<bool>,
+    /// The term that the volume was told it owns.
+    pub(super) owns: Option<Term>,
+    /// Terms whose lock on the image this process has taken.
+    locks: BTreeSet<Term>,
+    /// Clients are let in.
+    pub(super) let_in: bool,
+    /// The backing refuses it.
+    pub(super) fenced: bool,
+    pub(super) lease_until: Instant,
+}
+
+impl Part {
+    /// The tier is being opened, and somebody waits to hear that it is.
+    pub(super) fn is_opening(&self) -> bool {
+        self.starting || self.opening.is_some()
+    }
+
+    /// It may write as the owner of this term, or become that.
+    pub(super) fn may_write(&self, term: Term) -> bool {
+        self.locks.contains(&term) && !self.fenced
+    }
+
+    /// When ownership must be called at the latest, by its own clock.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.ownership.as_ref().and_then(|ownership| ownership.poll_timeout())
+    }
+}
+
+impl World {
+    pub(super) fn requested(&self) -> Requested {
+        let setup = &self.cluster().setup;
+        let all_on_flash = self.each_node().all(|(_, node)| node.layout.kind == TierKind::Flash);
+        Requested {
+            peers: setup.peers as u32,
+            min_peers: setup.min_peers,
+            through: false,
+            media: match setup.flush {
+                Flush::Media => true,
+                Flush::Best => all_on_flash,
+                Flush::Replicated | Flush::Destage => false,
+            },
+        }
+    }
+
+    /// The process of this node begins: with the tier that it had, if that can be opened.
+    pub(super) fn start_process(&mut self) {
+        self.node.part.starting = true;
+        if self.node.formatted {
+            return self.begin_volume(false);
+        }
+        // One that was never ready has vouched for nothing.
+        (self.node.incarnation.life, self.node.lost_power) = (0, false);
+        self.node.incarnation.tier = 0;
+        self.begin_ownership(Remembered::default());
+    }
+
+    fn begin_ownership(&mut self, remembered: Remembered) {
+        let setup = forebay_core::ownership::Setup {
+            volume: VOLUME_UUID,
+            own: self.node.incarnation,
+            host: self.host_of(self.at),
+            remembered,
+            fresh: false,
+            timing: Timing { kept_out_max: Duration::from_secs(8), ..Timing::default() },
+            requested: self.requested(),
+            writes_die_with_host: false,
+        };
+        trace!(self, "ownership begins as {:?}, remembers {remembered:?}", setup.own);
+        self.node.part.starting = false;
+        let now = self.clock();
+        self.node.part.ownership = Some(Box::new(Ownership::new(setup, now)));
+        self.tell(News::Backing(true));
+        self.beat();
+    }
+
+    /// The volume has read its tier, or made it.
+    pub(super) fn tier_is_open(&mut self) {
+        let volume = self.node.volume.as_ref().expect("it has opened the tier");
+        assert_eq!(volume.life(), self.node.incarnation.life, "the life of {:?}", self.node.incarnation);
+        let figures = volume.figures();
+        if self.node.part.starting {
+            let Figures { term, config, agreed, .. } = figures;
+            return self.begin_ownership(Remembered { term, config, agreed });
+        }
+        if let Some(fresh) = self.node.part.opening.take() {
+            let own = self.node.incarnation;
+            self.tell(News::TierOpened { own, fresh });
+        }
+    }
+
+    /// Something happened that ownership must know.
+    pub(super) fn tell(&mut self, news: News) {
+        let now = self.clock();
+        let Some(ownership) = &mut self.node.part.ownership else { return };
+        if self.trace {
+            eprintln!("{:>12.6} {:>6} n{} => {news:?}", self.now.0 as f64 / 1e9, self.moment, self.at);
+        }
+        ownership.handle(now, news);
+        self.do_deeds();
+    }
+
+    /// What ownership asks for, in order.
+    fn do_deeds(&mut self) {
+        while let Some(deed) = self.node.part.ownership.as_mut().and_then(|ownership| ownership.poll_effect()) {
+            trace!(self, "<= {deed:?}");
+            match deed {
+                Deed::Read(op) => self.ask_coordinator(op, Question::Read),
+                Deed::Commit { op, compare, new } => {
+                    if new.owner == self.node.incarnation.node && new.term > compare.term {
+                        self.node.part.locks.insert(new.term);
+                    }
+                    self.ask_coordinator(op, Question::Change { compare, new });
+                }
+                Deed::Send(envelope, message) => self.post(Letter { envelope, message, blocks: Vec::new() }),
+                Deed::Volume(order) => self.carry_order(order),
+                Deed::Serve(_) => {
+                    self.node.part.let_in = true;
+                    self.pump();
+                }
+                Deed::EndSessions => self.end_sessions(),
+                Deed::OpenTier { format } => self.open_tier(format),
+                Deed::Answer(id, result) => self.commanded(id, result),
+            }
+        }
+        if let Some(ownership) = &self.node.part.ownership {
+            ownership.validate();
+        }
+    }
+
+    fn carry_order(&mut self, order: Order) {
+        match &order {
+            Order::Own(own) => {
+                self.node.part.owns = Some(own.term);
+                self.node.part.locks.insert(own.term);
+                self.node.part.lease_until = Instant(0);
+                if own.fetch.is_some() {
+                    self.coverage.see("longer tail fetched from a member");
+                }
+                self.coverage.see("take-over won");
+                self.schedule(Duration(0), Due::BackingReady);
+            }
+            Order::Lease { until } => self.node.part.lease_until = *until,
+            Order::Seal => self.coverage.see("take-over asked for"),
+            Order::Unseal => self.coverage.see("take-over lost to another"),
+            Order::Propose { .. } => self.coverage.see("change of members proposed"),
+            Order::Decide { .. } => self.coverage.see("change of members decided"),
+            Order::Learn(_) => self.coverage.see("learner begun"),
+            Order::StepDown => self.coverage.see("owner stepped down"),
+            Order::Quiesce { .. } => self.coverage.see("owner made quiet"),
+            Order::Proven => self.coverage.see("former owners proven gone"),
+            Order::Remember { .. } | Order::Forget(_) | Order::Resume => {}
+        }
+        if self.volume_is_open() {
+            self.hand(Event::Ownership(order));
+        }
+    }
+
+    fn end_sessions(&mut self) {
+        self.node.part.let_in = false;
+        self.node.serving = false;
+        self.move_clients_from(self.at);
+    }
+
+    /// The tier is opened anew, and the volume on it as a follower.
+    fn open_tier(&mut self, format: bool) {
+        let ghosts = self.volume_ends();
+        for late in ghosts {
+            let wait = self.micros(4_000_000);
+            self.schedule(wait, Due::Ghost(late));
+        }
+        self.node.part.owns = None;
+        self.node.part.fenced = false;
+        self.node.part.locks.clear();
+        self.node.part.opening = Some(format);
+        if format {
+            self.assert_may_format();
+            self.coverage.see("tier made anew");
+            self.new_tier();
+            self.node.tier = Media::new(self.node.tier.current.len());
+        } else if self.node.layout.kind == TierKind::Memory {
+            // The backing's lock is awaited before the arena is used.
+            self.ghosts_end();
+        }
+        trace!(self, "tier {:?} is {}", self.node.incarnation, if format { "made" } else { "opened" });
+        self.begin_volume(format);
+    }
+
+    /// S7: what the record names may be all that is left.
+    fn assert_may_format(&self) {
+        let record = &self.cluster().coordinator.record;
+        let own = self.node.incarnation;
+        let named = self.node.formatted && record.members.contains(&own) && record.log != LogState::Released;
+        assert!(!named || self.cluster().loss_accepted, "{own:?} is made anew, and the record names it: {record:?}");
+    }
+
+    /// Looks around: figures, nodes, proofs.
+    pub(super) fn beat(&mut self) {
+        let wait = Duration::from_millis(self.random.range(100, 300));
+        self.schedule(wait, Due::Beat);
+        if self.node.part.ownership.is_none() {
+            return;
+        }
+        let all = self.each_node().map(|(i, node)| Candidate {
+            node: name_of(i),
+            domain: i as u64,
+            free_bytes: 1 << 30,
+            load_permille: 0,
+            flash: node.layout.kind == TierKind::Flash,
+            reaches_backing: true,
+        });
+        let all = all.collect();
+        self.tell(News::Candidates(all));
+        if let Some(volume) = self.node.volume.as_ref().filter(|_| self.volume_is_open()) {
+            let figures = volume.figures();
+            self.tell(News::Figures(figures));
+        }
+        self.look_for_proof();
+    }
+
+    /// The volume can say how far it is.
+    pub(super) fn volume_is_open(&self) -> bool {
+        let open = |volume: &Volume| {
+            !matches!(volume.status(self.clock()).phase, Phase::Recovering | Phase::Stopped | Phase::Refused(_))
+        };
+        self.node.volume.as_ref().is_some_and(open) && self.node.part.opening.is_none() && !self.node.part.starting
+    }
+
+    /// A proof for former owners that they write no more (T6).
+    fn look_for_proof(&mut self) {
+        let Some(ownership) = &self.node.part.ownership else { return };
+        let status = ownership.status();
+        let Some(record) = status.record else { return };
+        let owner = Unfenced { term: record.term, node: record.owner, host: record.host };
+        let mut former = status.unproven;
+        if self.node.part.owns.is_none() {
+            former.push(owner);
+        } else if self.node.part.owns.is_some() && self.random.below(4) == 0 {
+            self.fence_former_owners(&record);
+        }
+        for former in former {
+            if self.writes_no_more(&former) {
+                self.tell(News::Proof(former.term, Proof::LockGone));
+            }
+        }
+    }
+
+    // --- what comes back ---
+
+    /// The coordinator has answered.
+    pub(super) fn verdict_arrives(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Read(op, read) => self.tell(News::Read(op, read)),
+            Verdict::Changed(op, committed) => self.tell(News::Committed(op, committed)),
+        }
+    }
+
+    /// A message of those that the volume handles; true: it is to have it.
+    pub(super) fn admits(&mut self, letter: &Letter) -> bool {
+        let now = self.clock();
+        let Some(ownership) = &mut self.node.part.ownership else { return false };
+        let taken = ownership.admit(now, &letter.envelope, &letter.message) == Admission::Take;
+        self.do_deeds();
+        taken && self.volume_is_open()
+    }
+
+    pub(super) fn letter_for_ownership(&mut self, letter: Letter) {
+        self.tell(News::Message(letter.envelope, letter.message));
+    }
+
+    /// The volume reports.
+    pub(super) fn reported(&mut self, report: Report) {
+        match &report {
+            Report::Remembered { .. } => self.coverage.see("term remembered"),
+            Report::Agreed { .. } => self.coverage.see("term begun by agreement on the tail"),
+            Report::PeerFailed { .. } => self.coverage.see("peer failed"),
+            Report::LearnerReady { .. } => self.coverage.see("learner ready"),
+            Report::Covered { .. } => self.coverage.see("proposed members hold what is acknowledged"),
+            Report::Quiet => self.coverage.see("owner is quiet"),
+            Report::Outdated { .. } => self.coverage.see("owner heard of a higher term"),
+            Report::PinsEnded => self.coverage.see("pins ended"),
+            Report::TierFailed | Report::BackingQuiet => {}
+        }
+        let Some(volume) = &self.node.volume else { return };
+        let figures = volume.figures();
+        self.tell(News::Volume(report, figures));
+    }
+
+    // --- the operator ---
+
+    /// Opens a volume that nobody serves.
+    pub(super) fn open_at(&mut self, node: usize, accept_loss: bool) {
+        self.turn_to(node);
+        self.ask_for(Command::Open { accept_loss });
+    }
+
+    pub(super) fn ask_for(&mut self, command: Command) {
+        let id = self.control_next;
+        self.control_next += 1;
+        trace!(self, "command {id}: {command:?}");
+        self.tell(News::Command(ControlId(id), command));
+    }
+
+    fn commanded(&mut self, id: ControlId, result: Result<(), forebay_core::ownership::CommandError>) {
+        trace!(self, "command {id}: {result:?}");
+        self.cluster_mut().answered.insert(id.0, result.is_ok());
+    }
+
+    /// Live migration: a member owns it next.
+    pub(super) fn hand_over(&mut self) {
+        let Some(owner) = self.serving_node() else { return };
+        let record = &self.cluster().coordinator.record;
+        let Some(to) = record.members.iter().map(|member| member.node).find(|node| *node != record.owner) else {
+            return;
+        };
+        self.turn_to(owner);
+        if !self.node.is_paused(self.now) {
+            self.coverage.see("hand-over asked for");
+            self.ask_for(Command::HandOver { to });
+        }
+    }
+}
