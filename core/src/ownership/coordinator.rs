@@ -219,7 +219,7 @@ impl Ownership {
     fn won(&mut self, change: Change) {
         match &self.role {
             Role::Owning(_) => self.on_decided(change.new),
-            Role::Asking(_) => self.on_won(change.new, change.compare),
+            Role::Asking(_) => self.on_won(change.new),
             Role::Outside(_) | Role::Following(_) | Role::Leaving => self.learn(change.new),
         }
     }
