@@ -5,6 +5,7 @@
 //! reach. Left to others: carrying a means out (io), and which proofs a volume waits for (`ownership`).
 
 use crate::cluster::Host;
+use crate::ownership::Proof;
 
 /// How much a means is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,23 +125,25 @@ impl Means {
         Guarantee { class, proves, leaves }
     }
 
-    /// Why its success is no proof about a former owner on that host, for a successor on this one; none: it is one.
-    pub fn unproven(self, former: &Host, own: &Host) -> Option<&'static str> {
+    /// What its success proves about a former owner on that host, for a successor on this one; `Err`: why nothing.
+    pub fn proof(self, former: &Host, own: &Host) -> Result<Proof, &'static str> {
         match self {
             // A registration belongs to a host's path to the device, so the successor's own lets the former owner's
             // writes pass as well.
             Means::Reservation if former.boot == own.boot => {
-                Some("the former owner ran on this host, which the device now lets in")
+                Err("the former owner ran on this host, which the device now lets in")
             }
             Means::PowerOff if former.machine == own.machine => {
-                Some("the former owner ran on this machine, which is on")
+                Err("the former owner ran on this machine, which is on")
             }
-            Means::ImageLock(LockReach::Nobody) => Some("this file system's locks say nothing about late writes"),
+            Means::ImageLock(LockReach::Nobody) => Err("this file system's locks say nothing about late writes"),
             Means::ImageLock(LockReach::ThisHost) if former.boot != own.boot => {
-                Some("the former owner ran on another host, whose locks are not seen here")
+                Err("the former owner ran on another host, whose locks are not seen here")
             }
-            Means::Lease => Some("a lease bounds what an owner begins, and ends nothing that it has begun"),
-            Means::Reservation | Means::PowerOff | Means::ImageLock(_) | Means::OtherBoot => None,
+            Means::Lease => Err("a lease bounds what an owner begins, and ends nothing that it has begun"),
+            Means::Reservation | Means::PowerOff => Ok(Proof::Fence),
+            Means::ImageLock(LockReach::EveryHost | LockReach::ThisHost) => Ok(Proof::LockGone),
+            Means::OtherBoot => Ok(Proof::OtherBoot),
         }
     }
 }
@@ -157,15 +160,16 @@ mod tests {
 
     #[test]
     fn no_means_proves_anything_about_a_host_that_it_does_not_reach() {
-        let proofs = |means: Means| {
-            [OWN, SAME_MACHINE_BEFORE, OTHER, CLONE].map(|former| means.unproven(&former, &OWN).is_none())
-        };
+        let proofs =
+            |means: Means| [OWN, SAME_MACHINE_BEFORE, OTHER, CLONE].map(|former| means.proof(&former, &OWN).is_ok());
         assert_eq!(proofs(Means::Reservation), [false, true, true, true]);
         assert_eq!(proofs(Means::PowerOff), [false, false, true, false]);
         assert_eq!(proofs(Means::ImageLock(LockReach::EveryHost)), [true; 4]);
         assert_eq!(proofs(Means::ImageLock(LockReach::ThisHost)), [true, false, false, false]);
         assert_eq!(proofs(Means::ImageLock(LockReach::Nobody)), [false; 4]);
         assert_eq!(proofs(Means::Lease), [false; 4]);
+        assert_eq!(Means::Reservation.proof(&OTHER, &OWN), Ok(Proof::Fence));
+        assert_eq!(Means::ImageLock(LockReach::ThisHost).proof(&OWN, &OWN), Ok(Proof::LockGone));
     }
 
     #[test]
@@ -179,7 +183,7 @@ mod tests {
             Means::OtherBoot,
             Means::Lease,
         ] {
-            let proves_something = [OWN, OTHER].iter().any(|former| means.unproven(former, &OWN).is_none());
+            let proves_something = [OWN, OTHER].iter().any(|former| means.proof(former, &OWN).is_ok());
             assert_eq!(proves_something, means.guarantee().class > Class::Detection, "{means:?}");
         }
         assert!(Class::Detection < Class::Evidence && Class::Evidence < Class::Fence);
