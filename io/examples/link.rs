@@ -217,6 +217,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = LinkConfig {
         identity: identity.clone(),
         peer: NodeName::new(peer)?,
+        peer_node: None,
         lane: 0,
         pairs: config_pairs,
         security: security.clone(),

@@ -265,6 +265,12 @@ impl Governor {
         self.status
     }
 
+    /// As if that had been decided, with CPU to spare.
+    #[cfg(test)]
+    pub(super) fn force(&mut self, packing: Packing) {
+        (self.status.decision, self.credit, self.choice) = (Decision::Pack(packing), 1e6, Compression::Off);
+    }
+
     pub(super) fn forget(&mut self, volume: &[u8; 16]) {
         self.volumes.remove(volume);
     }

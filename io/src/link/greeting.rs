@@ -153,7 +153,7 @@ pub(super) fn meet(
     reader: &mut HelloReader,
     channel: &mut Channel,
     identity: &Identity,
-    called: Option<&NodeName>,
+    called: Option<(&NodeName, Option<NodeId>)>,
 ) -> Result<Option<Hello>, Failure> {
     let hello = match reader.read(channel) {
         Ok(Some(hello)) => hello,
@@ -165,7 +165,7 @@ pub(super) fn meet(
             return Err(why);
         }
     };
-    let other = called.is_some_and(|called| *called != hello.name);
+    let other = called.is_some_and(|(name, node)| *name != hello.name || node.is_some_and(|node| node != hello.node));
     let objection = if other { Some(Rejection::NotWhoWasCalled) } else { identity.objection(&hello, channel) };
     match objection {
         None => Ok(Some(hello)),

@@ -115,8 +115,10 @@ pub struct AddressPair {
 pub struct LinkConfig {
     /// This node.
     pub identity: Arc<Identity>,
-    /// The other one.
+    /// The other one, as its certificate names it.
     pub peer: NodeName,
+    /// Its number, where that is known: the certificate does not tell it, and a node that says another one is not let in.
+    pub peer_node: Option<NodeId>,
     /// Which of the links between the two: one for each shard that needs one.
     pub lane: u16,
     /// Who calls needs them; at most [`CHANNELS_MAX`].
@@ -642,7 +644,7 @@ impl Link {
 
     fn on_greeting(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, index: usize, now: Instant) {
         let State::Greeting { channel, reader } = &mut self.slots[index].state else { return };
-        match greeting::meet(reader, channel, &self.config.identity, Some(&self.config.peer)) {
+        match greeting::meet(reader, channel, &self.config.identity, Some((&self.config.peer, self.config.peer_node))) {
             Ok(None) => {
                 let interest = if channel.has_unsent() { Interest::BOTH } else { Interest::READ };
                 let fd = channel.socket().as_raw_fd();
@@ -672,7 +674,8 @@ impl Link {
     ) -> Result<(), Failure> {
         let Arrival { mut channel, hello, address } = arrival;
         let index = usize::from(hello.channel);
-        let objection = if self.calls() || hello.name != self.config.peer || hello.lane != self.config.lane {
+        let another = hello.name != self.config.peer || hello.lane != self.config.lane || !self.is_its_number(&hello);
+        let objection = if self.calls() || another {
             Some(Rejection::UnknownNode)
         } else if index >= CHANNELS_MAX {
             Some(Rejection::Malformed)
@@ -699,6 +702,10 @@ impl Link {
         self.slots[index].address = Some(address);
         self.begin(reactor, receiver, channel, index, now);
         Ok(())
+    }
+
+    fn is_its_number(&self, hello: &Hello) -> bool {
+        self.config.peer_node.is_none_or(|node| node == hello.node)
     }
 
     /// Another machine uses the name of one that is alive.

@@ -177,6 +177,7 @@ impl Setting {
             let config = LinkConfig {
                 identity: Arc::new(identity(own, 100)),
                 peer: name(other),
+                peer_node: Some(identity(other, 0).node),
                 lane: 0,
                 pairs: pairs.clone(),
                 security: security.clone(),
@@ -348,6 +349,25 @@ fn messages_arrive_once_under_tls() {
     stand.send_many(0, 60);
     stand.until("all", |stand| stand.beta.sink.got.len() == 60 && stand.released.len() == 60);
     stand.assert_got_once(60);
+}
+
+#[test]
+fn packed_payload_arrives_as_it_was() {
+    for packing in [Packing::Lz4, Packing::Zstd] {
+        let mut stand = Setting::plain(ModeChoice::Auto, 2).build();
+        stand.until_up(2);
+        stand.alpha.link.governor.force(packing);
+        for index in 0..12 {
+            let (message, payload) = stand.append(index * 1000, 256);
+            stand.alpha.link.send(&from_alpha(), &message, payload, Some(index)).unwrap();
+        }
+        stand.until("all", |stand| stand.beta.sink.got.len() == 12 && stand.released.len() == 12);
+        stand.assert_got_once(12);
+        let (sent, got) = (stand.alpha.link.status().compression, stand.beta.link.status().counts);
+        assert!(sent.ratio().is_some_and(|ratio| ratio > 10.0), "{sent:?}");
+        assert_eq!(got.unpacked_to_bytes, sent.packed_from_bytes);
+        assert_eq!(got.unpacked_from_bytes, sent.packed_to_bytes);
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         (Hello { wire_min: 2, wire_max: 3, ..hello.clone() }, Rejection::NoCommonVersion),
         (Hello { name: name("gamma"), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { name: name("beta"), ..hello.clone() }, Rejection::UnknownNode),
+        (Hello { node: NodeId(u64::from(b'g')), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { lane: 3, ..hello.clone() }, Rejection::UnknownNode),
         (Hello { channel: CHANNELS_MAX as u16, ..hello.clone() }, Rejection::Malformed),
     ] {
@@ -163,6 +164,15 @@ fn who_answers_under_another_name_is_not_taken() {
     let mut config = stand.beta.link.config.clone();
     config.identity = Arc::new(identity("gamma", 1));
     stand.beta.link = Link::new(config, clock::now());
+    let why = Failure::Refused(Rejection::NotWhoWasCalled);
+    stand.until("refused", |stand| stand.alpha.events.contains(&LinkEvent::Down { channel: 0, why: why.clone() }));
+    assert!(!stand.alpha.link.is_up());
+}
+
+#[test]
+fn who_answers_with_another_number_is_not_taken() {
+    let mut stand = Setting::plain(ModeChoice::Auto, 1).build();
+    stand.alpha.link.config.peer_node = Some(NodeId(77));
     let why = Failure::Refused(Rejection::NotWhoWasCalled);
     stand.until("refused", |stand| stand.alpha.events.contains(&LinkEvent::Down { channel: 0, why: why.clone() }));
     assert!(!stand.alpha.link.is_up());
