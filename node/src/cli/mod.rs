@@ -345,15 +345,21 @@ mod tests {
         assert!(!config.node.drain_on_stop);
     }
 
-    /// The keys are understood and nothing acts on them: whoever sets them is told so.
     #[test]
-    fn config_of_a_cluster_is_refused_by_serve() {
+    fn volumes_with_peers_are_the_clusters_and_not_the_configs() {
         let folder = forebay_tests::harness::TempDir::new("cli-cluster");
         let path = folder.join("node.toml");
-        let text = "[cluster]\nidentity = \"/i\"\netcd = [\"http://a:1\"]\n[[link]]\nown = \"lo\"\n";
-        std::fs::write(&path, text).unwrap();
-        let error = format!("{:#}", config_of(&["--config", path.to_str().unwrap()]).unwrap_err());
-        assert!(error.contains("one node"), "{error}");
+        let cluster = "[cluster]\nidentity = \"/i\"\netcd = [\"http://a:1\"]\n[[link]]\nown = \"lo\"\n";
+        let with = |more: &str| {
+            std::fs::write(&path, format!("{cluster}{more}")).unwrap();
+            config_of(&["--config", path.to_str().unwrap()])
+        };
+        let config = with("").unwrap();
+        assert!(config.cluster.is_some() && config.link.len() == 1);
+        let volume = "[[volume]]\nname = \"vm1\"\nbacking = \"/x.img\"\n";
+        assert!(with(volume).is_ok());
+        let error = format!("{:#}", with(&format!("{volume}peers = 1\n")).unwrap_err());
+        assert!(error.contains("forebay volume create"), "{error}");
     }
 
     #[test]
