@@ -599,7 +599,7 @@ fn drop_unprovable(backing: &Backing, unfenced: &mut Vec<Unfenced>, own: &Host) 
     let means = Means::ImageLock(backing.lock_reach().context("what its locks prove cannot be seen")?.about);
     let mut why = None;
     unfenced.retain(|former| {
-        let unproven = means.unproven(&former.host, own);
+        let unproven = means.proof(&former.host, own).err();
         why = why.or(unproven.map(|why| (former.term, why)));
         unproven.is_none()
     });

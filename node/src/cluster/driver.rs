@@ -442,7 +442,9 @@ impl Driver {
             let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
             let (identity, security) = (self.identity.clone(), self.security.clone());
             let (bytes_max, compression) = (LINK_BYTES_MAX, Compression::default());
-            let config = LinkConfig { identity, peer: name, lane: 0, pairs, security, token, bytes_max, compression };
+            let peer_node = Some(node);
+            let config =
+                LinkConfig { identity, peer: name, peer_node, lane: 0, pairs, security, token, bytes_max, compression };
             self.peers.push(Peer { node, link: Link::new(config, desks.now), was_up: false });
             for replica in self.replicas.values_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
