@@ -16,8 +16,10 @@ struct Proposal {
     config: Config,
     members: Vec<Incarnation>,
     log: LogState,
-    /// Everything acknowledged before it lies at or below this position.
+    /// Everything acknowledged before it lies at or below this position,
     acknowledged: Lsn,
+    /// and everything that a flush has promised to be on the media at or below this one.
+    on_media: Lsn,
     covered_told: bool,
 }
 
@@ -38,12 +40,14 @@ pub(super) struct OpenChanges {
 
 impl Volume {
     pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState) {
+        let on_media = if self.flush_is_media() { self.synced.min(self.committed) } else { Lsn(0) };
         if !planted!(self, ask_recorded_only) {
             let changes = self.members.propose(self.own().node, &members);
             self.carry_out(changes);
         }
         let acknowledged = self.committed;
-        self.open_changes.proposals.push(Proposal { config, members, log, acknowledged, covered_told: false });
+        let proposal = Proposal { config, members, log, acknowledged, on_media, covered_told: false };
+        self.open_changes.proposals.push(proposal);
         self.look_at_copies();
     }
 
@@ -59,6 +63,12 @@ impl Volume {
     /// Logs alone may stand for what is acknowledged: the record says so, and so does every change of it (A5).
     pub(super) fn log_may_stand(&self) -> bool {
         self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
+    }
+
+    /// The last position that a proposed member must have on its medium before it may be recorded.
+    pub(super) fn last_proposed_on_media(&self) -> Lsn {
+        let open = self.open_changes.proposals.iter().filter(|proposal| !proposal.covered_told);
+        open.map(|proposal| proposal.on_media).max().unwrap_or(Lsn(0))
     }
 
     /// Tells ownership which proposals are covered.
@@ -86,7 +96,9 @@ impl Volume {
             peer.is_some_and(|peer| {
                 // Whom the record names already holds it by being asked; who comes has the present mark as well (S6).
                 let known = self.members.is_recorded(who) || peer.mark == newest || peer.marked_since_proposal;
-                peer.agreed && peer.held >= proposal.acknowledged && known
+                // One in memory changes what a flush promises from now on, one on flash must keep what it has promised.
+                let on_media = peer.synced.is_none_or(|synced| synced >= proposal.on_media);
+                peer.agreed && peer.held >= proposal.acknowledged && on_media && known
             })
         });
         let in_backing = proposal.log == LogState::Needed

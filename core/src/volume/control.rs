@@ -162,6 +162,8 @@ impl Volume {
                 self.control.hold = Hold::No;
                 self.answer_control(id, result);
             }
+            // A size grows through every member's checkpoint and the record (A7), which no command of one node does.
+            Control::Resize(_) if self.role == Role::Owner => self.answer_control(id, Err(ControlError::Busy)),
             Control::Resize(bytes) => {
                 let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
                 if !fits {
@@ -532,6 +534,7 @@ impl Volume {
             self.answer_control(id, Ok(()));
         }
         self.refresh_pins();
+        self.follower.answer();
         match self.role {
             Role::Alone | Role::Follower => self.retire_through(written.destaged),
             Role::Owner => {

@@ -81,8 +81,9 @@ impl Volume {
             }
             Message::Mark(mark) => {
                 if self.is_from_owner(&envelope) {
+                    // A newer one is answered when the checkpoint has it (D3).
+                    self.follower.answer |= mark.number <= self.recorded_mark();
                     self.take_mark(mark);
-                    self.follower.answer = true;
                 }
             }
             Message::Fetch { from } => self.take_fetch(envelope.from, from),
@@ -210,7 +211,8 @@ impl Volume {
     /// Waits until what is before it has come, unless that is too much: then it is sent again.
     fn keep_early(&mut self, append: Append) {
         let blocks = append.payload.len() as u64;
-        let most = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
+        // What comes next must find frames, or none of these ever has its turn.
+        let most = (self.cluster().peer_window_bytes_max / BLOCK_BYTES).min(u64::from(self.frames_reserved()));
         let known = self.follower.early.get(&append.from).is_some_and(|other| other.through >= append.through);
         if known || self.follower.early_blocks + blocks > most {
             return self.release_append(append);

@@ -353,7 +353,8 @@ impl Volume {
 
     /// Position that a flush waits for on the media of all.
     fn sync_wanted(&self) -> Lsn {
-        if self.flush_is_media() { self.acks.last_awaiting_sync() } else { Lsn(0) }
+        let flushes = if self.flush_is_media() { self.acks.last_awaiting_sync() } else { Lsn(0) };
+        flushes.max(self.last_proposed_on_media())
     }
 
     fn send_mark(&mut self, at: usize) {
