@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000 * MS;
 
 /// A calm world in which node 1 serves, with as many members as are asked for.
 fn whole(nodes: usize, peers: u32, flash: bool) -> World {
-    let requested = Requested { peers, min_peers: 0, through: false, media: flash };
+    let requested = Requested { peers, min_peers: 0, through: false, media: flash, tier_bytes: 1 << 20 };
     let setup = Setup { nodes, flash, requested, drift_ppm: 9_000, writes_die_with_host: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });
@@ -357,7 +357,7 @@ fn a_second_take_over_in_quarantine_needs_proof_for_both_former_owners() {
 
 #[test]
 fn a_write_through_volume_is_opened_elsewhere_only_with_proof_for_its_owner() {
-    let requested = Requested { peers: 0, min_peers: 0, through: true, media: false };
+    let requested = Requested { peers: 0, min_peers: 0, through: true, media: false, tier_bytes: 1 << 20 };
     let setup = Setup { nodes: 2, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });

@@ -4,7 +4,7 @@
 use super::coordinator::Stage;
 use super::peers::{Wanted, choose_peers};
 use super::take::Sealing;
-use super::{Answer, Candidate, CommandError, Effect, Ownership, Role};
+use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role};
 use crate::api::Order;
 use crate::cluster::*;
 use crate::ownership::commands::{Goal, GoalStage};
@@ -518,7 +518,8 @@ impl Ownership {
             !self.kept_out.is_out(candidate.node, self.now) && !self.links_down.contains(&candidate.node)
         };
         let candidates: Vec<Candidate> = self.candidates.iter().filter(free).copied().collect();
-        let wanted = Wanted { count, bytes: 0, flash: self.requested.media, reaches_backing: stuck };
+        let Requested { media, tier_bytes, .. } = self.requested;
+        let wanted = Wanted { count, bytes: tier_bytes, flash: media, reaches_backing: stuck };
         let chosen = choose_peers(wanted, &present, &candidates);
         let (now, grace) = (self.now, self.setup.timing.grace);
         let Role::Owning(owning) = &mut self.role else { return };

@@ -6,15 +6,19 @@ use crate::random::Random;
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
 
+/// One of them; it panics where a promise is broken.
+pub type Story = fn(Rules);
+
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, fn(Rules)); 2] = [
+pub const ALL: [(&str, Story); 2] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
 ];
 
 /// A calm world in which node 1 serves, with as many members as there are nodes.
 fn whole(nodes: usize, rules: Rules) -> World {
-    let requested = Requested { peers: nodes as u32 - 1, min_peers: 0, through: false, media: false };
+    let requested =
+        Requested { peers: nodes as u32 - 1, min_peers: 0, through: false, media: false, tier_bytes: 1 << 20 };
     let setup = Setup { nodes, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), rules, false);
     world.command(0, Command::Open { accept_loss: false });
