@@ -91,6 +91,16 @@ pub fn await_lock(file: &File, timeout: Duration) -> io::Result<LockAttempt> {
     }
 }
 
+/// Who holds a lock on any of the file, without trying to take one: also where the file was opened to read only.
+pub fn holder(file: &File) -> io::Result<Option<HolderDescription>> {
+    let mut asked = whole_file();
+    // SAFETY: the argument is a valid flock that outlives the call, which fills it.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut asked) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((asked.l_type != libc::F_UNLCK as libc::c_short).then(|| find_holder(file)))
+}
+
 /// Looks through /proc for a process that has this file open with a lock on that very description.
 pub fn find_holder(file: &File) -> HolderDescription {
     let Ok(ours) = file.metadata() else { return HolderDescription::Unseen };
@@ -150,6 +160,9 @@ mod tests {
             LockAttempt::HeldBy(HolderDescription::Process { pid, .. }) => assert_eq!(pid, std::process::id()),
             other => panic!("{other:?}"),
         }
+        let reader = File::open(&path).unwrap();
+        assert!(matches!(holder(&reader).unwrap(), Some(HolderDescription::Process { .. })));
+        assert_eq!(holder(&first).unwrap(), None, "one's own lock is in nobody's way");
         let releaser = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             drop(first);

@@ -17,6 +17,8 @@ struct Inspection {
     /// Identity of this tier, random; none in version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_use_by: Option<String>,
     volume: String,
     name: String,
     size_bytes: u64,
@@ -274,6 +276,7 @@ pub fn describe(path: &Path, json: bool) -> Result<(String, bool)> {
 
 fn inspect_tier(path: &Path) -> Result<Inspection> {
     let reader = TierReader::open(path)?;
+    let in_use_by = reader.in_use_by();
     let mut content = reader.content()?;
     let volume = content.superblock.volume;
     let destaged = content.destaged();
@@ -293,6 +296,7 @@ fn inspect_tier(path: &Path) -> Result<Inspection> {
             Version::One => None,
             Version::Two => Some(format!("{:016x}", content.superblock.tier)),
         },
+        in_use_by,
         volume: Uuid(&volume).to_string(),
         name: content.name(),
         size_bytes: content.size_bytes(),
@@ -353,6 +357,12 @@ fn tier_text(i: &Inspection) -> String {
     let tier = i.tier.as_ref().map_or(String::new(), |tier| format!(", {tier}"));
     let _ =
         writeln!(out, "tier      {} ({}, {}, version {}{tier})", i.path, i.kind, show_size(i.tier_bytes), i.version);
+    if let Some(holder) = &i.in_use_by {
+        let _ = writeln!(
+            out,
+            "in use    by {holder}: the log moves while it is read, so what looks damaged below may be a write under way"
+        );
+    }
     let _ = writeln!(out, "volume    {} {} ({})", i.name, i.volume, show_size(i.size_bytes));
     for c in &i.checkpoints {
         let _ = writeln!(

@@ -425,14 +425,24 @@ fn may_have_late_writes(found: TierFound, marker: Option<&Marker>) -> bool {
 
 fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Result<Backing> {
     let mut options = BackingOptions { create: None, format_raw: record.format_raw };
+    let missing = || {
+        let spec = BackingSpec::parse(&record.backing);
+        spec.is_ok_and(|spec| spec.path().is_some_and(|path| !path.exists()))
+    };
+    if !first && missing() {
+        bail!(
+            "the backing {} of volume {} is not there: mount its file system or put the image back, then start again; what the \
+             tier holds can be copied out with `forebay salvage`, and a volume that is no longer wanted ends with `forebay \
+             volume delete {}`",
+            record.backing,
+            record.name,
+            record.name
+        );
+    }
     if let Some(spec) = spec
         && spec.create
         && first
     {
-        let missing = || {
-            let spec = BackingSpec::parse(&record.backing);
-            spec.is_ok_and(|spec| spec.path().is_some_and(|path| !path.exists()))
-        };
         match spec.size {
             Some(size) => options.create = Some(size),
             None if missing() => {

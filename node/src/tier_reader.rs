@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
 use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
 use forebay_core::volume::Kept;
+use forebay_io::lock;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -72,6 +73,11 @@ impl TierReader {
             file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
         let blocks = u32::try_from(length / TIER_BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         Ok(TierReader { file, path: path.to_owned(), blocks })
+    }
+
+    /// Who serves from the tier now: what is read then is a moving log, and no two readings are of the same moment.
+    pub fn in_use_by(&self) -> Option<String> {
+        lock::holder(&self.file).ok().flatten().map(|holder| holder.to_string())
     }
 
     /// Reads whole blocks; what lies behind the end of the file, or cannot be read, is zeros and damage.

@@ -225,7 +225,7 @@ def fill_command(stand, server, pieces):
 # --- before slow storage ---
 
 def throttle(stand, options):
-    """4 KiB random writes at depth 32 for 60 s before storage of 700 IOPS and 8 ms, destaging all the time. The tier (1 GiB) is smaller
+    """4 KiB random writes at depth 32 before storage of 700 IOPS and 8 ms, destaging all the time. The tier (1 GiB) is smaller
     than what is written, so each run shows three things: the burst into the tier, the decline, and the speed of the storage behind it.
     Writes are slowed from a half-full tier on, smoothly. Goals: until then the 99th percentile at most 1/50 of the plain storage's; after
     it no second without completions. A flash tier's percentile is that of its disk (section *Flash tier* has fio alone on it). Plain: nbdkit's delay and rate filters, by fio directly."""

@@ -93,7 +93,6 @@ mutants! { 0..3_000 of cluster::seeded;
     through_without_members
     ignore_min_peers
     ask_recorded_only
-    count_before_begin
     take_older_terms
     take_for_others
     take_gaps

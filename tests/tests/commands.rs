@@ -280,11 +280,23 @@ fn inspect_and_salvage_read_a_dirty_log_and_write_nothing_to_it() {
     let shown = run(&["inspect".as_ref(), tier.as_ref()]);
     assert_eq!((&shown["name"], &shown["damage"]), (&VOLUME_NAME.into(), &Value::Array(Vec::new())), "{shown}");
     assert!(shown["records_dirty"].as_u64() > Some(0), "{shown}");
+    assert_eq!(shown.get("in_use_by"), None, "{shown}");
     let salvaged = folder.join("salvaged.img");
     run(&["salvage".as_ref(), tier.as_ref(), "--to".as_ref(), salvaged.as_ref()]);
     assert!(state(&tier) == before, "inspect or salvage changed the tier");
     check::image_complete(&History::read(&options.journal).unwrap(), &salvaged).unwrap();
     scene::all_there(&volume, &options);
+}
+
+#[test]
+fn inspect_names_who_serves_from_the_tier_meanwhile() {
+    let folder = TempDir::new("inspect-served");
+    let volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    let daemon = volume.start();
+    let mut command = Command::new(forebay());
+    command.arg("inspect").arg(scene::tier_path(&volume));
+    let shown = run_command(MINUTE, command).expect_success().stdout;
+    assert!(shown.contains(&format!("in use    by process {}", daemon.pid())), "{shown}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ in_both_io_modes! {
         assert!(std::fs::read(&copy).unwrap() == scene.content, "the copy is the volume");
         let said = daemon.stop_failing(MINUTE);
         assert!(!said.contains("every image is complete"), "{said}");
-        scene.volume.expect_refusal().says(&["backing.img", "there is no such file"]);
+        scene.volume.expect_refusal().says(&["backing.img", "is not there: mount its file system"]);
         // The copy in its place is another file: that it is the right one, the operator says.
         std::fs::rename(&copy, scene.volume.image()).unwrap();
         scene.volume.expect_refusal().says(&["is not the image", "--adopt-changed-backing"]);

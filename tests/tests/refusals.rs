@@ -253,7 +253,7 @@ in_both_io_modes! {
         let kept = folder.join("kept");
         std::fs::rename(volume.image(), &kept).unwrap();
         // `volume` carries --create, as a service's command line would.
-        volume.expect_refusal().says(&["backing.img", "there is no such file"]);
+        volume.expect_refusal().says(&["backing.img", "is not there: mount its file system"]);
         assert!(!volume.image().exists(), "an empty image took its place");
         std::fs::rename(&kept, volume.image()).unwrap();
         all_there(&volume, &options);

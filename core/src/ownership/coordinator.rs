@@ -65,13 +65,13 @@ impl Coordinator {
         self.read_wanted = true;
     }
 
-    pub(super) fn timeout(&self, look: Duration) -> Option<Instant> {
+    pub(super) fn timeout(&self, now: Instant, look: Duration) -> Option<Instant> {
         if self.open.is_some() {
             return None;
         }
         let waits = self.read_wanted || self.change.is_some();
         let again = self.went_back.as_ref().map(|_| self.looked + look);
-        [self.retry.filter(|_| waits), again].into_iter().flatten().min()
+        [self.retry.filter(|_| waits), again].into_iter().flatten().filter(|at| *at > now).min()
     }
 }
 
@@ -219,7 +219,7 @@ impl Ownership {
     fn won(&mut self, change: Change) {
         match &self.role {
             Role::Owning(_) => self.on_decided(change.new),
-            Role::Asking(_) => self.on_won(change.new, change.compare),
+            Role::Asking(_) => self.on_won(change.new),
             Role::Outside(_) | Role::Following(_) | Role::Leaving => self.learn(change.new),
         }
     }

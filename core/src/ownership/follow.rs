@@ -59,6 +59,8 @@ pub(super) struct Asking {
     pub(super) sealed: bool,
     /// The former owner was heard since.
     pub(super) owner_heard: Option<Instant>,
+    /// Whose logs are sealed when it has won (T3), as what they are now.
+    pub(super) former: Vec<Incarnation>,
 }
 
 /// An owner has sent `Learn`.
@@ -82,11 +84,12 @@ impl Asking {
 }
 
 impl Ownership {
-    pub(super) fn outside_timeout(&self, outside: &Outside) -> Instant {
-        match outside.why {
-            Why::EarlierLife | Why::NotNamed => outside.ask_at.min(self.next_look()),
-            Why::Unread | Why::NoRecord | Why::Released => self.next_look(),
-        }
+    pub(super) fn outside_timeout(&self, outside: &Outside) -> Option<Instant> {
+        let asks = match outside.why {
+            Why::EarlierLife | Why::NotNamed => Some(outside.ask_at),
+            Why::Unread | Why::NoRecord | Why::Released => None,
+        };
+        [asks, Some(self.next_look())].into_iter().flatten().filter(|at| *at > self.now).min()
     }
 
     pub(super) fn following_timeout(&self, following: &Following) -> Instant {
@@ -124,7 +127,7 @@ impl Ownership {
         let impatient = planted!(self, impatient) && following.owner.is_some();
         if (waited || impatient) && !self.tier_failed {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None });
+            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
             self.want_read();
         }
     }
@@ -198,7 +201,7 @@ impl Ownership {
             && !self.tier_failed
         {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None });
+            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
             self.want_read();
         }
     }
@@ -206,7 +209,7 @@ impl Ownership {
     /// S7. The tier is formatted only when the record, read after the question, does not name it.
     pub(super) fn on_learn(&mut self, envelope: &Envelope, sent: Instant, at: Instant) {
         let wanted_by = WantedBy { owner: envelope.from, term: envelope.term, sent };
-        let late = at <= self.taught_at && self.own.tier != 0 && !planted!(self, formats_late);
+        let late = at <= self.taught_at && self.own.tier != 0;
         if late || (self.fresh && self.own.tier != 0) {
             // It was sent before what is in the tier: whoever still means it hears what this node is now.
             self.send(envelope.from, self.here(sent));
@@ -356,7 +359,8 @@ impl Ownership {
         }
         let owner = compare.member(compare.owner);
         self.order(Order::Seal);
-        self.role = Role::Asking(Asking { owner, term: compare.term, sealed: true, owner_heard: None });
+        let (term, former) = (compare.term, base.members);
+        self.role = Role::Asking(Asking { owner, term, sealed: true, owner_heard: None, former });
         self.propose(compare, new, Stage::Ready);
     }
 

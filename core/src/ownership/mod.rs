@@ -102,8 +102,6 @@ rules! {
     adds_uncovered,
     /// S7: a tier is formatted without a look at the record.
     formats_unread,
-    /// S7: a tier is formatted by a question that came before what is in it.
-    formats_late,
     /// A3: a member is left out before that is committed.
     drops_uncommitted,
     /// A5: the log is called through before the backing has all.
@@ -315,14 +313,14 @@ impl Ownership {
     /// When [`Event::Timeout`] is due, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_role = match &self.role {
-            Role::Outside(outside) => Some(self.outside_timeout(outside)),
+            Role::Outside(outside) => self.outside_timeout(outside),
             Role::Following(following) => Some(self.following_timeout(following)),
             Role::Asking(_) | Role::Leaving => None,
             Role::Owning(owning) => self.owning_timeout(owning),
         };
         let opening = self.opening.as_ref().and_then(Opening::timeout);
         let gave_way = self.gave_way.as_ref().map(GaveWay::timeout);
-        let coordinator = self.coordinator.timeout(self.setup.timing.look);
+        let coordinator = self.coordinator.timeout(self.now, self.setup.timing.look);
         let all = [of_role, coordinator, opening, gave_way].into_iter().flatten();
         // What is due and was not done waits for something else than time.
         all.filter(|at| *at > self.now).min()
@@ -379,19 +377,21 @@ impl Ownership {
 
     fn advance(&mut self, now: Instant) {
         debug_assert!(now >= self.now, "time goes back");
-        let late = self.wake.is_some_and(|wake| now > wake + self.setup.timing.channel_dead);
+        let late = self.wake.map_or(Duration(0), |wake| now - wake);
         self.now = now;
-        if late {
+        if late > self.setup.timing.channel_dead {
             // This process did not run: what it has not heard may lie in its sockets. Others are not to blame.
-            self.forgive();
+            self.forgive(late);
         }
     }
 
-    fn forgive(&mut self) {
+    /// The time in which this process did not run counts for nobody's silence.
+    fn forgive(&mut self, late: Duration) {
         let now = self.now;
+        let later = |since: Instant| (since + late).min(now);
         match &mut self.role {
-            Role::Following(following) => following.heard = now,
-            Role::Owning(owning) => owning.peers.values_mut().for_each(|peer| peer.open = peer.open.map(|_| now)),
+            Role::Following(following) => following.heard = later(following.heard),
+            Role::Owning(owning) => owning.peers.values_mut().for_each(|peer| peer.open = peer.open.map(later)),
             Role::Outside(_) | Role::Asking(_) | Role::Leaving => {}
         }
     }

@@ -375,7 +375,8 @@ pub fn drawn(seed: u64) -> (Setup, Chaos, Random) {
     let nodes = random.range(2, 4) as usize;
     let peers = random.range(1, (nodes as u64 - 1).min(2)) as u32;
     let flash = random.chance(500_000);
-    let requested = Requested { peers, min_peers: random.range(0, 1) as u32, through: false, media: flash };
+    let requested =
+        Requested { peers, min_peers: random.range(0, 1) as u32, through: false, media: flash, tier_bytes: 1 << 20 };
     let writes_die_with_host = random.chance(500_000);
     let setup = Setup { nodes, flash, requested, drift_ppm: random.range(0, 9_900), writes_die_with_host };
     let chaos = Chaos::draw(&mut random);

@@ -10,6 +10,7 @@
 pub mod chaos;
 pub mod coordinator;
 pub mod oracle;
+pub mod stories;
 pub mod volume;
 
 use crate::random::Random;
@@ -161,6 +162,8 @@ pub struct World {
     loss_accepted: bool,
     /// How often each thing happened.
     pub counts: BTreeMap<&'static str, u64>,
+    /// The newest question to each node to become a learner.
+    learns: BTreeMap<usize, (Envelope, Message)>,
     trace: bool,
 }
 
@@ -198,6 +201,7 @@ impl World {
             loss: None,
             loss_accepted: false,
             counts: BTreeMap::new(),
+            learns: BTreeMap::new(),
             trace,
         };
         for node in 0..setup.nodes {
@@ -249,6 +253,7 @@ impl World {
         }
         let id = self.next_process;
         self.next_process += 1;
+        self.nodes[node].paused_until = self.now;
         let name = NodeId(node as u64 + 1);
         let tier = &self.tiers[node];
         let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
@@ -287,8 +292,8 @@ impl World {
         self.drive(node, Event::Backing(reached));
     }
 
-    fn tell_candidates(&mut self) {
-        let all: Vec<Candidate> = (0..self.nodes.len())
+    fn candidates(&self) -> Vec<Candidate> {
+        (0..self.nodes.len())
             .map(|node| Candidate {
                 node: NodeId(node as u64 + 1),
                 domain: node as u64,
@@ -297,9 +302,12 @@ impl World {
                 flash: self.setup.flash,
                 reaches_backing: self.nodes[node].reaches_backing,
             })
-            .collect();
+            .collect()
+    }
+
+    fn tell_candidates(&mut self) {
         for node in 0..self.nodes.len() {
-            self.drive(node, Event::Candidates(all.clone()));
+            self.drive(node, Event::Candidates(self.candidates()));
         }
     }
 
@@ -358,6 +366,12 @@ impl World {
         self.cut.insert((from, to));
     }
 
+    /// The newest question to a node to become a learner arrives once more.
+    pub fn ask_to_learn_again(&mut self, node: usize) {
+        let (envelope, message) = self.learns[&node].clone();
+        self.after(0, Item::Arrive { node, envelope, message, numbers: Vec::new() });
+    }
+
     /// The network is whole again.
     pub fn mend(&mut self) {
         self.cut.clear();
@@ -392,6 +406,11 @@ impl World {
             process.volume.readable(self.local(at)).map(|_| (at, term))
         };
         self.nodes.iter().enumerate().find_map(owner)
+    }
+
+    /// What a node is now.
+    pub fn own(&self, node: usize) -> Option<Incarnation> {
+        Some(self.nodes[node].process.as_ref()?.ownership.own())
     }
 
     /// True time, in nanoseconds.
@@ -479,7 +498,16 @@ impl World {
             Item::Answer { node, event: Event::Requested(_), .. } => {
                 self.drive(node, Event::Requested(self.setup.requested))
             }
-            Item::Answer { node, event, .. } => self.drive(node, event),
+            Item::Answer { node, event: Event::Backing(_), .. } => {
+                self.drive(node, Event::Backing(self.nodes[node].reaches_backing))
+            }
+            Item::Answer { node, event: Event::Candidates(_), .. } => {
+                self.drive(node, Event::Candidates(self.candidates()))
+            }
+            Item::Answer { node, event, .. } => {
+                self.tell(|| format!("node {} hears {event:?}", node + 1));
+                self.drive(node, event)
+            }
             Item::Late(transaction, age) if age == self.coordinator.age => drop(self.commit(&transaction)),
             Item::Late(..) => {}
             Item::Landed { node, write } => self.land(node, write),
@@ -540,6 +568,9 @@ impl World {
             Effect::Read(op) => self.ask_coordinator(node, id, op, None),
             Effect::Commit { op, compare, new } => {
                 if new.owner.0 == node as u64 + 1 && new.term > compare.term {
+                    // That of a term that it did not win, it has let go.
+                    let owned = process.volume.owned();
+                    process.locks.retain(|term| owned == Some(*term));
                     process.locks.insert(new.term);
                 }
                 self.ask_coordinator(node, id, op, Some(Transaction { compare, new }));
@@ -796,6 +827,9 @@ impl World {
 
     fn send(&mut self, from: usize, envelope: Envelope, message: Message, numbers: Vec<u64>) {
         let to = envelope.to.node.0 as usize - 1;
+        if matches!(message, Message::Learn { .. }) {
+            self.learns.insert(to, (envelope, message.clone()));
+        }
         if self.cut.contains(&(from, to)) {
             return;
         }
@@ -803,133 +837,6 @@ impl World {
             let item = Item::Arrive { node: to, envelope, message: message.clone(), numbers: numbers.clone() };
             self.after(delay, item);
         }
-    }
-
-    // --- coordinator ---
-
-    fn ask_coordinator(&mut self, node: usize, process: u64, op: OpId, transaction: Option<Transaction>) {
-        let away = self.now < self.coordinator.away_until;
-        let lost = away || self.chaos.loses_request(&mut self.random);
-        let delay = self.random.range(1, 10) * MS;
-        if !lost {
-            let answered = !self.chaos.loses_answer(&mut self.random);
-            let age = self.coordinator.age;
-            return self.after(delay, Item::Ask { node, process, op, transaction, answered, age });
-        }
-        self.leave_open(node, process, op, transaction.is_some());
-        if let Some(transaction) = transaction
-            && self.random.chance(500_000)
-        {
-            // It is not lost, only late.
-            let delay = self.random.range(100, 8_000) * MS;
-            self.after(delay, Item::Late(transaction, self.coordinator.age));
-        }
-    }
-
-    /// No answer comes, and in the end it is given up.
-    fn leave_open(&mut self, node: usize, process: u64, op: OpId, changes: bool) {
-        let unknown = Event::Committed(op, Committed::Unknown);
-        let event = if changes { unknown } else { Event::Read(op, Read::Failed) };
-        self.after(1_000 * MS, Item::Answer { node, process, event });
-    }
-
-    fn coordinate(&mut self, node: usize, process: u64, op: OpId, what: Option<Transaction>, answered: bool) {
-        let event = match what {
-            None if answered => Event::Read(op, Read::Is(self.coordinator.record.clone())),
-            None => Event::Read(op, Read::Failed),
-            Some(transaction) => {
-                let won = self.commit(&transaction);
-                let committed = match (answered, won) {
-                    (false, _) => Committed::Unknown,
-                    (true, true) => Committed::Won,
-                    (true, false) => Committed::Lost(self.coordinator.record.clone()),
-                };
-                Event::Committed(op, committed)
-            }
-        };
-        let delay = if answered { self.random.range(1, 10) * MS } else { 1_000 * MS };
-        self.after(delay, Item::Answer { node, process, event });
-    }
-
-    fn commit(&mut self, transaction: &Transaction) -> bool {
-        let before = self.coordinator.record.clone();
-        let (newest, went_back) = (self.newest_record().clone(), self.coordinator.went_back());
-        if !self.coordinator.commit(transaction) {
-            return false;
-        }
-        let after = self.coordinator.record.clone();
-        self.tell(|| format!("RECORD {after:?}"));
-        self.count("changes of the record");
-        if after.version() <= before.version() || after.version() <= newest.version() {
-            violated(format!("the record of {:?} becomes {:?}", newest.version(), after.version()));
-        }
-        if went_back && after.term != newest.term {
-            violated("a record that went back changed hands".into());
-        }
-        self.check_fenced(&newest, &after);
-        self.check_loss(&newest, &after);
-        if self.loss.is_none() {
-            self.oracle.changed(&after, &self.tiers, &self.under_way);
-        }
-        true
-    }
-
-    /// T6: a former owner leaves the list when it can write no more, and after the pinned ranges were written again.
-    fn check_fenced(&mut self, before: &Record, after: &Record) {
-        let gone = |former: &&Unfenced| !after.unfenced.contains(former);
-        let emptied: Vec<Unfenced> = before.unfenced.iter().filter(gone).copied().collect();
-        if emptied.is_empty() {
-            return;
-        }
-        self.count("pins ended");
-        for former in &emptied {
-            let owner = &self.nodes[former.node.0 as usize - 1];
-            let same = owner.host == former.host && owner.process.is_some();
-            let owner_may = same && owner.process.as_ref().is_some_and(|process| process.holds(former.term));
-            if owner_may || self.under_way.iter().any(|write| write.term == former.term) {
-                violated(format!("{former:?} is called fenced and may still write"));
-            }
-        }
-        if self.rewritten != Some(before.term) {
-            violated("unfenced is emptied before the pinned ranges were written again".into());
-        }
-    }
-
-    /// Somebody holds a lock of that term: its owner, or a candidate for it.
-    fn may_write(&self, term: Term) -> bool {
-        let holds = |node: &Node| node.process.as_ref().is_some_and(|process| process.holds(term));
-        self.under_way.iter().any(|write| write.term == term) || self.nodes.iter().any(holds)
-    }
-
-    /// T10 and `--accept-loss`: what is acknowledged may be lost only when nobody has it any more.
-    fn check_loss(&mut self, before: &Record, after: &Record) {
-        let own = after.member(after.owner);
-        let continues = own.is_some_and(|own| before.names(own));
-        if after.term == before.term {
-            return;
-        }
-        if before.log == LogState::Released {
-            self.loss = Some(Loss::InBacking);
-            return;
-        }
-        if continues {
-            return;
-        }
-        let alive = |member: &Incarnation| self.tiers.iter().flatten().any(|tier| tier.incarnation == *member);
-        let later_life = own.is_some_and(|own| before.members.iter().any(|member| member.is_earlier_life_of(own)));
-        if before.log == LogState::Through && !self.may_write(before.term) {
-            self.count("opened after write-through");
-            self.loss = Some(Loss::InBacking);
-            return;
-        }
-        if let Some(member) = before.members.iter().find(|member| alive(member)) {
-            violated(format!("{own:?} becomes the owner while {member:?} has the log"));
-        }
-        if !self.loss_accepted && !(later_life && self.setup.requested.media) {
-            violated(format!("{own:?} becomes the owner without the log, and nobody said that it may"));
-        }
-        self.count(if self.loss_accepted { "losses accepted" } else { "power lost everywhere" });
-        self.loss = Some(if self.loss_accepted { Loss::Accepted } else { Loss::Power });
     }
 
     // --- backing ---
