@@ -91,7 +91,12 @@ impl Record {
         if unfenced.len() < UNFENCED_MAX {
             unfenced.push(Unfenced { term: self.term, node: self.owner, host: self.host });
         }
-        Record { members, unfenced, ..self.in_new_term(by.node, host) }
+        // As long as the former owner may write to the backing, that alone is no ground for anything (A5).
+        let log = match self.log {
+            LogState::Through | LogState::Needed => LogState::Needed,
+            LogState::Released => LogState::Released,
+        };
+        Record { members, unfenced, log, ..self.in_new_term(by.node, host) }
     }
 
     /// A volume that nobody serves, or whose members are all lost, is opened by `by` alone. Of a released one nobody is

@@ -175,7 +175,6 @@ impl Volume {
             committed: Lsn(acked as u64),
             mark: mark(tier),
             serving: self.owner.as_ref().is_some_and(|owner| owner.agreed),
-            wants_log: false,
             drained: self.owner.as_ref().is_some_and(|owner| owner.promised() <= self.backing && !owner.pinned),
             wants_log: self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
             tier_failed: self.failed,

@@ -119,9 +119,9 @@ impl World {
                 TierKind::Flash if crash == Crash::LogsLost => self.new_tier(),
                 TierKind::Flash => {
                     self.node.tier.power_loss(Landing::Random, &mut self.random);
-                    if !std::mem::replace(&mut self.node.lost_power, true) {
-                        self.node.incarnation.life += 1;
-                    }
+                    // One more than the last start has written down.
+                    let before = self.newest_checkpoint(&self.node.tier.current).map(|checkpoint| checkpoint.life);
+                    self.node.incarnation.life = before.map_or(0, |life| life + 1);
                 }
             }
         }

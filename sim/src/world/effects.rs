@@ -53,9 +53,7 @@ impl World {
         match status.phase {
             Phase::Recovering | Phase::Stopping => {}
             Phase::Following | Phase::Agreeing => {
-                // Its life is in a durable checkpoint.
                 self.node.formatted = true;
-                self.node.lost_power = false;
                 if self.node.part.is_opening() && status.phase == Phase::Following {
                     self.tier_is_open();
                 }

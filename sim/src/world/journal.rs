@@ -26,7 +26,7 @@ impl World {
     }
 
     /// By the tier's own word, as a start reads it.
-    fn newest_checkpoint(&self, tier: &[u8]) -> Option<Checkpoint> {
+    pub(super) fn newest_checkpoint(&self, tier: &[u8]) -> Option<Checkpoint> {
         let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(self.setup.version, tier, place));
         copies.max_by_key(|checkpoint| checkpoint.sequence)
     }

@@ -49,8 +49,6 @@ pub(super) struct Node {
 
     /// Its tier and what that can vouch for.
     pub(super) incarnation: Incarnation,
-    /// Its life has grown, and no start has written that down yet.
-    pub(super) lost_power: bool,
     /// Number of the host's boot.
     pub(super) boot: u64,
     pub(super) part: Part,
@@ -102,7 +100,6 @@ impl Node {
             clock,
             paused_until: None,
             incarnation: Incarnation { node: NodeId(0), tier: 0, life: 0 },
-            lost_power: false,
             boot: 0,
             part: Part::default(),
             volume: None,

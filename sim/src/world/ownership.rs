@@ -69,8 +69,7 @@ impl World {
             return self.begin_volume(false);
         }
         // One that was never ready has vouched for nothing.
-        (self.node.incarnation.life, self.node.lost_power) = (0, false);
-        self.node.incarnation.tier = 0;
+        (self.node.incarnation.tier, self.node.incarnation.life) = (0, 0);
         self.begin_ownership(Remembered::default());
     }
 
