@@ -15,4 +15,4 @@ pub mod status;
 pub mod types;
 pub mod volume;
 
-pub use volume::{Extent, STOP_PATIENCE, Volume, VolumeConfig};
+pub use volume::{ClusterConfig, Extent, STOP_PATIENCE, Volume, VolumeConfig};

@@ -7,6 +7,7 @@
 //! What it leaves to others: the executor in `forebay-io` and the front ends, which the black-box tests cover.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod coverage;
 pub mod journal;
 pub mod media;

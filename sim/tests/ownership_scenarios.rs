@@ -3,7 +3,8 @@
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
 use forebay_core::types::*;
-use forebay_sim::ownership::chaos::{Chaos, given_up_transaction_takes_effect};
+use forebay_sim::ownership::chaos::Chaos;
+use forebay_sim::ownership::stories::*;
 use forebay_sim::ownership::{MS, Setup, World};
 use forebay_sim::random::Random;
 
@@ -11,7 +12,7 @@ const SECOND: u64 = 1_000 * MS;
 
 /// A calm world in which node 1 serves, with as many members as are asked for.
 fn whole(nodes: usize, peers: u32, flash: bool) -> World {
-    let requested = Requested { peers, min_peers: 0, through: false, media: flash };
+    let requested = Requested { peers, min_peers: 0, through: false, media: flash, tier_bytes: 1 << 20 };
     let setup = Setup { nodes, flash, requested, drift_ppm: 9_000, writes_die_with_host: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });
@@ -129,6 +130,11 @@ fn two_members_ask_at_once_and_one_transaction_wins() {
 #[test]
 fn a_transaction_that_was_given_up_takes_effect_and_nothing_stale_is_read() {
     given_up_transaction_takes_effect(Rules::default());
+}
+
+#[test]
+fn an_owner_that_one_member_does_not_hear_reads_nothing_once_that_ones_lease_is_over() {
+    owner_is_cut_off_from_one_member_and_the_coordinator(Rules::default());
 }
 
 #[test]
@@ -351,7 +357,7 @@ fn a_second_take_over_in_quarantine_needs_proof_for_both_former_owners() {
 
 #[test]
 fn a_write_through_volume_is_opened_elsewhere_only_with_proof_for_its_owner() {
-    let requested = Requested { peers: 0, min_peers: 0, through: true, media: false };
+    let requested = Requested { peers: 0, min_peers: 0, through: true, media: false, tier_bytes: 1 << 20 };
     let setup = Setup { nodes: 2, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });

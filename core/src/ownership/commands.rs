@@ -6,6 +6,7 @@ use super::{Asking, Command, CommandError, Effect, Ownership, Role};
 use crate::api::Order;
 use crate::cluster::*;
 use crate::types::*;
+use alloc::vec::Vec;
 
 /// Where the ownership is to go.
 #[derive(Debug)]
@@ -287,7 +288,7 @@ impl Ownership {
             Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => self.record.as_ref(),
         };
         let record = record.ok_or(CommandError::NoRecord)?;
-        let mut terms: alloc::vec::Vec<Term> = record.unfenced.iter().map(|former| former.term).collect();
+        let mut terms: Vec<Term> = record.unfenced.iter().map(|former| former.term).collect();
         if record.log == LogState::Through && record.owner != self.own.node {
             terms.push(record.term);
         }
@@ -407,15 +408,17 @@ impl Ownership {
         let log = if self.requested.through { LogState::Through } else { LogState::Needed };
         let new = record.opened(self.own, self.setup.host, log);
         self.order(Order::Seal);
-        self.role = Role::Asking(Asking { owner: None, term: record.term, sealed: true, owner_heard: None });
+        // Who opens a volume without its log has nothing to ask those who had it.
+        let (owner, former, owner_heard) = (None, Vec::new(), None);
+        self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former });
         self.propose(record, new, Stage::Ready);
     }
 
     /// The transaction was won; it was an opening's, if one was under way.
-    pub(super) fn opened(&mut self) -> bool {
-        let Some(opening) = self.opening.take() else { return false };
-        self.answer(opening.id, Ok(()));
-        true
+    pub(super) fn opened(&mut self) {
+        if let Some(opening) = self.opening.take() {
+            self.answer(opening.id, Ok(()));
+        }
     }
 
     pub(super) fn fail_opening(&mut self, error: CommandError) {

@@ -59,6 +59,8 @@ pub(super) struct Asking {
     pub(super) sealed: bool,
     /// The former owner was heard since.
     pub(super) owner_heard: Option<Instant>,
+    /// Whose logs are sealed when it has won (T3), as what they are now.
+    pub(super) former: Vec<Incarnation>,
 }
 
 /// An owner has sent `Learn`.
@@ -125,7 +127,7 @@ impl Ownership {
         let impatient = planted!(self, impatient) && following.owner.is_some();
         if (waited || impatient) && !self.tier_failed {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None });
+            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
             self.want_read();
         }
     }
@@ -199,7 +201,7 @@ impl Ownership {
             && !self.tier_failed
         {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None });
+            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
             self.want_read();
         }
     }
@@ -357,7 +359,8 @@ impl Ownership {
         }
         let owner = compare.member(compare.owner);
         self.order(Order::Seal);
-        self.role = Role::Asking(Asking { owner, term: compare.term, sealed: true, owner_heard: None });
+        let (term, former) = (compare.term, base.members);
+        self.role = Role::Asking(Asking { owner, term, sealed: true, owner_heard: None, former });
         self.propose(compare, new, Stage::Ready);
     }
 

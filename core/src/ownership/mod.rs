@@ -377,19 +377,21 @@ impl Ownership {
 
     fn advance(&mut self, now: Instant) {
         debug_assert!(now >= self.now, "time goes back");
-        let late = self.wake.is_some_and(|wake| now > wake + self.setup.timing.channel_dead);
+        let late = self.wake.map_or(Duration(0), |wake| now - wake);
         self.now = now;
-        if late {
+        if late > self.setup.timing.channel_dead {
             // This process did not run: what it has not heard may lie in its sockets. Others are not to blame.
-            self.forgive();
+            self.forgive(late);
         }
     }
 
-    fn forgive(&mut self) {
+    /// The time in which this process did not run counts for nobody's silence.
+    fn forgive(&mut self, late: Duration) {
         let now = self.now;
+        let later = |since: Instant| (since + late).min(now);
         match &mut self.role {
-            Role::Following(following) => following.heard = now,
-            Role::Owning(owning) => owning.peers.values_mut().for_each(|peer| peer.open = peer.open.map(|_| now)),
+            Role::Following(following) => following.heard = later(following.heard),
+            Role::Owning(owning) => owning.peers.values_mut().for_each(|peer| peer.open = peer.open.map(later)),
             Role::Outside(_) | Role::Asking(_) | Role::Leaving => {}
         }
     }

@@ -4,7 +4,7 @@
 use super::coordinator::Stage;
 use super::peers::{Wanted, choose_peers};
 use super::take::Sealing;
-use super::{Answer, Candidate, CommandError, Effect, Ownership, Role};
+use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role};
 use crate::api::Order;
 use crate::cluster::*;
 use crate::ownership::commands::{Goal, GoalStage};
@@ -126,6 +126,24 @@ impl Owning {
     /// The volume is on its way to another owner, or to none.
     fn is_leaving(&self) -> bool {
         self.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Proposed)
+    }
+
+    /// The record, or one that was proposed, under another number.
+    pub(super) fn may_be_but_for_config(&self, shown: &Record) -> bool {
+        let mut known = core::iter::once(&self.record).chain(&self.undecided);
+        known.any(|known| Record { config: shown.config, ..known.clone() } == *shown)
+    }
+
+    /// Peers that are neither members nor learners any more.
+    fn let_go(&mut self) -> Vec<NodeId> {
+        let (record, learners) = (&self.record, &self.learners);
+        let teaches = |peer: &Peer| {
+            learners.get(&peer.incarnation.node).is_some_and(|learner| learner.incarnation == Some(peer.incarnation))
+        };
+        let stays = |peer: &Peer| record.names(peer.incarnation) || teaches(peer);
+        let gone = self.peers.iter().filter(|(_, peer)| !stays(peer)).map(|(node, _)| *node).collect();
+        self.peers.retain(|_, peer| stays(peer));
+        gone
     }
 
     /// C4: the other members of every set that the record may have.
@@ -298,11 +316,12 @@ impl Ownership {
     fn wanted_log(&self, owning: &Owning) -> LogState {
         let few = (owning.record.members.len() as u32) < 1 + self.requested.min_peers;
         let drained = self.figures.as_ref().is_some_and(|figures| figures.drained) || planted!(self, through_uncovered);
+        let wanted = self.figures.as_ref().is_some_and(|figures| figures.wants_log);
         match owning.record.log {
             LogState::Needed if (self.requested.through || few) && drained && owning.record.unfenced.is_empty() => {
                 LogState::Through
             }
-            LogState::Through if !self.requested.through && !few => LogState::Needed,
+            LogState::Through if !self.requested.through && !few && wanted => LogState::Needed,
             LogState::Needed | LogState::Through | LogState::Released => owning.record.log,
         }
     }
@@ -354,13 +373,11 @@ impl Ownership {
     pub(super) fn on_undone(&mut self) {
         let Role::Owning(owning) = &mut self.role else { return };
         owning.undecided.clear();
-        let (record, learners) = (&owning.record, &owning.learners);
-        let stays = |peer: &Peer| record.names(peer.incarnation) || learners.contains_key(&peer.incarnation.node);
-        let gone: Vec<NodeId> = owning.peers.iter().filter(|(_, peer)| !stays(peer)).map(|(node, _)| *node).collect();
-        owning.peers.retain(|_, peer| stays(peer));
+        let strangers = owning.let_go();
+        let record = &owning.record;
         let decide = Order::Decide { config: record.config, members: record.members.clone(), log: record.log };
         self.order(decide);
-        gone.into_iter().for_each(|node| self.order(Order::Forget(node)));
+        strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
         self.next_change();
     }
 
@@ -385,10 +402,10 @@ impl Ownership {
         for member in &record.members {
             owning.learners.remove(&member.node);
         }
-        let (learners, own) = (&owning.learners, self.own.node);
-        owning.peers.retain(|node, peer| record.names(peer.incarnation) || learners.contains_key(node));
-        let others = record.members.iter().filter(|member| member.node != own);
-        for member in others {
+        let mut strangers = owning.let_go();
+        strangers.retain(|node| before.member(*node).is_none());
+        let own = self.own.node;
+        for member in record.members.iter().filter(|member| member.node != own) {
             owning.peers.entry(member.node).or_insert_with(|| Peer::new(*member, now));
         }
         if record.unfenced.is_empty() {
@@ -400,6 +417,7 @@ impl Ownership {
         self.restored();
         self.give_up_proposed_goal();
         self.order(Order::Decide { config: record.config, members: record.members, log: record.log });
+        strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
     }
 
     pub(super) fn on_grown(&mut self, size_bytes: u64) {
@@ -438,6 +456,7 @@ impl Ownership {
             self.on_peer_failed(gone);
         } else if let Some(learner) = owning.learners.get_mut(&present.node)
             && learner.stage == Teaching::Called
+            && learner.incarnation != Some(present)
         {
             // It was addressed as what it was before; the answer to the next question tells what it is.
             learner.incarnation = None;
@@ -505,7 +524,8 @@ impl Ownership {
             !self.kept_out.is_out(candidate.node, self.now) && !self.links_down.contains(&candidate.node)
         };
         let candidates: Vec<Candidate> = self.candidates.iter().filter(free).copied().collect();
-        let wanted = Wanted { count, bytes: 0, flash: self.requested.media, reaches_backing: stuck };
+        let Requested { media, tier_bytes, .. } = self.requested;
+        let wanted = Wanted { count, bytes: tier_bytes, flash: media, reaches_backing: stuck };
         let chosen = choose_peers(wanted, &present, &candidates);
         let (now, grace) = (self.now, self.setup.timing.grace);
         let Role::Owning(owning) = &mut self.role else { return };

@@ -56,6 +56,8 @@ pub struct Requested {
     pub through: bool,
     /// A flush promises every member's medium (A2).
     pub media: bool,
+    /// Bytes of tier that a member must have room for.
+    pub tier_bytes: u64,
 }
 
 /// Times of the protocol, the same on all nodes.
@@ -321,4 +323,28 @@ pub enum Effect {
     },
     /// Answer a command. `Ok` after [`Command::Open`] with `accept_loss` and after [`Command::Fenced`] goes into the audit log.
     Answer(ControlId, Result<(), CommandError>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_do_not_fit_together_are_refused() {
+        let good = Timing::default();
+        assert_eq!(good.check(), Ok(()));
+        let ms = Duration::from_millis;
+        // A lease of 4.95 s may last 5.05 s by another clock, which is longer than the grace.
+        let bad = [
+            Timing { lease: ms(4_950), ..good },
+            Timing { grace: ms(3_000), ..good },
+            Timing { member_drop: ms(150), ..good },
+            Timing { beacon: ms(1_100), ..good },
+            Timing { beacon: ms(100), ..good },
+            Timing { retry: ms(0), ..good },
+        ];
+        for timing in bad {
+            assert!(timing.check().is_err(), "{timing:?}");
+        }
+    }
 }

@@ -38,23 +38,22 @@ impl Sealing {
 }
 
 impl Ownership {
-    pub(super) fn on_won(&mut self, new: Record, former: Record) {
-        // Who opens a volume without its log has nothing to ask those who had it.
-        let former = if self.opened() { Vec::new() } else { former.members };
+    pub(super) fn on_won(&mut self, new: Record) {
+        self.opened();
+        let Role::Asking(asking) = &mut self.role else { return };
+        let former = core::mem::take(&mut asking.former);
         self.adopt(new, former);
     }
 
-    /// The record names this node as the owner of a term that it does not serve (T2). Whoever had its log in the former
-    /// record is sealed, as what it is now.
+    /// The record names this node as the owner of a term that it does not serve yet. Whoever had its log in the former
+    /// record is sealed.
     pub(super) fn adopt(&mut self, record: Record, former: Vec<Incarnation>) {
         let sealed = matches!(&self.role, Role::Asking(asking) if asking.sealed);
         if !sealed {
             self.order(Order::Seal);
         }
         let now = self.now;
-        // In the new record may stand a later life of the same tier (T10).
-        let present = |member: Incarnation| record.member(member.node).unwrap_or(member);
-        let others = former.into_iter().map(present).filter(|member| member.node != self.own.node);
+        let others = former.into_iter().filter(|member| member.node != self.own.node);
         let others = others.map(|to| (to.node, Seal { to, answer: None })).collect();
         let sealing = Sealing { others, until: now + self.setup.timing.member_drop, again: now };
         self.seen = self.seen.max(record.version());

@@ -76,6 +76,7 @@ impl World {
         }
         self.leave_open(node, process, op, transaction.is_some());
         if let Some(transaction) = transaction
+            && !self.coordinator.cut_off.contains(&node)
             && self.random.chance(500_000)
         {
             // It is not lost, only late.
@@ -190,7 +191,8 @@ impl World {
         if let Some(member) = before.members.iter().find(|member| alive(member)) {
             violated(format!("{own:?} becomes the owner while {member:?} has the log"));
         }
-        if !self.loss_accepted && !(later_life && self.setup.requested.media) {
+        let power_was_lost = later_life && self.setup.requested.media;
+        if !self.loss_accepted && !power_was_lost {
             violated(format!("{own:?} becomes the owner without the log, and nobody said that it may"));
         }
         self.count(if self.loss_accepted { "losses accepted" } else { "power lost everywhere" });

@@ -10,6 +10,7 @@
 pub mod chaos;
 pub mod coordinator;
 pub mod oracle;
+pub mod stories;
 pub mod volume;
 
 use crate::random::Random;
@@ -252,6 +253,7 @@ impl World {
         }
         let id = self.next_process;
         self.next_process += 1;
+        self.nodes[node].paused_until = self.now;
         let name = NodeId(node as u64 + 1);
         let tier = &self.tiers[node];
         let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
@@ -290,8 +292,8 @@ impl World {
         self.drive(node, Event::Backing(reached));
     }
 
-    fn tell_candidates(&mut self) {
-        let all: Vec<Candidate> = (0..self.nodes.len())
+    fn candidates(&self) -> Vec<Candidate> {
+        (0..self.nodes.len())
             .map(|node| Candidate {
                 node: NodeId(node as u64 + 1),
                 domain: node as u64,
@@ -300,9 +302,12 @@ impl World {
                 flash: self.setup.flash,
                 reaches_backing: self.nodes[node].reaches_backing,
             })
-            .collect();
+            .collect()
+    }
+
+    fn tell_candidates(&mut self) {
         for node in 0..self.nodes.len() {
-            self.drive(node, Event::Candidates(all.clone()));
+            self.drive(node, Event::Candidates(self.candidates()));
         }
     }
 
@@ -493,6 +498,12 @@ impl World {
             Item::Answer { node, event: Event::Requested(_), .. } => {
                 self.drive(node, Event::Requested(self.setup.requested))
             }
+            Item::Answer { node, event: Event::Backing(_), .. } => {
+                self.drive(node, Event::Backing(self.nodes[node].reaches_backing))
+            }
+            Item::Answer { node, event: Event::Candidates(_), .. } => {
+                self.drive(node, Event::Candidates(self.candidates()))
+            }
             Item::Answer { node, event, .. } => {
                 self.tell(|| format!("node {} hears {event:?}", node + 1));
                 self.drive(node, event)
@@ -557,6 +568,9 @@ impl World {
             Effect::Read(op) => self.ask_coordinator(node, id, op, None),
             Effect::Commit { op, compare, new } => {
                 if new.owner.0 == node as u64 + 1 && new.term > compare.term {
+                    // That of a term that it did not win, it has let go.
+                    let owned = process.volume.owned();
+                    process.locks.retain(|term| owned == Some(*term));
                     process.locks.insert(new.term);
                 }
                 self.ask_coordinator(node, id, op, Some(Transaction { compare, new }));

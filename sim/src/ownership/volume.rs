@@ -176,6 +176,7 @@ impl Volume {
             mark: mark(tier),
             serving: self.owner.as_ref().is_some_and(|owner| owner.agreed),
             drained: self.owner.as_ref().is_some_and(|owner| owner.promised() <= self.backing && !owner.pinned),
+            wants_log: self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
             tier_failed: self.failed,
         }
     }
@@ -598,7 +599,11 @@ impl Volume {
         let known = self.backing;
         for sets in &owner.proposed {
             let in_backing = sets.log == LogState::Needed || owner.promised() <= known;
-            if committed >= owner.promised() && in_backing && owner.told_covered.insert(sets.config) {
+            // What a flush was answered for, every member must have on its medium (T10).
+            let others = sets.members.iter().filter(|member| member.node != self.own.node);
+            let synced = |member: &Incarnation| owner.peers.get(&member.node).map_or(0, |peer| peer.synced);
+            let flushed = !tier.flash || others.map(synced).all(|synced| synced >= owner.flushed);
+            if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.config) {
                 self.asks.push(Ask::Report(Report::Covered { config: sets.config }, 0));
             }
         }
