@@ -90,7 +90,6 @@ mutants! { 550..2_550 of |seed| (journaled(seed), Random::new(seed)); forget_rep
 mutants! { 0..3_000 of cluster::seeded;
     acknowledge_before_members
     flush_by_own_sync
-    through_without_members
     ignore_min_peers
     ask_recorded_only
     take_older_terms
@@ -102,7 +101,6 @@ mutants! { 0..3_000 of cluster::seeded;
     keep_longer_tail
     destage_uncommitted
     window_before_mark
-    forget_window
     free_before_mark
     watermark_over_uncommitted
     answer_before_agreed
