@@ -28,6 +28,34 @@ struct Cluster {
     _etcd: Etcd,
 }
 
+/// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let running = self.daemons.iter().flatten().next().is_some();
+        let tiers = (0..self.daemons.len()).filter(|_| running).filter_map(|node| {
+            let shown = self.try_command(node, &["volume", "show", "vm1"]).ok()?;
+            Some(shown["tier"]["path"].as_str()?.to_owned())
+        });
+        let tiers: Vec<String> = tiers.collect();
+        self.daemons.clear();
+        for tier in tiers.iter().map(PathBuf::from) {
+            let (Some(folder), Some(name)) = (tier.parent(), tier.file_name().and_then(|name| name.to_str())) else {
+                continue;
+            };
+            // Of this volume on any node: the last part of the name is the node's.
+            let Some((volume, _)) = name.rsplit_once('-') else { continue };
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.file_name().to_string_lossy().starts_with(volume) {
+                    let _ = std::fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+}
+
 impl Cluster {
     /// None, and said so, where the machine does not let us.
     fn new(name: &str, nodes: usize) -> Option<Cluster> {
