@@ -80,9 +80,6 @@ impl World {
             let wait = self.micros(100_000);
             self.schedule(wait, Due::Restart);
         }
-        for planned in self.cluster().setup.plan.clone() {
-            self.schedule_at(0, planned.at, Due::Mischief(Some(planned)));
-        }
         self.schedule_mischief();
     }
 
@@ -252,7 +249,12 @@ impl World {
         if loss.is_some() {
             self.cluster_mut().loss_accepted = false;
         }
-        let Some((_, former)) = former else { return self.clients_come() };
+        let Some((_, former)) = former else {
+            for planned in self.cluster().setup.plan.clone() {
+                self.schedule_at(0, planned.at, Due::Mischief(Some(planned)));
+            }
+            return self.clients_come();
+        };
         self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
         let now = self.tick();
         let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));

@@ -54,6 +54,7 @@ impl World {
             peers: setup.peers as u32,
             min_peers: setup.min_peers,
             through: false,
+            tier_bytes: 0,
             media: match setup.flush {
                 Flush::Media => true,
                 Flush::Best => all_on_flash,
