@@ -225,8 +225,8 @@ fn a_member_with_a_smaller_tier_slows_the_owner_and_loses_nothing() {
     for kind in [MEMORY, FLASH] {
         holds("smaller member", &[kind, kind], 20, |setup, cluster| {
             setup.layout = match kind {
-                MEMORY => forebay_core::format::TierLayout::memory(400),
-                FLASH => forebay_core::format::TierLayout::flash(400),
+                MEMORY => forebay_core::format::TierLayout::memory(700),
+                FLASH => forebay_core::format::TierLayout::flash(700),
             }
             .expect("large enough");
             cluster.nodes[0].layout = setup.layout;

@@ -16,6 +16,9 @@ pub(super) struct Cluster {
     numbers: u64,
     /// What owners have put into their logs, by position: the newest of each, with block and sectors.
     pub(super) log: BTreeMap<u64, (BlockIndex, Vec<u32>)>,
+    /// The first record in which a sector's bytes came into a log, by block, sector and checksum: the write's own. Later
+    /// ones may hold them, too, where an edge was merged.
+    pub(super) first: BTreeMap<(u64, u32, u32), Lsn>,
     /// When the operator last asked for something.
     pub(super) commanded_at: Instant,
     /// The operator has accepted that what only lost logs had is lost.
@@ -48,6 +51,7 @@ impl Cluster {
             coordinator: Coordinator::new(record),
             numbers: nodes.len() as u64,
             log: BTreeMap::new(),
+            first: BTreeMap::new(),
             commanded_at: Instant(0),
             loss_accepted: false,
             loss: None,
@@ -243,6 +247,8 @@ impl World {
     pub(super) fn on_owner_serving(&mut self, term: Term) {
         let served = self.cluster().served;
         assert!(served.is_none_or(|(earlier, _)| earlier < term), "term {term} serves after {served:?}");
+        // What others had destaged before is theirs to answer for.
+        self.node.destaged_seen = self.node.volume.as_ref().expect("it serves").figures().accepted;
         let here = self.at;
         let former = self.cluster_mut().served.replace((term, here));
         let loss = self.cluster_mut().loss.take();
