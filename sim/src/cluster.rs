@@ -68,7 +68,7 @@ pub enum Target {
 /// Mischief of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// When, from the start of the run.
+    /// When, from the moment in which clients are first served.
     pub at: Duration,
     /// What.
     pub what: Mischief,

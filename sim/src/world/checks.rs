@@ -20,7 +20,7 @@ impl World {
             if self.cluster.is_none() || self.node.part.owns.is_some() && !self.in_quarantine() {
                 self.check_watermark();
             }
-            if self.node.serving && self.random.below(64) == 0 {
+            if self.node.serving && self.has_lease() && self.random.below(64) == 0 {
                 self.check_extents();
             }
         }

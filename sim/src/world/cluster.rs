@@ -16,6 +16,9 @@ pub(super) struct Cluster {
     numbers: u64,
     /// What owners have put into their logs, by position: the newest of each, with block and sectors.
     pub(super) log: BTreeMap<u64, (BlockIndex, Vec<u32>)>,
+    /// The first record in which a sector's bytes came into a log, by block, sector and checksum: the write's own. Later
+    /// ones may hold them, too, where an edge was merged.
+    pub(super) first: BTreeMap<(u64, u32, u32), Lsn>,
     /// When the operator last asked for something.
     pub(super) commanded_at: Instant,
     /// The operator has accepted that what only lost logs had is lost.
@@ -48,6 +51,7 @@ impl Cluster {
             coordinator: Coordinator::new(record),
             numbers: nodes.len() as u64,
             log: BTreeMap::new(),
+            first: BTreeMap::new(),
             commanded_at: Instant(0),
             loss_accepted: false,
             loss: None,
@@ -79,9 +83,6 @@ impl World {
             self.turn_to(i);
             let wait = self.micros(100_000);
             self.schedule(wait, Due::Restart);
-        }
-        for planned in self.cluster().setup.plan.clone() {
-            self.schedule_at(0, planned.at, Due::Mischief(Some(planned)));
         }
         self.schedule_mischief();
     }
@@ -246,13 +247,20 @@ impl World {
     pub(super) fn on_owner_serving(&mut self, term: Term) {
         let served = self.cluster().served;
         assert!(served.is_none_or(|(earlier, _)| earlier < term), "term {term} serves after {served:?}");
+        // What others had destaged before is theirs to answer for.
+        self.node.destaged_seen = self.node.volume.as_ref().expect("it serves").figures().accepted;
         let here = self.at;
         let former = self.cluster_mut().served.replace((term, here));
         let loss = self.cluster_mut().loss.take();
         if loss.is_some() {
             self.cluster_mut().loss_accepted = false;
         }
-        let Some((_, former)) = former else { return self.clients_come() };
+        let Some((_, former)) = former else {
+            for planned in self.cluster().setup.plan.clone() {
+                self.schedule_at(0, planned.at, Due::Mischief(Some(planned)));
+            }
+            return self.clients_come();
+        };
         self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
         let now = self.tick();
         let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));

@@ -134,7 +134,10 @@ impl World {
     pub(super) fn note_policy(&mut self) {
         let Some(volume) = &self.node.volume else { return };
         let status = volume.status(self.clock());
-        if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
+        // In quarantine the backing may be behind: the log has it (T5).
+        if status.effective == Policy::Through
+            && !self.in_quarantine()
+            && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
         {
             if self.node.through_since.is_none() {
                 self.node.through_since = Some(self.moment);

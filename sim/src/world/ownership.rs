@@ -254,7 +254,7 @@ impl World {
         let mut former = status.unproven;
         if self.node.part.owns.is_none() {
             former.push(owner);
-        } else if self.node.part.owns.is_some() && self.random.below(4) == 0 {
+        } else if !record.unfenced.is_empty() && (self.cluster().setup.fenced_first || self.random.below(4) == 0) {
             self.fence_former_owners(&record);
         }
         for former in former {

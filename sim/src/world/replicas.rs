@@ -101,11 +101,9 @@ impl World {
         }
         let mut bytes = [0; SECTOR_BYTES as usize];
         pattern::fill(id, first, &mut bytes);
-        let wanted = ((first % BLOCK_BYTES / SECTOR_BYTES) as u32, crc32c(&bytes));
-        let is_it = |record: &Logged| record.block == BlockIndex::of_byte(first) && record.sectors.contains(&wanted);
-        let Some(lsn) = self.node.records.iter().find(|(_, record)| is_it(record)).map(|(&lsn, _)| Lsn(lsn)) else {
-            return;
-        };
+        let sector = (first % BLOCK_BYTES / SECTOR_BYTES) as u32;
+        let wanted = (BlockIndex::of_byte(first).0, sector, crc32c(&bytes));
+        let Some(&lsn) = self.cluster().first.get(&wanted) else { return };
         for member in &self.cluster().coordinator.record.members {
             let node = self.node_at(index_of(member.node));
             let Some(volume) = node.volume.as_ref().filter(|_| node.incarnation == *member) else { continue };
@@ -127,6 +125,11 @@ impl World {
             let why = "the backing after an acknowledgement with too few peers";
             self.oracle.image_has(&self.backing.current, id, why);
         }
+    }
+
+    /// It may answer: block status is a read, too.
+    pub(super) fn has_lease(&self) -> bool {
+        self.cluster.is_none() || self.clock() < self.node.part.lease_until
     }
 
     /// L3: the look at the clock is the last thing before a read is answered or the backing is written.

@@ -247,6 +247,9 @@ impl World {
             if self.node.part.owns.is_some() {
                 let sectors = logged.sectors.iter().map(|&(sector, _)| sector).collect();
                 cluster.log.insert(record.lsn.0, (logged.block, sectors));
+                for &(sector, checksum) in &logged.sectors {
+                    cluster.first.entry((logged.block.0, sector, checksum)).or_insert(record.lsn);
+                }
             }
             // Known as long as the tier is: what a member was sent in one life may be superseded in the next.
             self.node.records.insert(record.lsn.0, logged);
@@ -280,7 +283,11 @@ impl World {
         let Some(volume) = &self.node.volume else { return };
         let status = volume.status(self.clock());
         let destaged = status.destaged;
-        assert!(destaged >= self.node.destaged_seen, "the destage position goes back");
+        let own_log_begins = self.cluster.is_some() && destaged < self.node.destaged_seen;
+        assert!(destaged >= self.node.destaged_seen || own_log_begins, "the destage position goes back");
+        if own_log_begins {
+            return;
+        }
         if destaged == self.node.destaged_seen || self.damage_carried {
             return;
         }
