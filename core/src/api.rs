@@ -12,8 +12,8 @@
 //! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
 //! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
 //! [`Fetch`](Message::Fetch) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
-//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed) and
-//! [`TakeOver`](Message::TakeOver); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
+//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed),
+//! [`TakeOver`](Message::TakeOver), [`Who`](Message::Who), [`Here`](Message::Here) and [`Learn`](Message::Learn); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
@@ -290,14 +290,14 @@ pub enum Report {
         term: Term,
     },
     /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
-    /// this fate has been given up. Told once, until the peer makes progress again.
+    /// this fate has been given up. Told again after [`Order::Decide`] if it is still so.
     PeerFailed {
         /// Who.
         peer: Incarnation,
         /// Why.
         why: PeerFailure,
     },
-    /// The learner may be proposed as a member (S6).
+    /// The learner may be proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
     LearnerReady {
         /// Who.
         peer: Incarnation,
@@ -350,6 +350,9 @@ pub struct Figures {
     /// Owner: nothing acknowledged depends on a log: all that logs alone held is synced in the backing, and nothing is
     /// pinned (A5).
     pub drained: bool,
+    /// Owner: writes are to be acknowledged without the backing, and there are copies enough: `log` is to become needed
+    /// first (A5).
+    pub wants_log: bool,
     /// The tier has failed.
     pub tier_failed: bool,
 }

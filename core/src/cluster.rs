@@ -251,17 +251,29 @@ pub enum Message {
     /// Owner to member: ask for ownership without waiting (L2).
     TakeOver,
     /// To a node: which incarnation are you? Answered whatever incarnation and term the envelope names.
-    Who,
+    Who {
+        /// The asker's clock.
+        sent: Instant,
+    },
     /// The answer to `Who` and `Learn`; the envelope's sender is the answer.
     Here {
+        /// As in the question: what a node was long ago says nothing of what it is.
+        sent: Instant,
+        /// The clock of the one who answers.
+        at: Instant,
         /// Where it runs.
         host: Host,
-        /// The tier is new, for whoever asked by `Learn`.
+        /// Nothing has ever been in its tier.
         fresh: bool,
     },
     /// Owner to a node that is no member: make a new tier ready (S7). It is meant for the incarnation that the node has
-    /// now, so that one that arrives late or twice formats nothing.
-    Learn,
+    /// now, and for nobody who has been taught since it said so: one that arrives late or twice formats nothing.
+    Learn {
+        /// The asker's clock.
+        sent: Instant,
+        /// As in the `Here` that it follows.
+        at: Instant,
+    },
     /// To whoever sent what cannot be taken.
     Refused {
         /// Why.

@@ -12,13 +12,25 @@
 //!                                                batch   = header with descriptors | payload blocks
 //! ```
 
+mod checkpoint;
+
 use crate::types::*;
 use alloc::vec;
 use alloc::vec::Vec;
+pub use checkpoint::{Checkpoint, Standing};
 use crc_fast::{CrcAlgorithm, checksum};
 
-/// Version that this code writes. It reads this one only, being the first.
-pub const FORMAT_VERSION: u16 = 1;
+/// Version of a tier's format. A tier keeps the version that it was made with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Version {
+    /// One number, the volume's term, is the tier's start number too; no place for what a member must know.
+    One = 1,
+    /// New tiers are made so.
+    Two = 2,
+}
+
+/// Version of the journal's format, which is counted apart from the tier's.
+pub const JOURNAL_VERSION: u16 = 1;
 /// Bytes of a tier block.
 pub const TIER_BLOCK_BYTES: usize = 4096;
 /// Bytes of an encoded [`Descriptor`].
@@ -37,7 +49,6 @@ pub const SUMMARY_HEAD_BYTES: usize = 64;
 pub const TIER_FIXED_BLOCKS: u32 = 3;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"FOREBAY\0";
-const CHECKPOINT_MAGIC: [u8; 8] = *b"FBCKPT\0\0";
 const BATCH_MAGIC: [u8; 8] = *b"FBBATCH\0";
 const SUMMARY_MAGIC: [u8; 8] = *b"FBSUMM\0\0";
 const JOURNAL_MAGIC: [u8; 8] = *b"FBJRNL\0\0";
@@ -227,8 +238,13 @@ impl TierLayout {
 /// Identity of a tier, written once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
+    /// How everything on this tier is to be read and written.
+    pub version: Version,
     /// The volume whose log this is.
     pub volume: [u8; 16],
+    /// Drawn at random when the tier is made: with its `life` it names what this log can vouch for
+    /// ([`Incarnation`](crate::cluster::Incarnation)). Version 1: 0.
+    pub tier: u64,
     /// Its name when the tier was made, for people.
     pub name: [u8; 64],
     /// Its size when the tier was made.
@@ -244,7 +260,7 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut b = vec![0u8; TIER_BLOCK_BYTES];
         b[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
-        b[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        b[8..10].copy_from_slice(&(self.version as u16).to_le_bytes());
         b[10] = match self.layout.kind {
             TierKind::Memory => 1,
             TierKind::Flash => 2,
@@ -267,6 +283,10 @@ impl Superblock {
             b[48 + 4 * i..52 + 4 * i].copy_from_slice(&n.to_le_bytes());
         }
         b[80..144].copy_from_slice(&self.name);
+        match self.version {
+            Version::One => debug_assert_eq!(self.tier, 0, "version 1 has no place for it"),
+            Version::Two => b[144..152].copy_from_slice(&self.tier.to_le_bytes()),
+        }
         seal(&self.volume, 0, &mut b, 12);
         b
     }
@@ -280,12 +300,12 @@ impl Superblock {
         if b[..8] != SUPERBLOCK_MAGIC {
             return Err("superblock: not a Forebay tier (wrong magic)");
         }
-        if get_u16(b, 8) > FORMAT_VERSION {
-            return Err("superblock: written by a newer version of Forebay; drain it with that version");
-        }
-        if get_u16(b, 8) == 0 {
-            return Err("superblock: version 0 never existed");
-        }
+        let version = match get_u16(b, 8) {
+            0 => return Err("superblock: version 0 never existed"),
+            1 => Version::One,
+            2 => Version::Two,
+            _ => return Err("superblock: written by a newer version of Forebay; drain it with that version"),
+        };
         let volume = get_uuid(b, 16);
         if !sealed(&volume, 0, b, 12) {
             return Err("superblock: checksum mismatch");
@@ -311,78 +331,17 @@ impl Superblock {
             return Err(reason);
         }
         Ok(Superblock {
+            version,
             volume,
+            tier: match version {
+                Version::One => 0,
+                Version::Two => get_u64(b, 144),
+            },
             name: b[80..144].try_into().expect("64 bytes"),
             size_bytes: get_u64(b, 32),
             created_unix_s: get_u64(b, 40),
             layout,
         })
-    }
-}
-
-/// What changes slowly: term, watermark, size. Two copies; the newer valid one counts. Every change is written twice,
-/// with consecutive sequence numbers, and relied upon only when both are durable: so that a copy damaged at rest is
-/// covered by the other and never a step back to an older watermark or term.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Checkpoint {
-    /// Grows by one with each writing; even ones go to block 2, odd ones to block 1.
-    pub sequence: u64,
-    /// The owner's number.
-    pub term: Term,
-    /// Everything up to here is durable in the backing and no longer needed.
-    pub destaged: Lsn,
-    /// No record of this or an earlier position has been given out later: the next start begins above it.
-    pub accepted: Lsn,
-    /// Flash: every batch up to this one was durable when this was written.
-    pub batches_synced: u64,
-    /// Size of the volume.
-    pub size_bytes: u64,
-    /// The log was empty and the backing synced when the daemon stopped.
-    pub clean: bool,
-}
-
-impl Checkpoint {
-    /// Tier block of this copy.
-    pub fn place(&self) -> TierBlock {
-        TierBlock(if self.sequence % 2 == 1 { 1 } else { 2 })
-    }
-
-    /// To one block.
-    pub fn encode(&self, volume: &[u8; 16]) -> Vec<u8> {
-        let mut b = vec![0u8; TIER_BLOCK_BYTES];
-        b[..8].copy_from_slice(&CHECKPOINT_MAGIC);
-        b[8..12].copy_from_slice(&self.term.0.to_le_bytes());
-        b[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        b[24..32].copy_from_slice(&self.destaged.0.to_le_bytes());
-        b[32..40].copy_from_slice(&self.batches_synced.to_le_bytes());
-        b[40..48].copy_from_slice(&self.size_bytes.to_le_bytes());
-        b[48] = u8::from(self.clean);
-        b[56..64].copy_from_slice(&self.accepted.0.to_le_bytes());
-        seal(volume, u64::from(self.place().0), &mut b, 12);
-        b
-    }
-
-    /// From the block at `place`.
-    pub fn decode(volume: &[u8; 16], place: TierBlock, b: &[u8]) -> Result<Checkpoint, Reason> {
-        if b.len() != TIER_BLOCK_BYTES || b[..8] != CHECKPOINT_MAGIC {
-            return Err("checkpoint: wrong magic");
-        }
-        if !sealed(volume, u64::from(place.0), b, 12) {
-            return Err("checkpoint: checksum mismatch");
-        }
-        let found = Checkpoint {
-            sequence: get_u64(b, 16),
-            term: Term(get_u32(b, 8)),
-            destaged: Lsn(get_u64(b, 24)),
-            accepted: Lsn(get_u64(b, 56)),
-            batches_synced: get_u64(b, 32),
-            size_bytes: get_u64(b, 40),
-            clean: b[48] == 1,
-        };
-        if found.place() != place {
-            return Err("checkpoint: in the other's place");
-        }
-        Ok(found)
     }
 }
 
@@ -508,8 +467,8 @@ pub struct Batch {
     pub sequence: u64,
     /// Every batch up to this one was durable when this was written: damage below is damage, above it is a torn tail.
     pub synced_through: u64,
-    /// Owner that wrote it.
-    pub term: Term,
+    /// Start that wrote it.
+    pub start: Start,
     /// The records.
     pub records: Vec<Descriptor>,
 }
@@ -529,7 +488,7 @@ impl Batch {
         b[16..24].copy_from_slice(&self.segment.to_le_bytes());
         b[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         b[32..40].copy_from_slice(&self.synced_through.to_le_bytes());
-        b[40..44].copy_from_slice(&self.term.0.to_le_bytes());
+        b[40..44].copy_from_slice(&self.start.0.to_le_bytes());
         for (i, record) in self.records.iter().enumerate() {
             let at = BATCH_HEAD_BYTES + i * DESCRIPTOR_BYTES;
             b[at..at + DESCRIPTOR_BYTES]
@@ -564,7 +523,7 @@ impl Batch {
             segment: get_u64(b, 16),
             sequence: get_u64(b, 24),
             synced_through: get_u64(b, 32),
-            term: Term(get_u32(b, 40)),
+            start: Start(get_u32(b, 40)),
             records,
         })
     }
@@ -661,7 +620,7 @@ impl JournalBatch {
         b[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         b[24..32].copy_from_slice(&self.through.0.to_le_bytes());
         b[32..36].copy_from_slice(&self.term.0.to_le_bytes());
-        b[36..38].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        b[36..38].copy_from_slice(&JOURNAL_VERSION.to_le_bytes());
         for (i, record) in self.records.iter().enumerate() {
             let at = JOURNAL_HEAD_BYTES + i * DESCRIPTOR_BYTES;
             b[at..at + DESCRIPTOR_BYTES]
@@ -684,7 +643,7 @@ impl JournalBatch {
         if b.len() < TIER_BLOCK_BYTES || b[..8] != JOURNAL_MAGIC {
             return Err("journal: wrong magic");
         }
-        if get_u16(b, 36) > FORMAT_VERSION {
+        if get_u16(b, 36) > JOURNAL_VERSION {
             return Err("journal: written by a newer version of Forebay");
         }
         let count = get_u32(b, 8) as usize;

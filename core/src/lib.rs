@@ -9,10 +9,11 @@ extern crate std;
 pub mod api;
 pub mod cluster;
 pub mod format;
+pub mod ownership;
 pub mod record;
 pub mod status;
 pub mod types;
 pub mod volume;
 pub mod wire;
 
-pub use volume::{Extent, STOP_PATIENCE, Volume, VolumeConfig};
+pub use volume::{ClusterConfig, Extent, STOP_PATIENCE, Volume, VolumeConfig};

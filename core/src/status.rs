@@ -194,6 +194,17 @@ pub struct Counters {
     pub throttled_writes: u64,
 }
 
+/// Counters of what nodes tell each other, since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // each name says what it counts
+pub struct PeerCounters {
+    pub messages: u64,
+    pub blocks: u64,
+    pub resends: u64,
+    pub refusals: u64,
+    pub marks: u64,
+}
+
 /// A volume at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each name says what it is
@@ -237,6 +248,7 @@ pub struct Status {
     pub waiting_writes: u32,
     pub accepted: Lsn,
     pub held: Lsn,
+    pub committed: Lsn,
     pub synced: Lsn,
     pub destaged: Lsn,
     pub counters: Counters,

@@ -43,8 +43,12 @@ number!(/// A 4 KiB block of the volume, counted from its start.
     BlockIndex(u64));
 number!(/// Log position of one record. Strictly grows with every record of a volume; 0 is before the first.
     Lsn(u64));
-number!(/// Number of an owner. Grows by one with every start; a record carries the term of its first writing.
+number!(/// Number of an owner of the volume. A record carries the term of its first writing, wherever it is copied, and its
+    /// payload checksum is bound to it. Where one node has the volume to itself, each start is a new owner.
     Term(u32));
+number!(/// Number of a start of one tier, by whomever: grows with each, so that nothing that an earlier one has written is
+    /// taken for this one's. Another tier with the same log counts its own.
+    Start(u32));
 number!(/// Barrier group: the writes between two client barriers (flush or FUA). Grows by one at each barrier.
     Group(u32));
 number!(/// 4 KiB of memory in the volume's arena.

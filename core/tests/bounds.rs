@@ -1,7 +1,7 @@
 //! The largest volume there is on the smallest tier: amounts that overflow, run out or take for ever there.
 
 use forebay_core::api::*;
-use forebay_core::format::{Superblock, TIER_BLOCKS_MIN, TierLayout};
+use forebay_core::format::{Superblock, TIER_BLOCKS_MIN, TierLayout, Version};
 use forebay_core::status::{DestageMode, Phase, Policy};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
@@ -14,7 +14,15 @@ fn largest_volume() -> Volume {
     let size_bytes = VOLUME_BYTES_MAX;
     let mut volume = Volume::new(
         VolumeConfig {
-            superblock: Superblock { volume: [3; 16], name: [0; 64], size_bytes, created_unix_s: 0, layout },
+            superblock: Superblock {
+                version: Version::Two,
+                tier: 1,
+                volume: [3; 16],
+                name: [0; 64],
+                size_bytes,
+                created_unix_s: 0,
+                layout,
+            },
             fresh: true,
             size_bytes,
             policy: Policy::Back,

@@ -61,7 +61,8 @@ fuzz_target!(|input: Input<'_>| {
     let at = TierBlock(place);
     if !resealed {
         let _ = Superblock::decode(bytes);
-        let _ = Checkpoint::decode(&volume, at, bytes);
+        let _ = Checkpoint::decode(Version::One, &volume, at, bytes);
+        let _ = Checkpoint::decode(Version::Two, &volume, at, bytes);
         let _ = Descriptor::decode(&volume, u64::from(place), bytes);
         let _ = Batch::decode(&volume, at, bytes);
         let _ = Summary::decode(&volume, at, bytes);
@@ -82,9 +83,12 @@ fuzz_target!(|input: Input<'_>| {
             bytes[..8].copy_from_slice(b"FBCKPT\0\0");
             let at = TierBlock(1 + place % 2);
             reseal(&volume, u64::from(at.0), &mut bytes);
-            if let Ok(found) = Checkpoint::decode(&volume, at, &bytes) {
-                assert_eq!(found.place(), at);
-                assert_eq!(Checkpoint::decode(&volume, at, &found.encode(&volume)), Ok(found));
+            for version in [Version::One, Version::Two] {
+                if let Ok(found) = Checkpoint::decode(version, &volume, at, &bytes) {
+                    assert_eq!(found.place(), at);
+                    let again = found.encode(version, &volume);
+                    assert_eq!(Checkpoint::decode(version, &volume, at, &again), Ok(found));
+                }
             }
         }
         Structure::Descriptor => {

@@ -39,7 +39,7 @@ fuzz_target!(|input: Input<'_>| {
         bytes = repeated(&bytes, blocks as usize * TIER_BLOCK_BYTES);
         bytes[..8].copy_from_slice(b"FBJRNL\0\0");
         bytes[8..12].copy_from_slice(&(count as u32).to_le_bytes());
-        bytes[36..38].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[36..38].copy_from_slice(&JOURNAL_VERSION.to_le_bytes());
         // What seals the records: the place, and the number of the batch.
         let number = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
         let inner = u64::from(area) ^ number.rotate_left(32);

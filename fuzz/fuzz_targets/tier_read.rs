@@ -3,8 +3,9 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use forebay_core::cluster::{Mark, PINS_MAX, Part, Pin};
 use forebay_core::format::*;
-use forebay_core::types::{BlockIndex, Group, Lsn, SectorMask, Term, TierBlock};
+use forebay_core::types::{BlockIndex, Group, Lsn, SectorMask, Start, Term, TierBlock};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -46,13 +47,65 @@ struct Record {
     far: bool,
 }
 
+/// What one of several tiers remembers.
+#[derive(Arbitrary, Debug)]
+struct Member {
+    committed: u64,
+    above: [u64; PINS_MAX],
+    through: [u64; PINS_MAX],
+    block: u64,
+    blocks: u32,
+    small: bool,
+}
+
+impl Member {
+    fn standing(&self) -> Standing {
+        let near = |number: u64| if self.small { number % 64 } else { number };
+        let part = Part { block: BlockIndex(near(self.block)), blocks: near(self.blocks.into()) as u32 };
+        let pin = |i: usize| Pin {
+            term: Term(1),
+            above: Lsn(near(self.above[i])),
+            through: Lsn(near(self.through[i])),
+            part: if i == 0 { part } else { Part::default() },
+        };
+        let mark = Mark { pins: (0..PINS_MAX).map(pin).collect(), ..Mark::default() };
+        Standing { committed: Lsn(near(self.committed)), mark, ..Standing::default() }
+    }
+}
+
 #[derive(Arbitrary, Debug)]
 enum Patch {
-    Superblock { tier_blocks: u32, size_bytes: u64 },
-    Checkpoint { sequence: u64, term: u8, destaged: u64, accepted: u64, synced: u64, size_bytes: u64, small: bool },
-    Batch { place: u16, segment: u64, sequence: u64, synced: u64, term: u8, records: Vec<Record>, small: bool },
-    Entry { index: u16, record: Record },
-    Raw { at: u32, bytes: Vec<u8> },
+    Superblock {
+        tier_blocks: u32,
+        size_bytes: u64,
+    },
+    Checkpoint {
+        sequence: u64,
+        term: u8,
+        destaged: u64,
+        accepted: u64,
+        synced: u64,
+        size_bytes: u64,
+        small: bool,
+        member: Option<Member>,
+    },
+    Batch {
+        place: u16,
+        segment: u64,
+        sequence: u64,
+        synced: u64,
+        term: u8,
+        records: Vec<Record>,
+        small: bool,
+    },
+    Entry {
+        index: u16,
+        record: Record,
+    },
+    Raw {
+        at: u32,
+        bytes: Vec<u8>,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -107,7 +160,15 @@ fn descriptors(records: &[Record], most: usize) -> Vec<Descriptor> {
 
 fn superblock(memory: bool, tier_blocks: u32, size_bytes: u64) -> Option<Superblock> {
     let layout = if memory { TierLayout::memory(tier_blocks) } else { TierLayout::flash(tier_blocks) }.ok()?;
-    Some(Superblock { volume: VOLUME, name: [b'v'; 64], size_bytes, created_unix_s: 1, layout })
+    Some(Superblock {
+        version: Version::Two,
+        tier: 1,
+        volume: VOLUME,
+        name: [b'v'; 64],
+        size_bytes,
+        created_unix_s: 1,
+        layout,
+    })
 }
 
 fn put(file: &File, byte: u64, bytes: &[u8]) {
@@ -133,18 +194,20 @@ fn make_tier(input: &Input, path: &Path) {
                     top = other;
                 }
             }
-            Patch::Checkpoint { sequence, term, destaged, accepted, synced, size_bytes, small } => {
+            Patch::Checkpoint { sequence, term, destaged, accepted, synced, size_bytes, small, member } => {
                 let near = |number: u64, most: u64| if *small { number % most } else { number };
                 let checkpoint = Checkpoint {
                     sequence: *sequence,
+                    start: Start((*term).into()),
                     term: Term((*term).into()),
                     destaged: Lsn(near(*destaged, 64)),
                     accepted: Lsn(near(*accepted, 64)),
                     batches_synced: near(*synced, 32),
                     size_bytes: near(*size_bytes, 2 * BASE_BYTES),
-                    clean: false,
+                    standing: member.as_ref().map(Member::standing),
+                    ..Checkpoint::default()
                 };
-                put_block(&file, checkpoint.place().0, &checkpoint.encode(&VOLUME));
+                put_block(&file, checkpoint.place().0, &checkpoint.encode(Version::Two, &VOLUME));
             }
             Patch::Batch { place, segment, sequence, synced, term, records, small } => {
                 let near = |number: u64| if *small { number % 32 } else { number };
@@ -153,7 +216,7 @@ fn make_tier(input: &Input, path: &Path) {
                     segment: near(*segment),
                     sequence: near(*sequence),
                     synced_through: near(*synced),
-                    term: Term((*term).into()),
+                    start: Start((*term).into()),
                     records: descriptors(records, BATCH_DESCRIPTORS_MAX),
                 };
                 put_block(&file, place, &batch.encode(&VOLUME, TierBlock(place)));

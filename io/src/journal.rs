@@ -36,7 +36,7 @@ pub use replay::{
 use crate::file::{Access, DeviceFile, reserve, sync_folder_of};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::AlignedBuffer;
-use forebay_core::format::{FORMAT_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
+use forebay_core::format::{JOURNAL_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
 use forebay_core::types::Term;
 use replay::{JournalReader, read_head};
 use std::fmt;
@@ -312,7 +312,7 @@ impl JournalSuperblock {
     fn encode(&self) -> AlignedBuffer {
         let mut b = AlignedBuffer::new(TIER_BLOCK_BYTES);
         b[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
-        b[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        b[8..10].copy_from_slice(&JOURNAL_VERSION.to_le_bytes());
         b[16..32].copy_from_slice(&self.volume);
         b[32..36].copy_from_slice(&self.area_blocks.to_le_bytes());
         let sum = JournalSuperblock::checksum(&self.volume, &b);
@@ -325,7 +325,7 @@ impl JournalSuperblock {
             return Err(NotASuperblock::Broken("it does not begin like a journal of Forebay"));
         }
         let u32_at = |at: usize| u32::from_le_bytes(b[at..at + 4].try_into().expect("four bytes"));
-        if u16::from_le_bytes([b[8], b[9]]) > FORMAT_VERSION {
+        if u16::from_le_bytes([b[8], b[9]]) > JOURNAL_VERSION {
             return Err(NotASuperblock::Newer);
         }
         let volume: [u8; 16] = b[16..32].try_into().expect("sixteen bytes");
@@ -511,7 +511,7 @@ fn write_zeros(file: &File, path: &Path, length: u64) -> io::Result<()> {
 
 /// The head's own word about its version, which is believed before anything else of it.
 fn is_newer(head: &[u8]) -> bool {
-    JournalBatch::head_blocks_hint(head).is_some() && u16::from_le_bytes([head[36], head[37]]) > FORMAT_VERSION
+    JournalBatch::head_blocks_hint(head).is_some() && u16::from_le_bytes([head[36], head[37]]) > JOURNAL_VERSION
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part};
 use forebay_core::format::{
-    Descriptor, JOURNAL_HEAD_BYTES, JournalBatch, Kind, Superblock, TIER_BLOCK_BYTES, TierLayout, crc32c,
+    Descriptor, JOURNAL_HEAD_BYTES, JournalBatch, Kind, Superblock, TIER_BLOCK_BYTES, TierLayout, Version, crc32c,
     payload_checksum,
 };
 use forebay_core::types::*;
@@ -75,8 +75,15 @@ impl Rig {
         assert_eq!(journal.blocks(), 2 * AREA_BLOCKS);
         let tier = FlashTier::create(&folder.path().join("tier"), 512 * BLOCK_BYTES, false, SECOND, |_| {}).unwrap();
         let layout = TierLayout::flash(512).unwrap();
-        let superblock =
-            Superblock { volume: VOLUME, name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: VOLUME,
+            name: [0; 64],
+            size_bytes: VOLUME_BYTES,
+            created_unix_s: 1,
+            layout,
+        };
         let tier = Tier::Flash(tier);
         let arena = VolumeIo::arena_of(&tier, &superblock, 64).unwrap();
         let mut io = VolumeIo::new(3, &superblock, arena, tier, backing);
@@ -417,7 +424,15 @@ fn a_journal_write_without_the_backings_lock_is_a_bug() {
     let journal = Journal::open(&journal_of(folder.path()), &VOLUME, SECOND).unwrap();
     let tier = FlashTier::create(&folder.path().join("tier"), 512 * BLOCK_BYTES, false, SECOND, |_| {}).unwrap();
     let layout = TierLayout::flash(512).unwrap();
-    let superblock = Superblock { volume: VOLUME, name: [0; 64], size_bytes: VOLUME_BYTES, created_unix_s: 1, layout };
+    let superblock = Superblock {
+        version: Version::Two,
+        tier: 1,
+        volume: VOLUME,
+        name: [0; 64],
+        size_bytes: VOLUME_BYTES,
+        created_unix_s: 1,
+        layout,
+    };
     let tier = Tier::Flash(tier);
     let arena = VolumeIo::arena_of(&tier, &superblock, 8).unwrap();
     let mut io = VolumeIo::new(0, &superblock, arena, tier, backing);

@@ -1,7 +1,7 @@
 //! NBD exports as backings, against real servers (nbdkit, qemu-nbd) and in both modes of the reactor.
 
 use forebay_core::api::{Effect, Event, IoError, Outcome, Part};
-use forebay_core::format::{Superblock, TierLayout};
+use forebay_core::format::{Superblock, TierLayout, Version};
 use forebay_core::types::*;
 use forebay_io::clock::until;
 use forebay_io::{
@@ -188,8 +188,15 @@ impl Rig {
         let length = u64::from(TIER_BLOCKS) * BLOCK_BYTES;
         let tier = Tier::Memory(MemoryTier::create(&memory.path().join("tier"), length, SECOND).unwrap());
         let layout = TierLayout::memory(TIER_BLOCKS).unwrap();
-        let superblock =
-            Superblock { volume: [7; 16], name: [0; 64], size_bytes: EXPORT_BYTES, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: [7; 16],
+            name: [0; 64],
+            size_bytes: EXPORT_BYTES,
+            created_unix_s: 1,
+            layout,
+        };
         let arena = VolumeIo::arena_of(&tier, &superblock, 0).unwrap();
         let io = VolumeIo::new(INDEX, &superblock, arena, tier, backing);
         Rig { _memory: memory, reactor: Reactor::new(mode).unwrap_or_else(|e| panic!("{e}")), io, next: 1 }

@@ -1,7 +1,7 @@
 //! Effects on real tiers and backings, in both modes of the reactor and on both kinds of tier.
 
 use forebay_core::api::{Check, Checks, Effect, Event, IoError, Outcome, Part, Source};
-use forebay_core::format::{Superblock, TierKind, TierLayout, payload_checksum};
+use forebay_core::format::{Superblock, TierKind, TierLayout, Version, payload_checksum};
 use forebay_core::types::*;
 use forebay_io::clock::until;
 use forebay_io::{
@@ -60,8 +60,15 @@ impl Rig {
                 (Tier::Flash(tier), TierLayout::flash(TIER_BLOCKS).unwrap())
             }
         };
-        let superblock =
-            Superblock { volume: VOLUME, name: [0; 64], size_bytes: BACKING_BYTES, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: VOLUME,
+            name: [0; 64],
+            size_bytes: BACKING_BYTES,
+            created_unix_s: 1,
+            layout,
+        };
         let arena = VolumeIo::arena_of(&tier, &superblock, 64).unwrap();
         let spec = format!("{wrappers}{}", folder.path().join("disk.img").display());
         let options = BackingOptions { create: Some(BACKING_BYTES), ..Default::default() };
@@ -397,7 +404,15 @@ fn a_write_without_the_lock_is_a_bug() {
     let length = u64::from(TIER_BLOCKS) * BLOCK_BYTES;
     let tier = FlashTier::create(&folder.path().join("tier2"), length, false, SECOND, |_| {}).unwrap();
     let layout = TierLayout::flash(TIER_BLOCKS).unwrap();
-    let superblock = Superblock { volume: VOLUME, name: [0; 64], size_bytes: 4096, created_unix_s: 1, layout };
+    let superblock = Superblock {
+        version: Version::Two,
+        tier: 1,
+        volume: VOLUME,
+        name: [0; 64],
+        size_bytes: 4096,
+        created_unix_s: 1,
+        layout,
+    };
     let spec = folder.path().join("disk2.img");
     let options = BackingOptions { create: Some(4096), ..Default::default() };
     let backing = Backing::open(spec.to_str().unwrap(), options).unwrap();

@@ -3,8 +3,9 @@
 use crate::tier_reader::{Damage, Found, TierContent, TierReader};
 use crate::units::show_size;
 use anyhow::Result;
-use forebay_core::format::{Kind, TierKind};
-use forebay_core::types::BLOCK_BYTES;
+use forebay_core::cluster::{Part, Pin};
+use forebay_core::format::{Checkpoint, Kind, Standing, TierKind, Version};
+use forebay_core::types::{BLOCK_BYTES, Lsn};
 use forebay_io::journal::{self, AreaState, BatchFound, Uuid, Verdict};
 use serde::Serialize;
 use std::path::Path;
@@ -12,6 +13,10 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Inspection {
     path: String,
+    version: u16,
+    /// Identity of this tier, random; none in version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use_by: Option<String>,
     volume: String,
@@ -45,12 +50,95 @@ struct Layout {
 #[derive(Serialize)]
 struct CheckpointLine {
     sequence: u64,
+    start: u32,
     term: u32,
     destaged: u64,
     accepted: u64,
     batches_synced: u64,
     size_bytes: u64,
     clean: bool,
+    life: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostLine>,
+    /// Of one of several tiers that hold the volume's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<MemberLine>,
+}
+
+#[derive(Serialize)]
+struct HostLine {
+    machine: String,
+    boot: String,
+}
+
+#[derive(Serialize)]
+struct MemberLine {
+    config: u32,
+    agreed: bool,
+    committed: u64,
+    mark: u64,
+    window: WindowLine,
+    size_bytes: u64,
+    pins: Vec<PinLine>,
+}
+
+/// What may be under way to the backing: records above one position up to another, and of a zeroed range a part only.
+#[derive(Serialize)]
+struct WindowLine {
+    above: u64,
+    through: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<PartLine>,
+}
+
+#[derive(Serialize)]
+struct PartLine {
+    offset: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct PinLine {
+    term: u32,
+    window: WindowLine,
+}
+
+fn window(above: Lsn, through: Lsn, part: Part) -> WindowLine {
+    let bytes = u64::from(part.blocks) * BLOCK_BYTES;
+    let part = (bytes > 0).then(|| PartLine { offset: part.block.0.saturating_mul(BLOCK_BYTES), bytes });
+    WindowLine { above: above.0, through: through.0, part }
+}
+
+impl From<&Checkpoint> for CheckpointLine {
+    fn from(c: &Checkpoint) -> CheckpointLine {
+        let member = |standing: &Standing| {
+            let mark = &standing.mark;
+            let pin = |pin: &Pin| PinLine { term: pin.term.0, window: window(pin.above, pin.through, pin.part) };
+            MemberLine {
+                config: standing.config.0,
+                agreed: standing.agreed,
+                committed: standing.committed.0,
+                mark: mark.number.0,
+                window: window(mark.watermark, mark.through, mark.part),
+                size_bytes: mark.size_bytes,
+                pins: mark.pins.iter().map(pin).collect(),
+            }
+        };
+        let id = |bytes: &[u8; 16]| Uuid(bytes).to_string();
+        CheckpointLine {
+            sequence: c.sequence,
+            start: c.start.0,
+            term: c.term.0,
+            destaged: c.destaged.0,
+            accepted: c.accepted.0,
+            batches_synced: c.batches_synced,
+            size_bytes: c.size_bytes,
+            clean: c.clean,
+            life: c.life,
+            host: c.host.map(|host| HostLine { machine: id(&host.machine), boot: id(&host.boot) }),
+            member: c.standing.as_ref().map(member),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -203,6 +291,11 @@ fn inspect_tier(path: &Path) -> Result<Inspection> {
     let layout = &content.superblock.layout;
     Ok(Inspection {
         path: path.display().to_string(),
+        version: content.superblock.version as u16,
+        tier: match content.superblock.version {
+            Version::One => None,
+            Version::Two => Some(format!("{:016x}", content.superblock.tier)),
+        },
         in_use_by,
         volume: Uuid(&volume).to_string(),
         name: content.name(),
@@ -222,19 +315,7 @@ fn inspect_tier(path: &Path) -> Result<Inspection> {
             summary_blocks: layout.summary_blocks,
             table_blocks: layout.table_blocks,
         },
-        checkpoints: content
-            .checkpoints
-            .iter()
-            .map(|c| CheckpointLine {
-                sequence: c.sequence,
-                term: c.term.0,
-                destaged: c.destaged.0,
-                accepted: c.accepted.0,
-                batches_synced: c.batches_synced,
-                size_bytes: c.size_bytes,
-                clean: c.clean,
-            })
-            .collect(),
+        checkpoints: content.checkpoints.iter().map(CheckpointLine::from).collect(),
         synced_through_batch: content.synced_through,
         records: content.records.len(),
         records_dirty: content.records.iter().filter(|f| f.record.lsn > content.destaged()).count(),
@@ -245,10 +326,37 @@ fn inspect_tier(path: &Path) -> Result<Inspection> {
     })
 }
 
+/// What one of several tiers must remember, below its checkpoint.
+fn member_text(c: &CheckpointLine, m: &MemberLine) -> String {
+    use std::fmt::Write;
+    let window_text = |w: &WindowLine| {
+        let part = w.part.as_ref().map(|part| format!(", of it {} bytes at {}", part.bytes, part.offset));
+        format!("{} to {}{}", w.above, w.through, part.unwrap_or_default())
+    };
+    let mut out = String::new();
+    let agreed = if m.agreed { "agreed" } else { "sealed" };
+    let _ = writeln!(
+        out,
+        "  member: life {}, config {}, {agreed}, committed {}, mark {}: window {}, size {}",
+        c.life,
+        m.config,
+        m.committed,
+        m.mark,
+        window_text(&m.window),
+        show_size(m.size_bytes)
+    );
+    for pin in &m.pins {
+        let _ = writeln!(out, "  pinned: window of term {}: {}", pin.term, window_text(&pin.window));
+    }
+    out
+}
+
 fn tier_text(i: &Inspection) -> String {
     use std::fmt::Write;
     let mut out = String::new();
-    let _ = writeln!(out, "tier      {} ({}, {})", i.path, i.kind, show_size(i.tier_bytes));
+    let tier = i.tier.as_ref().map_or(String::new(), |tier| format!(", {tier}"));
+    let _ =
+        writeln!(out, "tier      {} ({}, {}, version {}{tier})", i.path, i.kind, show_size(i.tier_bytes), i.version);
     if let Some(holder) = &i.in_use_by {
         let _ = writeln!(
             out,
@@ -259,8 +367,9 @@ fn tier_text(i: &Inspection) -> String {
     for c in &i.checkpoints {
         let _ = writeln!(
             out,
-            "checkpoint {}: term {}, destaged {}, accepted {}, batches synced {}, size {}{}",
+            "checkpoint {}: start {}, term {}, destaged {}, accepted {}, batches synced {}, size {}{}",
             c.sequence,
+            c.start,
             c.term,
             c.destaged,
             c.accepted,
@@ -268,6 +377,9 @@ fn tier_text(i: &Inspection) -> String {
             show_size(c.size_bytes),
             if c.clean { ", clean" } else { "" }
         );
+        if let Some(member) = &c.member {
+            out += &member_text(c, member);
+        }
     }
     let _ = writeln!(
         out,

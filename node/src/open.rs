@@ -21,7 +21,7 @@ use crate::volume_store::{
 };
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
-use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout};
+use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::{FileKind, Identity, kind_of, sync_folder_of};
@@ -611,9 +611,18 @@ fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64))
     };
     let mut name = [0u8; 64];
     name[..record.name.len()].copy_from_slice(record.name.as_bytes());
+    let mut identity = [0; 8];
+    crate::volume_store::random_bytes(&mut identity)?;
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let superblock =
-        Superblock { volume: record.volume.0, name, size_bytes: record.size_bytes, created_unix_s: created, layout };
+    let superblock = Superblock {
+        version: Version::Two,
+        tier: u64::from_le_bytes(identity),
+        volume: record.volume.0,
+        name,
+        size_bytes: record.size_bytes,
+        created_unix_s: created,
+        layout,
+    };
     Ok((tier, superblock))
 }
 
@@ -719,8 +728,16 @@ mod tests {
 
         let layout = TierLayout::flash(1024).unwrap();
         let tier = |volume| {
-            let mut bytes =
-                Superblock { volume, name: [0; 64], size_bytes: 1 << 30, created_unix_s: 0, layout }.encode();
+            let mut bytes = Superblock {
+                version: Version::Two,
+                tier: 1,
+                volume,
+                name: [0; 64],
+                size_bytes: 1 << 30,
+                created_unix_s: 0,
+                layout,
+            }
+            .encode();
             bytes.resize(4 << 20, 0);
             bytes
         };

@@ -459,6 +459,7 @@ pub(crate) mod tests {
             waiting_writes: 0,
             accepted: Lsn(4),
             held: Lsn(3),
+            committed: Lsn(3),
             synced: Lsn(2),
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },

@@ -132,7 +132,8 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
     let length = image.metadata()?.len().max(size_bytes);
     image.set_len(length).with_context(|| format!("cannot size {} to {}", to.display(), show_size(length)))?;
 
-    let from = if base.is_some() { content.destaged() } else { Lsn(0) };
+    let kept = content.kept();
+    let in_backing = content.is_in_backing(kept.as_ref());
     let volume = content.superblock.volume;
     let mut done = Salvaged {
         name: content.name(),
@@ -153,9 +154,9 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
             Err(error) => done.damage.push(Damage { byte: 0, reason: format!("{error:#}") }),
         }
     }
-    for found in &content.records {
+    for (found, in_backing) in content.records.iter().zip(in_backing) {
         let record = &found.record;
-        if record.lsn <= from {
+        if in_backing && base.is_some() {
             done.in_base += 1;
             continue;
         }
@@ -186,9 +187,15 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
                 })
                 .collect()),
             Kind::ZeroBlocks { blocks, .. } => {
-                let end = (record.block.byte() + u64::from(blocks) * BLOCK_BYTES).min(size_bytes);
-                write_zeros(&image, record.block.byte(), end)
-                    .with_context(|| format!("cannot write {}", to.display()))?;
+                // Of a range that the backing has had, what is not pinned may have newer content there.
+                let ranges = match &kept {
+                    Some(kept) if record.lsn <= content.destaged() && base.is_some() => kept.pinned(record),
+                    _ => vec![(record.block, u64::from(blocks))],
+                };
+                for (first, blocks) in ranges {
+                    let end = (first.byte() + blocks * BLOCK_BYTES).min(size_bytes);
+                    write_zeros(&image, first.byte(), end).with_context(|| format!("cannot write {}", to.display()))?;
+                }
                 Ok(Vec::new())
             }
         };

@@ -7,7 +7,8 @@
 
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
-use forebay_core::types::{Lsn, SectorMask, Term, TierBlock};
+use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
+use forebay_core::volume::Kept;
 use forebay_io::lock;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -124,7 +125,7 @@ impl TierReader {
         let mut found = Vec::new();
         for place in [TierBlock(1), TierBlock(2)] {
             let block = self.read(place, 1, damage);
-            match Checkpoint::decode(&superblock.volume, place, &block) {
+            match Checkpoint::decode(superblock.version, &superblock.volume, place, &block) {
                 Ok(checkpoint) => found.push(checkpoint),
                 // A young tier has written only one of the two.
                 Err(_) if block.iter().all(|&b| b == 0) => {}
@@ -326,23 +327,23 @@ pub fn byte_of(block: TierBlock) -> u64 {
     u64::from(block.0) * TIER_BLOCK_BYTES as u64
 }
 
-/// Drops batches that are not of the log: of a number that a later owner gave out again, and those behind the first
+/// Drops batches that are not of the log: of a number that a later start gave out again, and those behind the first
 /// gap after `synced_through`. A gap below it is damage.
 fn keep_log_batches(
     mut batches: Vec<(TierBlock, Batch)>,
     synced_through: u64,
     damage: &mut Vec<Damage>,
 ) -> Vec<(TierBlock, Batch)> {
-    batches.sort_by_key(|(_, b)| (b.sequence, b.term, b.segment));
+    batches.sort_by_key(|(_, b)| (b.sequence, b.start, b.segment));
     // A start discards what it does not find valid, and numbers on from there: from its first number on, everything of
-    // earlier terms had been discarded.
-    let mut first_of_term: BTreeMap<Term, u64> = BTreeMap::new();
+    // earlier starts had been discarded.
+    let mut first_of_start: BTreeMap<Start, u64> = BTreeMap::new();
     for (_, batch) in &batches {
-        first_of_term.entry(batch.term).and_modify(|s| *s = (*s).min(batch.sequence)).or_insert(batch.sequence);
+        first_of_start.entry(batch.start).and_modify(|s| *s = (*s).min(batch.sequence)).or_insert(batch.sequence);
     }
     batches.retain(|(_, b)| {
-        first_of_term
-            .range((std::ops::Bound::Excluded(b.term), std::ops::Bound::Unbounded))
+        first_of_start
+            .range((std::ops::Bound::Excluded(b.start), std::ops::Bound::Unbounded))
             .all(|(_, &s)| b.sequence < s)
     });
     let mut log: Vec<(TierBlock, Batch)> = Vec::with_capacity(batches.len());
@@ -415,6 +416,22 @@ impl TierContent {
         self.checkpoints.first().map_or(Lsn(0), |c| c.destaged)
     }
 
+    /// What one of several tiers keeps of its records; none: one node has the volume to itself.
+    pub fn kept(&self) -> Option<Kept> {
+        let standing = self.checkpoints.first()?.standing.as_ref().filter(|standing| standing.is_possible())?;
+        Some(Kept::of(standing, self.records.iter().map(|found| &found.record)))
+    }
+
+    /// For each record: the backing has it, and no former owner can have taken that back.
+    pub fn is_in_backing(&self, kept: Option<&Kept>) -> Vec<bool> {
+        let durable = self.records.partition_point(|found| found.record.lsn <= self.destaged());
+        let descriptors: Vec<Descriptor> = self.records[..durable].iter().map(|found| found.record).collect();
+        let needed = kept.map_or(vec![false; durable], |kept| kept.needed(&descriptors));
+        let mut in_backing: Vec<bool> = needed.into_iter().map(|needed| !needed).collect();
+        in_backing.resize(self.records.len(), false);
+        in_backing
+    }
+
     /// Its last owner.
     pub fn term(&self) -> Term {
         self.checkpoints.first().map_or(Term(0), |c| c.term)
@@ -462,15 +479,24 @@ mod tests {
             let layout = TierLayout::flash(2048).unwrap();
             let mut name = [0; 64];
             name[..3].copy_from_slice(b"vm1");
-            let superblock = Superblock { volume: VOLUME, name, size_bytes: 1 << 20, created_unix_s: 1, layout };
+            let superblock = Superblock {
+                version: Version::Two,
+                tier: 1,
+                volume: VOLUME,
+                name,
+                size_bytes: 1 << 20,
+                created_unix_s: 1,
+                layout,
+            };
             let mut built = Built {
                 dir: tempfile::tempdir().unwrap(),
                 layout,
                 bytes: vec![0; layout.tier_blocks as usize * TIER_BLOCK_BYTES],
             };
             built.put(0, &superblock.encode());
-            let checkpoint = Checkpoint { sequence: 1, term: TERM, size_bytes: 1 << 20, ..Checkpoint::default() };
-            built.put(1, &checkpoint.encode(&VOLUME));
+            let checkpoint =
+                Checkpoint { sequence: 1, start: Start(1), term: TERM, size_bytes: 1 << 20, ..Checkpoint::default() };
+            built.put(1, &checkpoint.encode(Version::Two, &VOLUME));
             built
         }
 
@@ -486,7 +512,7 @@ mod tests {
             life: u64,
             sequence: u64,
             synced_through: u64,
-            term: u32,
+            start: u32,
             records: &[(u64, u64)],
         ) -> u32 {
             let place = self.layout.payload_first + at;
@@ -495,7 +521,7 @@ mod tests {
                 self.put(place + 1 + i as u32, &payload(record.lsn.0));
             }
             let count = records.len() as u32;
-            let batch = Batch { segment: life, sequence, synced_through, term: Term(term), records };
+            let batch = Batch { segment: life, sequence, synced_through, start: Start(start), records };
             let bytes = batch.encode(&VOLUME, TierBlock(place));
             self.put(place, &bytes);
             at + 1 + count
@@ -521,6 +547,44 @@ mod tests {
         content.records.iter().map(|f| f.record.lsn.0).collect()
     }
 
+    /// A former owner may have written block 5 of the image once more: what the tier says of it counts. Of block 6 the image
+    /// may have newer content.
+    #[test]
+    fn what_is_pinned_is_salvaged_though_the_backing_had_it() {
+        use forebay_core::cluster::{Mark, Part, Pin};
+        let mut tier = Built::new();
+        tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 5), (3, 6), (4, 7)]);
+        let image = tier.dir.path().join("image");
+        std::fs::write(&image, vec![0xee; 1 << 20]).unwrap();
+        for (pins, expected) in [(vec![], [0xee, 0xee]), (vec![(0, 1)], [payload(2)[0], 0xee])] {
+            let pin = |&(above, through): &(u64, u64)| Pin {
+                term: TERM,
+                above: Lsn(above),
+                through: Lsn(through),
+                part: Part::default(),
+            };
+            let mark =
+                Mark { watermark: Lsn(3), through: Lsn(3), pins: pins.iter().map(pin).collect(), ..Mark::default() };
+            let checkpoint = Checkpoint {
+                sequence: 3,
+                start: Start(1),
+                term: TERM,
+                destaged: Lsn(3),
+                size_bytes: 1 << 20,
+                standing: Some(Standing { committed: Lsn(4), mark, ..Standing::default() }),
+                ..Checkpoint::default()
+            };
+            tier.put(1, &checkpoint.encode(Version::Two, &VOLUME));
+            let to = tier.dir.path().join("salvaged");
+            crate::salvage::run(&tier.path(), &to, Some(&image)).unwrap();
+            let found = std::fs::read(&to).unwrap();
+            std::fs::remove_file(&to).unwrap();
+            let byte_of = |block: usize| found[block * TIER_BLOCK_BYTES];
+            assert_eq!([byte_of(5), byte_of(6)], expected);
+            assert_eq!(byte_of(7), payload(4)[0], "the backing never had it");
+        }
+    }
+
     #[test]
     fn log_is_read_in_order_with_its_payloads() {
         let mut tier = Built::new();
@@ -541,8 +605,15 @@ mod tests {
     fn a_superblock_that_claims_more_than_there_is_costs_neither_time_nor_memory() {
         for layout in [TierLayout::memory(TIER_BLOCKS_MAX).unwrap(), TierLayout::flash(TIER_BLOCKS_MAX).unwrap()] {
             let mut tier = Built::new();
-            let superblock =
-                Superblock { volume: VOLUME, name: [0; 64], size_bytes: 1 << 20, created_unix_s: 1, layout };
+            let superblock = Superblock {
+                version: Version::Two,
+                tier: 1,
+                volume: VOLUME,
+                name: [0; 64],
+                size_bytes: 1 << 20,
+                created_unix_s: 1,
+                layout,
+            };
             tier.put(0, &superblock.encode());
             tier.bytes.truncate(16 * TIER_BLOCK_BYTES);
             let content = tier.read();
@@ -665,9 +736,15 @@ mod tests {
         assert!(crate::salvage::run(&path, &to, None).is_err());
         assert!(crate::salvage::run(&path, &path, None).is_err());
 
-        let checkpoint =
-            Checkpoint { sequence: 2, term: TERM, destaged: Lsn(2), size_bytes: 1 << 20, ..Checkpoint::default() };
-        tier.put(2, &checkpoint.encode(&VOLUME));
+        let checkpoint = Checkpoint {
+            sequence: 2,
+            start: Start(1),
+            term: TERM,
+            destaged: Lsn(2),
+            size_bytes: 1 << 20,
+            ..Checkpoint::default()
+        };
+        tier.put(2, &checkpoint.encode(Version::Two, &VOLUME));
         let again = tier.dir.path().join("again");
         let done = crate::salvage::run(&tier.path(), &again, Some(&base)).unwrap();
         assert_eq!((done.replayed, done.in_base), (1, 2));
@@ -676,7 +753,15 @@ mod tests {
     #[test]
     fn memory_tier_is_read_from_its_table() {
         let layout = TierLayout::memory(1024).unwrap();
-        let superblock = Superblock { volume: VOLUME, name: [0; 64], size_bytes: 1 << 20, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: VOLUME,
+            name: [0; 64],
+            size_bytes: 1 << 20,
+            created_unix_s: 1,
+            layout,
+        };
         let mut bytes = vec![0u8; 1024 * TIER_BLOCK_BYTES];
         bytes[..TIER_BLOCK_BYTES].copy_from_slice(&superblock.encode());
         let mut describe = |index: u32, record: &Descriptor| {

@@ -66,23 +66,71 @@ pub const SOMETIMES: [&str; 61] = [
     "batch replayed after all logs were lost",
 ];
 
-/// Counters of [`SOMETIMES`].
+/// States that only several nodes reach.
+pub const SOMETIMES_BETWEEN_NODES: [&str; 39] = [
+    "node killed",
+    "node lost its power",
+    "node paused",
+    "node isolated",
+    "link cut one way",
+    "message lost",
+    "message lost at a cut",
+    "message doubled",
+    "payload damaged on its way",
+    "no frames for a peer's message",
+    "coordinator away",
+    "transaction lost",
+    "answer of the coordinator lost",
+    "undecided transaction asked again",
+    "take-over asked for",
+    "take-over won",
+    "take-over lost to another",
+    "take-over served",
+    "owner served again",
+    "owner stepped down",
+    "member sealed",
+    "longer tail fetched from a member",
+    "term begun by agreement on the tail",
+    "member failed",
+    "change of members decided",
+    "learner begun",
+    "learner ready",
+    "proposal withdrawn",
+    "tier of no member made anew",
+    "former owners proven gone",
+    "living owner fenced",
+    "pins ended",
+    "every log lost in quarantine",
+    "loss accepted",
+    "write acknowledged by the backing for want of peers",
+    "take-over after a power cut everywhere",
+    "flushed writes survived a power cut everywhere",
+    "late write of a former owner landed in quarantine",
+    "deposed owner asked to write",
+];
+
+/// Counters of [`SOMETIMES`] and [`SOMETIMES_BETWEEN_NODES`].
 #[derive(Clone, Debug)]
 pub struct Coverage {
     counts: [u64; SOMETIMES.len()],
+    between_nodes: [u64; SOMETIMES_BETWEEN_NODES.len()],
 }
 
 impl Default for Coverage {
     fn default() -> Self {
-        Coverage { counts: [0; SOMETIMES.len()] }
+        Coverage { counts: [0; SOMETIMES.len()], between_nodes: [0; SOMETIMES_BETWEEN_NODES.len()] }
     }
 }
 
 impl Coverage {
-    /// So many more of one of [`SOMETIMES`].
+    /// So many more of one of the names.
     pub fn add(&mut self, name: &'static str, count: u64) {
-        let i = SOMETIMES.iter().position(|&s| s == name).expect("a name of SOMETIMES");
-        self.counts[i] += count;
+        if let Some(i) = SOMETIMES.iter().position(|&s| s == name) {
+            self.counts[i] += count;
+        } else {
+            let known = SOMETIMES_BETWEEN_NODES.iter().position(|&s| s == name);
+            self.between_nodes[known.unwrap_or_else(|| panic!("no name of a state: {name}"))] += count;
+        }
     }
 
     /// One more.
@@ -95,9 +143,17 @@ impl Coverage {
         for (a, b) in self.counts.iter_mut().zip(other.counts) {
             *a += b;
         }
+        for (a, b) in self.between_nodes.iter_mut().zip(other.between_nodes) {
+            *a += b;
+        }
     }
 
-    /// Name and count of each.
+    /// Name and count of each that only several nodes reach.
+    pub fn between_nodes(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        SOMETIMES_BETWEEN_NODES.iter().copied().zip(self.between_nodes)
+    }
+
+    /// Name and count of each that one node reaches.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         SOMETIMES.iter().copied().zip(self.counts)
     }

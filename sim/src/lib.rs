@@ -7,12 +7,14 @@
 //! What it leaves to others: the executor in `forebay-io` and the front ends, which the black-box tests cover.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod coverage;
 pub mod journal;
 pub mod media;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod oracle;
+pub mod ownership;
 pub mod pattern;
 pub mod random;
 pub mod run;

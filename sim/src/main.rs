@@ -1,7 +1,7 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{exhaustive, run_seed};
+use forebay_sim::run::{exhaustive, run_cluster_seed, run_seed};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,11 @@ Simulates a volume under faults and checks what it promises.
 usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (default: 1000 from 0)
        forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
        forebay-sim --exhaustive                           every crash point of the small workloads
+       --cluster: with several nodes; a family of seeds of its own
+       --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
+#[derive(Default)]
 struct Arguments {
     seeds: Option<u64>,
     from: u64,
@@ -20,10 +23,12 @@ struct Arguments {
     replay: Option<u64>,
     trace: bool,
     exhaustive: bool,
+    cluster: bool,
+    go_on: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { seeds: None, from: 0, minutes: None, replay: None, trace: false, exhaustive: false };
+    let mut parsed = Arguments::default();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
@@ -37,30 +42,34 @@ fn arguments() -> Result<Arguments, String> {
             "--replay" => parsed.replay = Some(number()?),
             "--trace" => parsed.trace = true,
             "--exhaustive" => parsed.exhaustive = true,
+            "--cluster" => parsed.cluster = true,
+            "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }
     }
     Ok(parsed)
 }
 
-fn print_coverage(coverage: &Coverage) {
+fn print_coverage(coverage: &Coverage, cluster: bool) {
     println!("states reached:");
-    for (name, count) in coverage.all() {
+    let between_nodes: Vec<_> = coverage.between_nodes().filter(|_| cluster).collect();
+    for (name, count) in between_nodes.into_iter().chain(coverage.all()) {
         println!("  {count:>10}  {name}");
     }
 }
 
 /// A build whose panics abort reaches no report: the hook says beforehand what repeats the run.
-fn announce_when_aborting(seed: u64) {
+fn announce_when_aborting(seed: u64, cluster: bool) {
     if cfg!(panic = "abort") {
         std::panic::set_hook(Box::new(move |info| {
-            eprintln!("seed {seed} FAILED: {info}\nrepeat: {}", repeat(seed));
+            eprintln!("seed {seed} FAILED: {info}\nrepeat: {}", repeat(seed, cluster));
         }));
     }
 }
 
-fn repeat(seed: u64) -> String {
-    format!("cargo run -p forebay-sim -- --replay {seed} --trace")
+fn repeat(seed: u64, cluster: bool) -> String {
+    let family = if cluster { "--cluster " } else { "" };
+    format!("cargo run -p forebay-sim -- {family}--replay {seed} --trace")
 }
 
 fn main() -> ExitCode {
@@ -76,7 +85,7 @@ fn main() -> ExitCode {
     if arguments.exhaustive {
         return match exhaustive(|report| coverage.merge(&report.coverage)) {
             Ok(runs) => {
-                print_coverage(&coverage);
+                print_coverage(&coverage, false);
                 println!("{runs} crash points, nothing found, {:.1} s", start.elapsed().as_secs_f64());
                 ExitCode::SUCCESS
             }
@@ -94,22 +103,34 @@ fn main() -> ExitCode {
         (None, None, None) => Box::new(arguments.from..arguments.from + 1000),
     };
     let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
-    let mut runs = 0u64;
+    let (mut runs, mut failed) = (0u64, 0u64);
     for seed in seeds {
         if deadline.is_some_and(|d| Instant::now() >= d) {
             break;
         }
-        announce_when_aborting(seed);
-        match run_seed(seed, None, arguments.trace) {
+        announce_when_aborting(seed, arguments.cluster);
+        let run = if arguments.cluster {
+            run_cluster_seed(seed, arguments.trace)
+        } else {
+            run_seed(seed, None, arguments.trace)
+        };
+        match run {
             Ok(report) => coverage.merge(&report.coverage),
             Err(failure) => {
-                eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed));
-                return ExitCode::FAILURE;
+                eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed, arguments.cluster));
+                failed += 1;
+                if !arguments.go_on {
+                    return ExitCode::FAILURE;
+                }
             }
         }
         runs += 1;
     }
-    print_coverage(&coverage);
+    print_coverage(&coverage, arguments.cluster);
+    if failed > 0 {
+        println!("{failed} of {runs} seeds FAILED, {:.1} s", start.elapsed().as_secs_f64());
+        return ExitCode::FAILURE;
+    }
     println!("{runs} seeds, nothing found, {:.1} s", start.elapsed().as_secs_f64());
     ExitCode::SUCCESS
 }

@@ -1,5 +1,6 @@
 //! Running seeds: one, many, or every crash point of a small workload.
 
+use crate::cluster;
 use crate::coverage::Coverage;
 use crate::media::Landing;
 use crate::random::Random;
@@ -66,6 +67,14 @@ pub fn run_seed(seed: u64, lie: Option<Lie>, trace: bool) -> Result<Report, Fail
     attempt(format!("seed {seed}"), || {
         let (setup, random) = seeded(seed);
         World::new(setup, random, lie, Rules::default(), trace).run()
+    })
+}
+
+/// Runs one seed of a cluster.
+pub fn run_cluster_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
+    attempt(format!("cluster seed {seed}"), || {
+        let (setup, random) = cluster::seeded(seed);
+        World::new(setup, random, None, Rules::default(), trace).run()
     })
 }
 

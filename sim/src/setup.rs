@@ -3,9 +3,10 @@
 //! Each seed draws its own mixture ("swarm testing"): most faults are off in most runs, so that rare combinations
 //! are reached that an average mixture would bury.
 
+use crate::cluster::ClusterSetup;
 use crate::media::Landing;
 use crate::random::Random;
-use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout};
+use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout, Version};
 use forebay_core::status::{DestageMode, Policy};
 use forebay_core::types::*;
 
@@ -106,6 +107,7 @@ pub enum Lie {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // names as in forebay_core::VolumeConfig, or plain
 pub struct Setup {
+    pub version: Version,
     pub layout: TierLayout,
     pub size_bytes: u64,
     /// Room in the backing for resizes.
@@ -150,6 +152,8 @@ pub struct Setup {
     pub crash_plan: Option<CrashPlan>,
     /// In a million of points: the backing is checked against the promise for the loss of all logs.
     pub check: u32,
+    /// Several nodes; none: one has the volume to itself.
+    pub cluster: Option<ClusterSetup>,
 }
 
 /// Draws a rate that is often zero and otherwise spread over magnitudes.
@@ -170,6 +174,7 @@ impl Setup {
         }
         .expect("the smallest tier");
         Setup {
+            version: Version::Two,
             layout,
             size_bytes: blocks * BLOCK_BYTES,
             size_bytes_max: (blocks + 4) * BLOCK_BYTES,
@@ -206,6 +211,7 @@ impl Setup {
             faults: Faults::default(),
             crash_plan: None,
             check: 1_000_000,
+            cluster: None,
         }
     }
 
@@ -307,6 +313,7 @@ impl Setup {
         // From a copy: what was not there when a seed was noted must not change what it means.
         let mut aside = random.clone();
         setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
+        setup.version = if aside.below(8) == 0 { Version::One } else { Version::Two };
         if kind == TierKind::Flash && random.below(8) == 0 {
             setup.faults.flash_rot = rate(random, 2, 50_000);
             setup.faults.flash_lost = rate(random, 2, 50_000);

@@ -4,6 +4,7 @@
 //! must never change: a tier written today has to open with every later version.
 
 use super::*;
+use crate::cluster::{Config, Host, Mark, MarkNumber, PINS_MAX, Part, Pin};
 use std::string::String;
 
 const VOLUME: [u8; 16] = *b"\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f";
@@ -47,18 +48,65 @@ fn name(text: &str) -> [u8; 64] {
 }
 
 fn superblock(layout: TierLayout) -> Superblock {
-    Superblock { volume: VOLUME, name: name("vm1"), size_bytes: 10 << 30, created_unix_s: 1_763_700_000, layout }
+    Superblock {
+        version: Version::Two,
+        volume: VOLUME,
+        tier: 0x8877_6655_4433_2211,
+        name: name("vm1"),
+        size_bytes: 10 << 30,
+        created_unix_s: 1_763_700_000,
+        layout,
+    }
 }
 
+fn superblock_of_one(layout: TierLayout) -> Superblock {
+    Superblock { version: Version::One, tier: 0, ..superblock(layout) }
+}
+
+/// Of a volume of one node.
 fn checkpoint(sequence: u64, clean: bool) -> Checkpoint {
     Checkpoint {
         sequence,
+        start: Start(9),
         term: Term(3),
         destaged: Lsn(100),
         accepted: Lsn(250),
         batches_synced: 41,
         size_bytes: 10 << 30,
         clean,
+        ..Checkpoint::default()
+    }
+}
+
+fn checkpoint_of_one(sequence: u64, clean: bool) -> Checkpoint {
+    Checkpoint { start: Start(3), ..checkpoint(sequence, clean) }
+}
+
+fn checkpoint_of_member(sequence: u64) -> Checkpoint {
+    let pin = |term, above, through, block, blocks| Pin {
+        term: Term(term),
+        above: Lsn(above),
+        through: Lsn(through),
+        part: Part { block: BlockIndex(block), blocks },
+    };
+    let ids = |first: u8| core::array::from_fn(|i| first + i as u8);
+    Checkpoint {
+        life: 5,
+        host: Some(Host { machine: ids(0xa0), boot: ids(0xb0) }),
+        standing: Some(Standing {
+            config: Config(6),
+            agreed: true,
+            committed: Lsn(240),
+            mark: Mark {
+                number: MarkNumber(17),
+                watermark: Lsn(100),
+                through: Lsn(130),
+                part: Part { block: BlockIndex(0x01_0203_0405), blocks: 77 },
+                size_bytes: 11 << 30,
+                pins: vec![pin(1, 10, 20, 0, 0), pin(2, 40, 41, 4096, 8)],
+            },
+        }),
+        ..checkpoint(sequence, true)
     }
 }
 
@@ -74,7 +122,7 @@ fn records() -> Vec<Descriptor> {
 }
 
 fn batch() -> Batch {
-    Batch { segment: 0x3_0000_0002, sequence: 42, synced_through: 41, term: Term(3), records: records() }
+    Batch { segment: 0x3_0000_0002, sequence: 42, synced_through: 41, start: Start(3), records: records() }
 }
 
 fn summary() -> Summary {
@@ -86,14 +134,29 @@ fn journal_batch() -> JournalBatch {
     JournalBatch { sequence: 0x3_0000_0002, through: Lsn(1007), term: Term(3), records: records() }
 }
 
-const SUPERBLOCK_MEMORY: &str = "464f52454241590001000100becfe835101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
+const SUPERBLOCK_MEMORY_OF_ONE: &str = "464f52454241590001000100becfe835101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
     00000000000400000300000009000000800000000c000000f40300000000000000000000766d31";
-const SUPERBLOCK_FLASH: &str = "464f524542415900010002009497ca54101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
+const SUPERBLOCK_FLASH_OF_ONE: &str = "464f524542415900010002009497ca54101112131415161718191a1b1c1d1e1f000000800200000020ed1f69\
     000000000020000000000000000000000004000003000000801f00008000000002000000766d31";
-const CHECKPOINT_ODD: &str = "4642434b5054000003000000425e1f3807000000000000006400000000000000290000000000000000000080020000\
+const CHECKPOINT_ODD_OF_ONE: &str = "4642434b5054000003000000425e1f3807000000000000006400000000000000290000000000000000000080020000\
     000000000000000000fa00000000000000";
-const CHECKPOINT_EVEN_CLEAN: &str = "4642434b50540000030000005da8885008000000000000006400000000000000290000000000000000000080020000\
+const CHECKPOINT_EVEN_CLEAN_OF_ONE: &str = "4642434b50540000030000005da8885008000000000000006400000000000000290000000000000000000080020000\
     000100000000000000fa00000000000000";
+const SUPERBLOCK_MEMORY: &str = "464f524542415900020001009f5d5135101112131415161718191a1b1c1d1e1f000000800200000020ed1f6900000000\
+    000400000300000009000000800000000c000000f40300000000000000000000766d3100000000000000000000000000\
+    000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+    1122334455667788";
+const SUPERBLOCK_FLASH: &str = "464f52454241590002000200b5057354101112131415161718191a1b1c1d1e1f000000800200000020ed1f6900000000\
+    0020000000000000000000000004000003000000801f00008000000002000000766d3100000000000000000000000000\
+    000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+    1122334455667788";
+const CHECKPOINT_ODD: &str = "4642434b5054000009000000b27fbd990700000000000000640000000000000029000000000000000000008002000000\
+    0000000000000000fa0000000000000003";
+const CHECKPOINT_EVEN_CLEAN: &str = "4642434b5054000009000000a790294a0800000000000000640000000000000029000000000000000000008002000000\
+    0101020105000000fa000000000000000300000006000000a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7\
+    b8b9babbbcbdbebff0000000000000001100000000000000640000000000000082000000000000000504030201000000\
+    4d00000000000000000000c00200000001000000000000000a0000000000000014000000000000000000000000000000\
+    0200000008000000280000000000000029000000000000000010";
 const DATA: &str = "8877665544332211050403020101ff0009000000070000003b66eb10c5a88d87";
 const ZERO_SECTORS: &str = "89776655443322110504030201021800090000000700000000000000960f37c8";
 const ZERO_BLOCKS: &str = "8a7766554433221101000000000301000a00000007000000ffffff0075da95c6";
@@ -142,10 +205,13 @@ fn payload_checksum_is_golden_and_bound_to_its_place() {
 
 #[test]
 fn superblock_is_golden_both_ways() {
-    for (layout, golden) in
-        [(TierLayout::memory(1024).unwrap(), SUPERBLOCK_MEMORY), (TierLayout::flash(8192).unwrap(), SUPERBLOCK_FLASH)]
-    {
-        let superblock = superblock(layout);
+    let (memory, flash) = (TierLayout::memory(1024).unwrap(), TierLayout::flash(8192).unwrap());
+    for (superblock, golden) in [
+        (superblock_of_one(memory), SUPERBLOCK_MEMORY_OF_ONE),
+        (superblock_of_one(flash), SUPERBLOCK_FLASH_OF_ONE),
+        (superblock(memory), SUPERBLOCK_MEMORY),
+        (superblock(flash), SUPERBLOCK_FLASH),
+    ] {
         assert_golden(&superblock.encode(), golden);
         assert_eq!(Superblock::decode(&golden_bytes(golden, TIER_BLOCK_BYTES)), Ok(superblock));
     }
@@ -153,14 +219,33 @@ fn superblock_is_golden_both_ways() {
 
 #[test]
 fn checkpoint_is_golden_both_ways() {
-    for (checkpoint, place, golden) in
-        [(checkpoint(7, false), 1, CHECKPOINT_ODD), (checkpoint(8, true), 2, CHECKPOINT_EVEN_CLEAN)]
-    {
+    for (version, checkpoint, place, golden) in [
+        (Version::One, checkpoint_of_one(7, false), 1, CHECKPOINT_ODD_OF_ONE),
+        (Version::One, checkpoint_of_one(8, true), 2, CHECKPOINT_EVEN_CLEAN_OF_ONE),
+        (Version::Two, checkpoint(7, false), 1, CHECKPOINT_ODD),
+        (Version::Two, checkpoint_of_member(8), 2, CHECKPOINT_EVEN_CLEAN),
+    ] {
         assert_eq!(checkpoint.place(), TierBlock(place));
-        assert_golden(&checkpoint.encode(&VOLUME), golden);
+        assert_golden(&checkpoint.encode(version, &VOLUME), golden);
         let bytes = golden_bytes(golden, TIER_BLOCK_BYTES);
-        assert_eq!(Checkpoint::decode(&VOLUME, TierBlock(place), &bytes), Ok(checkpoint));
+        assert_eq!(Checkpoint::decode(version, &VOLUME, TierBlock(place), &bytes), Ok(checkpoint));
     }
+}
+
+/// A device that writes sectors whole tears no checkpoint: nothing lies behind its first one.
+#[test]
+fn a_checkpoint_full_of_pins_fits_a_sector() {
+    let mut full = checkpoint_of_member(8);
+    let pin = Pin {
+        term: Term(u32::MAX),
+        above: Lsn(u64::MAX),
+        through: Lsn(u64::MAX),
+        part: Part { block: BlockIndex(u64::MAX), blocks: u32::MAX },
+    };
+    full.standing.as_mut().expect("a member's").mark.pins = vec![pin; PINS_MAX];
+    let bytes = full.encode(Version::Two, &VOLUME);
+    assert!(bytes[512..].iter().all(|&byte| byte == 0));
+    assert_eq!(Checkpoint::decode(Version::Two, &VOLUME, TierBlock(2), &bytes), Ok(full));
 }
 
 #[test]
@@ -234,10 +319,10 @@ fn full_structures_roundtrip() {
         },
     };
     let records: Vec<_> = (0..BATCH_DESCRIPTORS_MAX as u64).map(record).collect();
-    let batch = Batch { segment: u64::MAX, sequence: u64::MAX, synced_through: 0, term: Term(u32::MAX), records };
+    let batch = Batch { segment: u64::MAX, sequence: u64::MAX, synced_through: 0, start: Start(u32::MAX), records };
     let place = TierBlock(TIER_BLOCKS_MAX - 1);
     assert_eq!(Batch::decode(&VOLUME, place, &batch.encode(&VOLUME, place)), Ok(batch));
-    let empty = Batch { segment: 1, sequence: 1, synced_through: 0, term: Term(1), records: Vec::new() };
+    let empty = Batch { segment: 1, sequence: 1, synced_through: 0, start: Start(1), records: Vec::new() };
     assert_eq!(Batch::decode(&VOLUME, place, &empty.encode(&VOLUME, place)), Ok(empty));
 
     let blocks = 37;
@@ -297,7 +382,7 @@ fn superblock_says_why_it_is_refused() {
     assert_eq!(refused(&good[..4095]), "superblock: the tier is shorter than one block");
     assert_eq!(refused(&[0; 4096]), "superblock: not a Forebay tier (wrong magic)");
     let newer = "superblock: written by a newer version of Forebay; drain it with that version";
-    assert_eq!(changed(&|b| b[8] = 2), newer);
+    assert_eq!(changed(&|b| b[8] = 3), newer);
     let mut unsealed = good.clone();
     unsealed[9] = 1;
     assert_eq!(refused(&unsealed), newer, "refused before anything else of it is believed");
@@ -318,13 +403,16 @@ fn superblock_says_why_it_is_refused() {
 
 #[test]
 fn checkpoint_says_why_it_is_refused() {
-    let good = checkpoint(7, false).encode(&VOLUME);
-    let refused =
-        |volume: &[u8; 16], place, bytes: &[u8]| Checkpoint::decode(volume, TierBlock(place), bytes).unwrap_err();
+    let good = checkpoint(7, false).encode(Version::Two, &VOLUME);
+    let refused = |volume: &[u8; 16], place, bytes: &[u8]| {
+        Checkpoint::decode(Version::Two, volume, TierBlock(place), bytes).unwrap_err()
+    };
     assert_eq!(refused(&VOLUME, 1, &good[..4095]), "checkpoint: wrong magic");
     assert_eq!(refused(&VOLUME, 1, &[0; 4096]), "checkpoint: wrong magic");
     assert_eq!(refused(&VOLUME, 2, &good), "checkpoint: checksum mismatch", "a copy in the other's place");
     assert_eq!(refused(&OTHER_VOLUME, 1, &good), "checkpoint: checksum mismatch", "a copy of another volume");
+    let overfull = resealed(good.clone(), 1, |b| (b[50], b[51]) = (PINS_MAX as u8 + 1, 1));
+    assert_eq!(refused(&VOLUME, 1, &overfull), "checkpoint: more pins than there are places");
     let crossed = resealed(good, 2, |_| ());
     assert_eq!(refused(&VOLUME, 2, &crossed), "checkpoint: in the other's place");
 }
@@ -451,7 +539,7 @@ fn journal_batch_says_why_it_is_refused() {
 #[test]
 fn every_changed_byte_is_noticed() {
     let superblock = superblock(TierLayout::flash(8192).unwrap()).encode();
-    let checkpoint = checkpoint(8, false).encode(&VOLUME);
+    let checkpoint = checkpoint_of_member(8).encode(Version::Two, &VOLUME);
     let batch = batch().encode(&VOLUME, BATCH_PLACE);
     let summary = summary().encode(&VOLUME, SUMMARY_PLACE, 2);
     let descriptor = records()[0].encode(&VOLUME, 9);
@@ -465,7 +553,10 @@ fn every_changed_byte_is_noticed() {
         };
         if at < TIER_BLOCK_BYTES {
             assert!(Superblock::decode(&with(&superblock)).is_err(), "superblock byte {at} ^ {flip:#x}");
-            assert!(Checkpoint::decode(&VOLUME, TierBlock(2), &with(&checkpoint)).is_err(), "checkpoint byte {at}");
+            assert!(
+                Checkpoint::decode(Version::Two, &VOLUME, TierBlock(2), &with(&checkpoint)).is_err(),
+                "checkpoint byte {at}"
+            );
             assert!(Batch::decode(&VOLUME, BATCH_PLACE, &with(&batch)).is_err(), "batch byte {at} ^ {flip:#x}");
         }
         if at < DESCRIPTOR_BYTES {
@@ -481,7 +572,7 @@ fn no_bytes_make_a_decoder_panic() {
     let originals = [
         superblock(TierLayout::flash(8192).unwrap()).encode(),
         superblock(TierLayout::memory(1024).unwrap()).encode(),
-        checkpoint(8, false).encode(&VOLUME),
+        checkpoint_of_member(8).encode(Version::Two, &VOLUME),
         batch().encode(&VOLUME, BATCH_PLACE),
         summary().encode(&VOLUME, SUMMARY_PLACE, 2),
         records()[0].encode(&VOLUME, 9).to_vec(),
@@ -489,7 +580,8 @@ fn no_bytes_make_a_decoder_panic() {
     ];
     let decode_all = |bytes: &[u8]| {
         let superblock = Superblock::decode(bytes).is_ok();
-        let checkpoint = Checkpoint::decode(&VOLUME, TierBlock(2), bytes).is_ok();
+        Checkpoint::decode(Version::One, &VOLUME, TierBlock(2), bytes).ok();
+        let checkpoint = Checkpoint::decode(Version::Two, &VOLUME, TierBlock(2), bytes).is_ok();
         let batch = Batch::decode(&VOLUME, BATCH_PLACE, bytes).is_ok();
         let summary = Summary::decode(&VOLUME, SUMMARY_PLACE, bytes).is_ok();
         let descriptor = matches!(Descriptor::decode(&VOLUME, 9, bytes), Ok(Some(_)));
@@ -539,7 +631,7 @@ fn a_batch_header_with_sectors_of_an_earlier_batch_is_refused() {
         segment: 2,
         sequence,
         synced_through: 0,
-        term: Term(1),
+        start: Start(1),
         records: (0..100)
             .map(|i| Descriptor {
                 lsn: Lsn(first + i),

@@ -1,29 +1,12 @@
 //! Who waits for what: the acknowledgement rule.
 //!
-//! A request is answered on one of several grounds: the members of the log hold everything up to it (here one member,
-//! this node's tier), a member's medium has synced everything up to it, the backing has its own blocks, or the
-//! backing has synced everything up to it. Which ground holds for a request is fixed when it is accepted.
+//! A request is answered on one of several grounds: the members of the log hold everything up to it, their media have
+//! synced everything up to it, the backing has its own blocks, or the backing has synced everything up to it. Which ground
+//! holds for a request is fixed when it is accepted, and can only become a stricter one while it waits: when the record has
+//! too few members, the backing must have it *as well*. That every member holds it is part of all grounds (A1, A2).
 
 use super::*;
 use alloc::collections::BTreeMap;
-
-/// Nodes whose log must hold a record before it is acknowledged, with how far each has got. One node: itself.
-#[derive(Default, Debug)]
-pub(super) struct Members {
-    held: [Lsn; 1],
-}
-
-impl Members {
-    /// A member holds everything up to here.
-    pub(super) fn holds(&mut self, member: usize, lsn: Lsn) {
-        self.held[member] = self.held[member].max(lsn);
-    }
-
-    /// Every member holds everything up to here.
-    pub(super) fn held_by_all(&self) -> Lsn {
-        *self.held.iter().min().expect("there is at least one member")
-    }
-}
 
 #[derive(Debug)]
 struct Waiter {
@@ -41,7 +24,6 @@ struct Through {
 /// Requests that wait, by ground.
 #[derive(Default)]
 pub(super) struct Acks {
-    pub(super) members: Members,
     held: VecDeque<Waiter>,
     synced: VecDeque<Waiter>,
     vouched: VecDeque<Waiter>,
@@ -64,10 +46,16 @@ pub(super) enum Ground {
 }
 
 impl Acks {
-    /// A flush or FUA waits for a sync of the tier, and one begun now would cover it.
-    pub(super) fn tier_sync_would_help(&self, held: Lsn, synced: Lsn) -> bool {
+    /// A flush or FUA waits for a sync of the tier, and one begun now would cover it. `media`: who waits for the media waits
+    /// for this one, too.
+    pub(super) fn tier_sync_would_help(&self, held: Lsn, synced: Lsn, media: bool) -> bool {
         let waits = |waiter: &Waiter| waiter.lsn <= held && waiter.lsn > synced;
-        self.synced.iter().any(waits) || self.vouched.iter().any(waits)
+        (media && self.synced.iter().any(waits)) || self.vouched.iter().any(waits)
+    }
+
+    /// The last position for which somebody waits for the media.
+    pub(super) fn last_awaiting_sync(&self) -> Lsn {
+        self.synced.iter().map(|waiter| waiter.lsn).max().unwrap_or(Lsn(0))
     }
 
     /// A flush or FUA waits for the tier to have, and to have synced, what comes before it.
@@ -91,9 +79,17 @@ impl Volume {
     pub(super) fn write_ground(&self, fua: bool, records: u32) -> Ground {
         match (self.control.effective, fua) {
             (Policy::Back, false) => Ground::Held,
-            (Policy::Back, true) => Ground::Synced,
             (Policy::Through, false) => Ground::Written(records),
-            (Policy::Through, true) => Ground::Vouched,
+            (Policy::Back | Policy::Through, true) => self.flush_ground(),
+        }
+    }
+
+    /// How a flush is answered now.
+    pub(super) fn flush_ground(&self) -> Ground {
+        let by_backing = self.config.cluster.is_some_and(|cluster| cluster.flush == Flush::Destage);
+        match self.control.effective {
+            Policy::Back if !by_backing => Ground::Synced,
+            Policy::Back | Policy::Through => Ground::Vouched,
         }
     }
 
@@ -103,9 +99,9 @@ impl Volume {
             return self.answer(id, Ok(()));
         }
         match ground {
-            Ground::Held if self.held >= lsn => self.answer(id, Ok(())),
+            Ground::Held if self.committed >= lsn => self.answer(id, Ok(())),
             Ground::Held => self.acks.held.push_back(Waiter { lsn, id }),
-            Ground::Synced if self.synced >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
+            Ground::Synced if self.flushed() >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
             Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id }),
             Ground::Written(left) => {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
@@ -116,34 +112,90 @@ impl Volume {
         }
     }
 
+    /// An owner that is none any more answers nothing, not even errors: its clients' sessions end, and who takes over
+    /// answers (T9).
+    pub(super) fn is_mute(&self) -> bool {
+        self.stepping_down || self.outdated
+    }
+
     pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
-        self.effects.push_back(Effect::Reply { id, result: result.map(|()| Pieces::new()) });
+        if !self.is_mute() {
+            self.effects.push_back(Effect::Reply { id, result: result.map(|()| Pieces::new()) });
+        }
     }
 
     /// The tier has completed everything up to here.
     pub(super) fn on_held(&mut self, lsn: Lsn) {
-        self.acks.members.holds(0, lsn);
-        self.held = self.acks.members.held_by_all();
-        while let Some(first) = self.acks.held.front()
-            && first.lsn <= self.held
-        {
-            let id = first.id;
-            self.acks.held.pop_front();
-            self.answer(id, Ok(()));
+        self.held = self.held.max(lsn);
+        match self.role {
+            Role::Alone | Role::Owner => self.commit(),
+            Role::Follower => self.follower.answer(),
         }
-        self.write_checkpoint();
         if self.flash.is_none() {
             // Memory has no medium below it to sync: what a flush can promise is already so.
             self.on_synced(self.held);
         }
     }
 
+    /// Somebody holds more, or fewer are asked (A1).
+    pub(super) fn commit(&mut self) {
+        let own_only = planted!(self, acknowledge_before_members);
+        let all = if own_only { self.held } else { self.members.held_by_all(self.held) };
+        if all > self.committed {
+            self.committed = all;
+            self.keep_whole();
+            self.tell_watermark();
+        }
+        while let Some(first) = self.acks.held.front()
+            && first.lsn <= self.committed
+        {
+            let id = first.id;
+            self.acks.held.pop_front();
+            self.answer(id, Ok(()));
+        }
+        self.write_checkpoint();
+        if self.role == Role::Owner {
+            self.answer_flushed();
+        }
+    }
+
+    /// Who waits for the media waits for those of all (A2). False: holding is all that is promised.
+    pub(super) fn flush_is_media(&self) -> bool {
+        let Some(cluster) = &self.config.cluster else { return true };
+        let all_on_flash = || self.flash.is_some() && self.members.synced_by_all(self.synced).is_some();
+        match cluster.flush {
+            Flush::Media => true,
+            Flush::Best => self.members.is_alone() || all_on_flash(),
+            Flush::Replicated | Flush::Destage => false,
+        }
+    }
+
+    /// Up to here everything is what a flush promises, with the members of now (A2).
+    fn flushed(&self) -> Lsn {
+        let own_only = self.members.is_alone() || planted!(self, flush_by_own_sync);
+        if own_only && self.flush_is_media() {
+            return self.synced;
+        }
+        match self.flush_is_media() {
+            true => self.members.synced_by_all(self.synced).unwrap_or(Lsn(0)).min(self.committed),
+            false => self.committed,
+        }
+    }
+
     pub(super) fn on_synced(&mut self, lsn: Lsn) {
         self.synced = self.synced.max(lsn);
+        match self.role {
+            Role::Alone | Role::Owner => self.answer_flushed(),
+            Role::Follower => self.follower.answer(),
+        }
+    }
+
+    fn answer_flushed(&mut self) {
+        let flushed = self.flushed();
         // Not sorted: a FUA write of a large position may stand before a flush of a small one.
         let mut kept = VecDeque::new();
         while let Some(waiter) = self.acks.synced.pop_front() {
-            if waiter.lsn <= self.synced {
+            if waiter.lsn <= flushed {
                 self.answer(waiter.id, Ok(()));
             } else {
                 kept.push_back(waiter);
@@ -165,7 +217,21 @@ impl Volume {
         if through.left == 0 {
             let id = through.id;
             self.acks.written.remove(&last);
-            self.answer(id, Ok(()));
+            // And every member has it, or who takes over would destage older records over it (A1).
+            match planted!(self, through_without_members) {
+                true => self.answer(id, Ok(())),
+                false => self.answer_at(id, last, Ground::Held),
+            }
+        }
+    }
+
+    /// The record has too few members: who waited for the log waits for the backing as well (A1). What of it was superseded
+    /// will never be written itself, so all that is in the log now is waited for, and what superseded it with that.
+    pub(super) fn await_backing_too(&mut self) {
+        let held = core::mem::take(&mut self.acks.held);
+        let synced = core::mem::take(&mut self.acks.synced);
+        for Waiter { id, .. } in held.into_iter().chain(synced) {
+            self.answer_at(id, self.accepted, Ground::Vouched);
         }
     }
 

@@ -6,7 +6,7 @@ use super::frames::Owner;
 use super::live::State;
 use super::write::needs;
 use super::*;
-use crate::format::{Batch, Descriptor, Kind, TIER_BLOCK_BYTES};
+use crate::format::{Batch, DESCRIPTOR_BYTES, Descriptor, Kind, TIER_BLOCK_BYTES};
 use alloc::vec;
 
 /// Segments that clients' writes leave free, so that compaction always has somewhere to go.
@@ -26,10 +26,29 @@ impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
     /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
+        self.part_from_older(block, &kind);
         let lsn = self.accepted.next();
+        self.append_descriptor(Descriptor { lsn, block, group: self.group, term: self.term, kind }, frame);
+    }
+
+    /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
+    /// is still to be written, and with it what they know of its range (D4). So the newer one is of another group.
+    fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
+        if self.role != Role::Owner || self.control.effective == Policy::Back || self.members.peers.is_empty() {
+            return;
+        }
+        let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);
+        if newest == Some(self.group) || matches!(kind, Kind::ZeroBlocks { .. }) {
+            self.close_group();
+        }
+    }
+
+    /// The same for a record that has its place in the log already: an owner's, at a member.
+    pub(super) fn append_descriptor(&mut self, descriptor: Descriptor, frame: Option<FrameId>) {
+        let Descriptor { lsn, block, kind, .. } = descriptor;
         self.accepted = lsn;
+        self.group = descriptor.group;
         self.group_has_records = true;
-        let descriptor = Descriptor { lsn, block, group: self.group, term: self.term, kind };
         let (blocks, whole) = match kind {
             Kind::Data { mask, .. } => (1, mask.is_full()),
             Kind::ZeroSectors { .. } => (1, false),
@@ -71,7 +90,7 @@ impl Volume {
             self.effects.push_back(Effect::Describe { index: id, bytes });
         }
         // Write-through counts each record's own completion, so none may end early.
-        let supersede = self.control.effective == Policy::Back;
+        let supersede = self.control.effective == Policy::Back || self.role == Role::Follower;
         let mut dead = core::mem::take(&mut self.dead);
         let mut group = descriptor;
         if planted!(self, supersede_across_groups)
@@ -97,6 +116,9 @@ impl Volume {
         }
         self.dead = dead;
         self.note_age(lsn);
+        if self.role == Role::Follower {
+            self.pin_if_in_window(id);
+        }
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
@@ -117,6 +139,7 @@ impl Volume {
     pub(super) fn free_place(&mut self, id: u32) {
         match &mut self.flash {
             None => {
+                self.erase_entry(id);
                 if id < self.config.superblock.layout.payload_blocks {
                     self.pool.release(FrameId(id));
                 }
@@ -125,6 +148,14 @@ impl Volume {
                 }
             }
             Some(flash) => flash.forget_one(flash.segment_of(id)),
+        }
+    }
+
+    /// A member's recovery keeps what it finds above the committed position, covered or not (S5): on a memory tier the entry
+    /// of a record that has ended must go before its slot receives something else.
+    pub(super) fn erase_entry(&mut self, id: u32) {
+        if self.flash.is_none() && self.config.cluster.is_some() {
+            self.effects.push_back(Effect::Describe { index: id, bytes: [0; DESCRIPTOR_BYTES] });
         }
     }
 
@@ -149,7 +180,8 @@ impl Volume {
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
             if flash.owed.is_empty() {
-                if !flash.is_worth_writing() && !self.acks.awaits_tier_sync() {
+                let awaited = self.acks.awaits_tier_sync() || self.follower.awaits_tier_sync(self.synced);
+                if !flash.is_worth_writing() && !awaited {
                     break;
                 }
                 flash.close_batch();
@@ -162,7 +194,7 @@ impl Volume {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
                         synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
-                        term: self.term,
+                        start: self.start,
                         records: batch.records,
                     }
                     .encode(&self.id, batch.at);
@@ -228,6 +260,9 @@ impl Volume {
         if held > Lsn(0) {
             self.on_held(held);
         }
+        if matches!(self.phase, Phase::Following | Phase::Agreeing) {
+            self.hold_accepted();
+        }
     }
 
     /// A batch needs its frames no longer: cached ones become evictable, the others free.
@@ -259,6 +294,7 @@ impl Volume {
         if !self.tier_failed {
             self.tier_failed = true;
             self.control.reason_since = self.now;
+            self.report_tier_failed();
             self.fail_tier_waiters();
             self.refuse_waiting(RequestError::Io);
             self.fail_resize();
@@ -290,7 +326,8 @@ impl Volume {
         let flash = self.flash.as_ref().expect("looked at above");
         let unsynced = flash.batch_held > flash.batch_synced;
         let blocked = low && flash.drained_awaits_sync();
-        let asked = self.acks.tier_sync_would_help(self.held, self.synced)
+        let asked = self.acks.tier_sync_would_help(self.held, self.synced, self.flush_is_media())
+            || self.follower.tier_sync_would_help(self.held, self.synced)
             || (self.journal.awaits_tier_sync && unsynced)
             || (unsynced && self.phase == Phase::Stopping)
             || (low && flash.erased_segments() > 0);

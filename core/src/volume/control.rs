@@ -203,12 +203,51 @@ impl Volume {
         match policy {
             Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
             Policy::Through => {}
+            // The backing is needed as well, whatever is asked for.
+            Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_may_stand()) => {
+                self.set_reason(Reason::TooFewPeers);
+            }
             Policy::Back => {
                 self.control.effective = Policy::Back;
                 self.answer_written_when_held();
                 self.set_reason(Reason::AsRequested);
             }
         }
+    }
+
+    /// With too few copies, or a record that does not let logs alone stand for anything, the backing must have a write as
+    /// well (A1, A5).
+    pub(super) fn look_at_copies(&mut self) {
+        if self.role != Role::Owner {
+            return;
+        }
+        let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
+        let must = few || !self.log_may_stand();
+        if must && self.control.effective == Policy::Back {
+            self.control.effective = Policy::Through;
+            self.control.back_until = self.accepted;
+            self.close_group();
+            self.await_backing_too();
+            self.set_reason(Reason::TooFewPeers);
+        } else if !must && self.control.reason == Reason::TooFewPeers {
+            self.end_keeping();
+        }
+    }
+
+    fn has_few_copies(&self) -> bool {
+        self.members.copies() < self.cluster().min_peers as usize
+    }
+
+    /// One peer less, and the backing would have to have every write: what is dirty then must drain soon (A6).
+    pub(super) fn has_no_spare(&self) -> bool {
+        self.role == Role::Owner
+            && self.cluster().min_peers > 0
+            && self.members.copies() <= self.cluster().min_peers as usize
+    }
+
+    /// Nothing that is asked for keeps logs alone from standing for what is acknowledged (A5).
+    pub(super) fn wants_log(&self) -> bool {
+        self.control.requested == Policy::Back && !self.control.keep_through && !self.has_few_copies()
     }
 
     /// The requested policy is the one again.
@@ -395,14 +434,17 @@ impl Volume {
         }
         self.checkpoint_wanted = false;
         self.checkpoint_busy = true;
+        self.standing.committed = self.committed;
         let next = Checkpoint {
-            sequence: self.checkpoint.sequence + 1,
-            term: self.term,
-            destaged: self.durable,
+            destaged: match self.role {
+                Role::Alone | Role::Follower => self.durable,
+                // What members are not told must not be forgotten here, either (D5, D7).
+                Role::Owner => self.standing.mark.watermark.min(self.durable),
+            },
             accepted: self.accepted,
-            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
+            ..self.next_checkpoint()
         };
         if let Some(flash) = &mut self.flash {
             flash.checkpoint_begins(next.batches_synced);
@@ -410,19 +452,39 @@ impl Volume {
         self.write_checkpoint_copy(next);
     }
 
-    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
-        let op = self.begin_op(Op::Checkpoint(copy));
-        let head = copy.encode(&self.id);
-        self.counters.tier_writes += 1;
-        self.effects.push_back(Effect::TierWrite { op, at: copy.place(), head, frames: Vec::new() });
+    /// What follows the newest one, as far as it is not about the log.
+    pub(super) fn next_checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            sequence: self.checkpoint.sequence + 1,
+            start: self.start,
+            term: self.term,
+            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
+            size_bytes: self.size_bytes,
+            life: self.life,
+            host: self.config.cluster.map(|cluster| cluster.host),
+            standing: self.config.cluster.map(|_| self.standing.clone()),
+            ..Checkpoint::default()
+        }
     }
 
-    pub(super) fn on_checkpoint_written(&mut self, written: Checkpoint, failed: Option<IoError>) {
+    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
+        let (at, head) = (copy.place(), self.encoded(&copy));
+        let op = self.begin_op(Op::Checkpoint(Box::new(copy)));
+        self.counters.tier_writes += 1;
+        self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
+    }
+
+    /// As this tier has it.
+    pub(super) fn encoded(&self, checkpoint: &Checkpoint) -> Vec<u8> {
+        checkpoint.encode(self.config.superblock.version, &self.id)
+    }
+
+    pub(super) fn on_checkpoint_written(&mut self, written: Box<Checkpoint>, failed: Option<IoError>) {
         if let Some(error) = failed {
             return self.fail_tier(error);
         }
         match self.config.superblock.layout.kind {
-            TierKind::Memory => self.checkpoint_taken(written),
+            TierKind::Memory => self.checkpoint_taken(*written),
             TierKind::Flash => {
                 let sync = self.flash.as_mut().expect("a flash tier").sync_begins();
                 let op = self.begin_op(Op::CheckpointSync(written, sync));
@@ -448,7 +510,7 @@ impl Volume {
     /// anything newer: were the newest copy damaged while it alone says how far the backing is, the older one would
     /// have groups sent again whose records are partly gone.
     fn checkpoint_taken(&mut self, written: Checkpoint) {
-        self.checkpoint = written;
+        self.checkpoint = written.clone();
         if self.checkpoint_copying {
             self.checkpoint_copying = false;
             self.checkpoint_busy = false;
@@ -459,7 +521,7 @@ impl Volume {
             self.checkpoint_busy = false;
         } else {
             self.checkpoint_copying = true;
-            let copy = Checkpoint { sequence: written.sequence + 1, ..written };
+            let copy = Checkpoint { sequence: written.sequence + 1, ..written.clone() };
             self.write_checkpoint_copy(copy);
         }
         if let Some((id, bytes)) = self.control.resize
@@ -469,7 +531,14 @@ impl Volume {
             self.size_bytes = bytes;
             self.answer_control(id, Ok(()));
         }
-        self.retire_through(written.destaged);
+        self.refresh_pins();
+        match self.role {
+            Role::Alone | Role::Follower => self.retire_through(written.destaged),
+            Role::Owner => {
+                self.marks_changed();
+                self.retire_told();
+            }
+        }
         if let Some(flash) = &mut self.flash {
             flash.checkpointed(written.batches_synced);
         }

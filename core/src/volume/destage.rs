@@ -1,7 +1,7 @@
 //! Destage: the log's records go to the backing, barrier group by barrier group.
 //!
 //! Rules (the argument is in docs/losses.md; the simulator breaks each on purpose):
-//! 1. a record goes out only when every member of the log holds it;
+//! 1. a record goes out only when every member of the log holds it, and lies in the window that all know ([`super::marks`]);
 //! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the tier vouches for
 //!    it: by a durable checkpoint; or, one group behind, by holding on its medium all that sending g once more needs
 //!    (see [`Volume::vouched`]). So a restart sends at most one complete group again, and that takes nothing back;
@@ -19,7 +19,7 @@ use super::control::Goal;
 use super::frames::Owner;
 use super::live::State;
 use super::*;
-use crate::format::{Descriptor, Kind};
+use crate::format::Kind;
 use smallvec::SmallVec;
 
 /// Records collected at one time: enough to sort and merge, few enough that newer writes can still supersede.
@@ -55,7 +55,11 @@ struct Writing {
     /// Old block under a partial record on a backing of 4 KiB sectors.
     old_block: Option<FrameId>,
     failed: Option<IoError>,
-    /// A zeroed range whose backing cannot zero: bytes `[.0, .1)` are still to be written as data.
+    /// Pieces of a zeroed range that come after this one, as bytes `[.0, .1)`.
+    pieces_left: Vec<(u64, u64)>,
+    /// The piece at hand.
+    piece: (u64, u64),
+    /// The backing cannot zero: bytes `[.0, .1)` of the piece are still to be written as data.
     zeros_left: Option<(u64, u64)>,
 }
 
@@ -82,6 +86,8 @@ pub(super) struct Destage {
     pub(super) in_flight: u32,
     /// Frames taken for what had to be loaded.
     pub(super) loads: u32,
+    /// Writes that wait for a lease with their bytes in memory.
+    leaseless: Vec<usize>,
     /// A zeroed range is in flight: it may overlap anything, so it runs alone.
     range_in_flight: bool,
     /// The backing has refused a zero or hole request: ranges are written as data.
@@ -122,6 +128,7 @@ impl Destage {
             writing: Slab::with_capacity(config.backing_depth_max as usize + 1),
             in_flight: 0,
             loads: 0,
+            leaseless: Vec::new(),
             range_in_flight: false,
             zero_unsupported: false,
             unsynced_bytes: 0,
@@ -163,6 +170,11 @@ impl Destage {
         }
     }
 
+    /// All these go to the backing, in this order.
+    pub(super) fn queue_all(&mut self, records: Vec<(u32, Lsn)>) {
+        self.queue.extend(records);
+    }
+
     /// Recovery has filled the log.
     pub(super) fn resume(&mut self, destaged: Lsn) {
         self.collected = destaged;
@@ -185,7 +197,7 @@ enum Way {
     /// Zeros to some sectors.
     ZeroSectors,
     /// Zeros to a range of blocks.
-    Range { blocks: u32, hole: bool },
+    Range { blocks: u32 },
 }
 
 impl Volume {
@@ -284,7 +296,7 @@ impl Volume {
     pub(super) fn destage(&mut self) {
         self.choose_mode();
         let gate = self.destage.ready || planted!(self, destage_before_lock);
-        if !gate {
+        if !gate || !self.has_lease() {
             return;
         }
         if self.destage.failing.is_some() {
@@ -308,6 +320,7 @@ impl Volume {
 
     /// Everything since the last good sync is written again.
     fn rewind(&mut self) {
+        self.rewrite_pins_again();
         let d = &mut self.destage;
         d.queue.clear();
         d.deferred.clear();
@@ -340,8 +353,14 @@ impl Volume {
 
     /// May this record be chosen now?
     pub(super) fn is_eligible(&self, id: u32) -> bool {
+        self.is_in_window(self.live.get(id).descriptor.lsn) && self.is_due(id)
+    }
+
+    /// The same, but for the window.
+    pub(super) fn is_due(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
-        if descriptor.lsn > self.held && !planted!(self, destage_unheld) {
+        let uncommitted = descriptor.lsn > self.committed && !planted!(self, destage_uncommitted);
+        if (uncommitted || descriptor.lsn > self.held) && !planted!(self, destage_unheld) {
             return false;
         }
         if let Some(stop) = self.control.destage_stops_after()
@@ -358,7 +377,11 @@ impl Volume {
     /// that group once more, finds all of it on the tier's medium and writes nothing but the newest content of each
     /// of its blocks: then the backing holds the group before, during and after, whatever it holds of the next one.
     /// So a group need not wait for the checkpoint of the one before it, which is a sync on the way of every flush.
+    /// With other members, all have been told so: they would send from there on.
     pub(super) fn vouched(&self, lsn: Lsn) -> bool {
+        if self.role == Role::Owner {
+            return self.destaged >= lsn;
+        }
         self.destaged >= lsn
             || (self.durable >= lsn
                 && (self.synced >= lsn || planted!(self, repeat_unsynced_group))
@@ -374,6 +397,13 @@ impl Volume {
     fn collect(&mut self) -> bool {
         if self.journal.is_busy() {
             return self.apply_batch();
+        }
+        if self.pins_are_proven() && !self.must_journal() {
+            let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
+            return settled && !self.destage.syncing && self.rewrite_pins();
+        }
+        if self.is_quiescing_to_member() && !self.must_journal() {
+            return false;
         }
         let Some(first) = self.live.cursor() else { return false };
         if !self.is_eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
@@ -464,7 +494,9 @@ impl Volume {
             if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
             }
-            if self.destage.ahead.is_reading(lsn) {
+            let range = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { .. });
+            // A range may overlap anything: it runs alone.
+            if self.destage.ahead.is_reading(lsn) || (range && self.destage.in_flight > 0) {
                 self.destage.queue.push_front((id, lsn));
                 break;
             }
@@ -483,7 +515,7 @@ impl Volume {
         match self.live.get(id).descriptor.kind {
             Kind::Data { .. } => Way::Payload,
             Kind::ZeroSectors { .. } => Way::ZeroSectors,
-            Kind::ZeroBlocks { blocks, hole } => Way::Range { blocks, hole },
+            Kind::ZeroBlocks { blocks, .. } => Way::Range { blocks },
         }
     }
 
@@ -497,25 +529,25 @@ impl Volume {
             writes_left: 0,
             old_block: None,
             failed: None,
+            pieces_left: Vec::new(),
+            piece: (0, 0),
             zeros_left: None,
         };
         match self.way_of(id) {
-            Way::Range { blocks, hole } => {
+            Way::Range { blocks } => {
                 let block = self.live.get(id).descriptor.block;
                 self.live.set_state(id, State::InFlight);
-                let length = (u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes - block.byte());
+                let bytes = |(first, blocks): (BlockIndex, u64)| {
+                    (first.byte(), (first.byte() + blocks * BLOCK_BYTES).min(self.size_bytes))
+                };
+                writing.pieces_left = match self.pinned_pieces(lsn) {
+                    Some(pieces) => pieces.iter().rev().copied().map(bytes).collect(),
+                    None => alloc::vec![bytes((block, u64::from(blocks)))],
+                };
                 self.destage.range_in_flight = true;
                 self.begin_backing_write();
-                if self.destage.zero_unsupported {
-                    writing.zeros_left = Some((block.byte(), block.byte() + length));
-                    let write = self.destage.writing.insert(writing);
-                    self.write_zeros(write);
-                    return true;
-                }
-                writing.writes_left = 1;
                 let write = self.destage.writing.insert(writing);
-                let op = self.begin_op(Op::Destage { write });
-                self.effects.push_back(Effect::BackingZero { op, offset: block.byte(), length, hole });
+                self.zero_next_piece(write);
                 true
             }
             Way::ZeroSectors => {
@@ -638,6 +670,9 @@ impl Volume {
 
     /// All bytes are in memory: asks the backing.
     fn write_out(&mut self, write: usize) {
+        if !self.has_lease() {
+            return self.destage.leaseless.push(write);
+        }
         let records = self.destage.writing[write].records.clone();
         let (first, _) = records[0];
         let record = *self.live.get(first);
@@ -653,7 +688,7 @@ impl Volume {
             return self.write_parts(write, block.byte(), parts);
         }
         if u64::from(self.config.backing_align) > SECTOR_BYTES {
-            let Some(old) = self.pool.allocate() else {
+            let Some(old) = self.destage.writing[write].old_block.or_else(|| self.pool.allocate()) else {
                 self.destage.writing[write].failed = Some(IoError::NoSpace);
                 return self.end_write(write);
             };
@@ -676,6 +711,13 @@ impl Volume {
         }
     }
 
+    /// There is a lease (again).
+    pub(super) fn write_out_leaseless(&mut self) {
+        for write in core::mem::take(&mut self.destage.leaseless) {
+            self.write_out(write);
+        }
+    }
+
     fn write_parts(&mut self, write: usize, offset: u64, parts: Parts) {
         self.destage.writing[write].writes_left += 1;
         self.counters.backing_writes += 1;
@@ -690,6 +732,10 @@ impl Volume {
         if failed.is_some() {
             self.destage.writing[write].failed = failed;
             return self.end_write(write);
+        }
+        if !self.has_lease() {
+            // It is read once more when there is one.
+            return self.destage.leaseless.push(write);
         }
         let (id, _) = self.destage.writing[write].records[0];
         let record = *self.live.get(id);
@@ -710,13 +756,11 @@ impl Volume {
 
     pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {
         let (id, _) = self.destage.writing[write].records[0];
-        let Descriptor { block, kind, .. } = self.live.get(id).descriptor;
+        let kind = self.live.get(id).descriptor.kind;
         let writing = &mut self.destage.writing[write];
         writing.writes_left -= 1;
-        if let (Kind::ZeroBlocks { blocks, .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left)
-        {
-            let end = (block.byte() + u64::from(blocks) * BLOCK_BYTES).min(self.size_bytes);
-            writing.zeros_left = Some((block.byte(), end));
+        if let (Kind::ZeroBlocks { .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left) {
+            writing.zeros_left = Some(writing.piece);
             self.destage.zero_unsupported = true;
             return self.write_zeros(write);
         }
@@ -726,8 +770,26 @@ impl Volume {
         }
         match writing.zeros_left {
             Some((from, end)) if from < end && writing.failed.is_none() => self.write_zeros(write),
+            _ if writing.failed.is_none() => self.zero_next_piece(write),
             _ => self.end_write(write),
         }
+    }
+
+    /// Zeroes the next piece of a range; when there is none, the write has ended.
+    fn zero_next_piece(&mut self, write: usize) {
+        let writing = &mut self.destage.writing[write];
+        let Some((from, end)) = writing.pieces_left.pop() else { return self.end_write(write) };
+        writing.piece = (from, end);
+        writing.zeros_left = None;
+        if self.destage.zero_unsupported {
+            writing.zeros_left = Some((from, end));
+            return self.write_zeros(write);
+        }
+        writing.writes_left = 1;
+        let (id, _) = writing.records[0];
+        let hole = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { hole: true, .. });
+        let op = self.begin_op(Op::Destage { write });
+        self.effects.push_back(Effect::BackingZero { op, offset: from, length: end - from, hole });
     }
 
     /// Writes the next piece of a zeroed range as data, one at a time: the range runs alone anyway.
@@ -800,6 +862,8 @@ impl Volume {
         let wanted = group_complete
             || self.journal.is_applying()
             || self.wants_journal()
+            || self.pins_are_proven()
+            || self.is_quiescing()
             || self.round_full()
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()
@@ -811,7 +875,7 @@ impl Volume {
         }
         // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
         // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
-        let through = if self.live.cursor().is_none() { self.held.max(d.collected) } else { d.collected };
+        let through = if self.live.cursor().is_none() { self.committed.max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
@@ -864,6 +928,10 @@ impl Volume {
             self.retire_through(self.durable);
         }
         self.answer_vouched();
+        if self.role == Role::Owner {
+            self.end_rewritten_pins();
+            return self.owe_watermark();
+        }
         self.checkpoint_wanted = true;
         if !planted!(self, checkpoint_ahead_of_log) {
             self.checkpoint_after = self.accepted;
@@ -875,12 +943,23 @@ impl Volume {
     pub(super) fn retire_through(&mut self, destaged: Lsn) {
         self.destaged = self.destaged.max(destaged);
         self.answer_vouched();
-        while let Some(id) = self.live.oldest() {
+        let mut next = self.live.oldest();
+        while let Some(id) = next {
             if self.live.get(id).descriptor.lsn > self.destaged {
                 break;
             }
-            assert_eq!(self.live.get(id).state, State::Written, "what ends is in the backing");
+            next = self.live.after(id);
+            if self.is_kept_by_pin(id, self.destaged) {
+                if self.role == Role::Owner {
+                    self.live.confine_to_pinned(id);
+                }
+                continue;
+            }
+            let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);
+            assert!(in_backing, "what ends is in the backing, or covered by what is");
             let (descriptor, whole) = self.live.retire(id);
+            // What a follower has is the owner's content at some time, not the backing's.
+            let whole = whole && self.role != Role::Follower;
             let payloads = self.config.superblock.layout.payload_blocks;
             match &mut self.flash {
                 None if id >= payloads => {}
@@ -895,6 +974,7 @@ impl Volume {
     }
 
     pub(super) fn is_destaged(&self, goal: &Goal) -> bool {
-        self.destaged >= goal.through || (self.live.is_empty() && self.backing_quiet() && self.held >= goal.through)
+        self.destaged >= goal.through
+            || (self.live.is_empty() && self.backing_quiet() && self.committed >= goal.through)
     }
 }

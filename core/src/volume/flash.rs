@@ -69,10 +69,10 @@ const UNUSED: Segment = Segment {
     on_its_way: false,
 };
 
-/// Number of a segment's life: who opened it, and a count over all lives. The count shows which segment follows which; the
-/// term makes the number new, though a life may have opened segments of which no later one finds a trace.
-pub fn segment_number(term: Term, count: u32) -> u64 {
-    u64::from(term.0) << 32 | u64::from(count)
+/// Number of a segment's life: which start opened it, and a count over all lives. The count shows which segment follows
+/// which; the start makes the number new, though one may have opened segments of which no later one finds a trace.
+pub fn segment_number(start: Start, count: u32) -> u64 {
+    u64::from(start.0) << 32 | u64::from(count)
 }
 
 /// The number of the segment that is opened next.
@@ -182,7 +182,7 @@ impl FlashLog {
             open: None,
             entries: Vec::with_capacity(layout.segment_blocks as usize),
             first_batch: 0,
-            next_number: following_number(segment_number(Term(1), 0)),
+            next_number: following_number(segment_number(Start(1), 0)),
             next_batch: 1,
             building: None,
             owed: VecDeque::new(),
@@ -427,6 +427,17 @@ impl FlashLog {
             || self.flying.iter().any(|batch| within(batch.at, batch.frames.len()))
             || self.owed.iter().any(|owed| match owed {
                 Owed::Batch(batch) => within(batch.at, batch.frames.len()),
+                Owed::Summary { .. } => false,
+            })
+    }
+
+    /// A record that is new in the log is on its way, or waits to be.
+    pub fn has_new_unwritten(&self) -> bool {
+        let new = |lsn_max: Lsn| lsn_max > Lsn(0);
+        self.building.as_ref().is_some_and(|batch| new(batch.lsn_max))
+            || self.flying.iter().any(|batch| new(batch.lsn_max))
+            || self.owed.iter().any(|owed| match owed {
+                Owed::Batch(batch) => new(batch.lsn_max),
                 Owed::Summary { .. } => false,
             })
     }

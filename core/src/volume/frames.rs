@@ -363,6 +363,11 @@ impl FramePool {
         }
     }
 
+    /// Blocks of which something is cached.
+    pub fn cached_blocks(&self) -> Vec<BlockIndex> {
+        self.cached.iter().map(|(block, _)| block).collect()
+    }
+
     /// The frame with the newest content of a block, and the record it belongs to (0: the backing's).
     pub fn cached_frame(&self, block: BlockIndex) -> Option<(FrameId, Lsn)> {
         let id = self.cached.get(block)?;

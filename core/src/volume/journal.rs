@@ -340,7 +340,8 @@ impl Volume {
 
     /// Should what is chosen next be a journaled batch?
     pub(super) fn wants_journal(&self) -> bool {
-        self.must_journal() || (self.journal.journaled && self.live.cursor().is_some())
+        let first_window = self.first_window().is_some() && self.journal.area_blocks > 0;
+        self.must_journal() || ((self.journal.journaled || first_window) && self.live.cursor().is_some())
     }
 
     /// Rule 4.
@@ -360,14 +361,20 @@ impl Volume {
         let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
         // Who is answered by the backing's own completion of a record must not find it left out of a batch.
         let more = self.control.effective == Policy::Back;
+        // A former owner's window is one batch (T5).
+        let first_window = self.first_window();
         let mut chosen: Vec<(u32, Lsn)> = Vec::new();
         let mut size = BatchSize::default();
         while let Some(id) = self.live.cursor() {
             let descriptor = self.live.get(id).descriptor;
+            if first_window.is_some_and(|through| descriptor.lsn > through) {
+                break;
+            }
             // A batch that is tried again takes all that it took before, whatever the pace is now.
             let again = must.is_some_and(|through| descriptor.lsn <= through);
             let fits = size.fits_one_more(self.journal.area_blocks)
                 && (again
+                    || first_window.is_some()
                     || (more && size.payloads < most && size.ranges < RANGES_MAX && chosen.len() < BATCH_RECORDS_MAX));
             if !fits || !(again || (self.is_eligible(id) && self.is_synced(id))) {
                 break;
@@ -503,6 +510,11 @@ impl Volume {
         if let Some(error) = self.journal.failed.take() {
             return self.abandon_batch(error);
         }
+        if !self.has_lease() {
+            // Tried again with whatever is chosen next.
+            self.journal.stage = Stage::Loading { left: 0 };
+            return;
+        }
         let head = core::mem::take(&mut self.journal.head);
         let (frames, checks): (Vec<_>, Vec<_>) = self.journal.piece.iter().copied().unzip();
         let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
@@ -604,6 +616,14 @@ impl Volume {
         self.journal.head.clear();
         self.journal.ranges.clear();
         self.journal.stage = Stage::Idle;
+    }
+
+    /// Something is on its way to the journal.
+    pub(super) fn journal_is_writing(&self) -> bool {
+        match self.journal.stage {
+            Stage::Idle | Stage::Loading { .. } | Stage::ApplyingRanges | Stage::Applying => false,
+            Stage::Writing | Stage::Syncing | Stage::Erasing { .. } | Stage::ErasingSync { .. } => true,
+        }
     }
 
     fn unpin_piece(&mut self) {

@@ -5,7 +5,8 @@
 //! payload (zeroed ranges and sectors).
 //!
 //! Invariants: the list is strictly ascending in position; a chain is strictly descending; an id is in the list if and
-//! only if its position is not 0; the destage cursor points at the first record that is not yet collected.
+//! only if its position is not 0; the destage cursor points at the first record that is not yet collected. A superseded
+//! record that must stay ([`LiveLog::keep_above`]) is in the list and in no chain: nobody reads it, it is only sent.
 
 use super::block_map::{self, BlockMap};
 use super::chunked::Chunked;
@@ -14,6 +15,7 @@ use super::ranges::ZeroMap;
 use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
 use crate::types::*;
 use alloc::vec::Vec;
+use slab::Slab;
 use smallvec::SmallVec;
 
 const _: () = assert!((TIER_BLOCKS_MAX + RANGES_MAX) as u64 <= block_map::VALUE_MAX as u64, "every id fits the index");
@@ -26,6 +28,8 @@ pub const NONE: u32 = u32::MAX;
 pub enum State {
     /// In the log only.
     Idle,
+    /// In the log only, and no longer part of its block's content: it stays until all members hold it (S5).
+    Superseded,
     /// Chosen for this round, not issued.
     Queued,
     /// Chosen for a journaled batch: older records were left out of it because this one is in it, so it must stay.
@@ -90,6 +94,16 @@ pub struct LiveLog {
     head: u32,
     tail: u32,
     cursor: u32,
+    /// For each reader of the log the first record that it has not seen; [`NONE`]: it has seen all.
+    readers: Slab<u32>,
+    /// Of them the one that ends superseded records.
+    keeper: Option<usize>,
+    /// Records above this stay in the list when they are superseded.
+    kept_above: Lsn,
+    /// Records up to here are not superseded.
+    fixed_through: Lsn,
+    /// Nor are those of these blocks: ranges of any number but 0.
+    pinned: ZeroMap,
     index: BlockMap,
     zeros: ZeroMap,
     free_ids: FreeIds,
@@ -106,6 +120,11 @@ impl LiveLog {
             head: NONE,
             tail: NONE,
             cursor: NONE,
+            readers: Slab::new(),
+            keeper: None,
+            kept_above: Lsn(u64::MAX),
+            fixed_through: Lsn(0),
+            pinned: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
             zeros: ZeroMap::default(),
             free_ids: FreeIds::new(payloads, others),
@@ -172,7 +191,15 @@ impl LiveLog {
 
     /// Destage has collected the record at the cursor.
     pub fn advance_cursor(&mut self) {
-        self.cursor = self.table.get(self.cursor).next;
+        self.cursor = self.first_current(self.table.get(self.cursor).next);
+    }
+
+    /// The first record from this one on that is not superseded: destage passes over the others.
+    fn first_current(&self, mut id: u32) -> u32 {
+        while id != NONE && self.table.get(id).state == State::Superseded {
+            id = self.table.get(id).next;
+        }
+        id
     }
 
     /// Destage starts again from the oldest record after `durable`, whatever state the records were in.
@@ -185,10 +212,167 @@ impl LiveLog {
         while id != NONE && id != self.cursor {
             let record = self.table.get_mut(id);
             assert_ne!(record.state, State::InFlight, "rewound while a write is in flight");
-            record.state = State::Idle;
+            if record.state != State::Superseded {
+                record.state = State::Idle;
+            }
             id = record.next;
         }
-        self.cursor = first;
+        self.cursor = self.first_current(first);
+    }
+
+    // --- readers ---
+
+    /// A reader begins behind a position.
+    pub fn begin_reading(&mut self, after: Lsn) -> usize {
+        let reader = self.readers.insert(NONE);
+        self.seek(reader, after);
+        reader
+    }
+
+    /// A reader ends.
+    pub fn end_reading(&mut self, reader: usize) {
+        self.readers.remove(reader);
+    }
+
+    /// The first record that a reader has not seen.
+    pub fn next_of(&self, reader: usize) -> Option<u32> {
+        Some(self.readers[reader]).filter(|id| *id != NONE)
+    }
+
+    /// The reader has seen that one.
+    pub fn advance(&mut self, reader: usize) {
+        self.readers[reader] = self.table.get(self.readers[reader]).next;
+    }
+
+    /// The reader goes on behind a position. It steps from where it is: readers move in small steps.
+    pub fn seek(&mut self, reader: usize, after: Lsn) {
+        let mut id = self.readers[reader];
+        if id == NONE {
+            id = self.tail;
+        }
+        while id != NONE && self.table.get(id).descriptor.lsn > after {
+            id = self.table.get(id).prev;
+        }
+        // At or before the position, or before the first record.
+        id = if id == NONE { self.head } else { id };
+        while id != NONE && self.table.get(id).descriptor.lsn <= after {
+            id = self.table.get(id).next;
+        }
+        self.readers[reader] = id;
+    }
+
+    /// Superseded records above this position stay until this is told again with a greater one; those up to it end,
+    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays. It does not go back, except from there: what may have ended
+    /// below it is needed by nobody.
+    pub fn keep_above(&mut self, lsn: Lsn, dead: &mut Vec<u32>) {
+        let none_stayed = self.kept_above == Lsn(u64::MAX);
+        if lsn == self.kept_above || (lsn < self.kept_above && !none_stayed) {
+            return;
+        }
+        self.kept_above = lsn;
+        let keeper = match self.keeper {
+            Some(keeper) => keeper,
+            None => *self.keeper.insert(self.readers.insert(NONE)),
+        };
+        if none_stayed {
+            self.seek(keeper, lsn);
+        }
+        while let Some(id) = self.next_of(keeper)
+            && self.table.get(id).descriptor.lsn <= lsn
+        {
+            if self.table.get(id).state == State::Superseded {
+                self.unlink(id); // which moves the reader on
+                dead.push(id);
+            } else {
+                self.advance(keeper);
+            }
+        }
+    }
+
+    /// Records up to here are part of their block whatever comes (D4).
+    pub fn fix_through(&mut self, lsn: Lsn) {
+        self.fixed_through = lsn;
+    }
+
+    // --- pins ---
+
+    /// These blocks are pinned (T5).
+    pub fn pin(&mut self, first: BlockIndex, blocks: u64) {
+        self.pinned.zero(first, blocks, Lsn(1));
+    }
+
+    /// No block is.
+    pub fn unpin_all(&mut self) {
+        self.pinned = ZeroMap::default();
+    }
+
+    fn is_pinned(&self, block: BlockIndex) -> bool {
+        self.pinned.zeroed(block) > Lsn(0)
+    }
+
+    /// Pinned parts of a range of blocks.
+    fn pinned_parts(&self, first: BlockIndex, blocks: u64) -> Vec<(BlockIndex, u64)> {
+        self.pinned.pieces(first, blocks, Lsn(1))
+    }
+
+    /// A zeroed range that stays only because of pins says nothing any more of the blocks that are not pinned: what is newer
+    /// there has ended, and the backing has it.
+    pub fn confine_to_pinned(&mut self, id: u32) {
+        let Descriptor { lsn, block, kind, .. } = self.table.get(id).descriptor;
+        let Kind::ZeroBlocks { blocks, .. } = kind else { return };
+        let (mut at, end) = (block, block.0 + u64::from(blocks));
+        while at.0 < end {
+            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            if !self.is_pinned(at) {
+                self.zeros.forget(at, next - at.0, lsn);
+            }
+            at = BlockIndex(next);
+        }
+    }
+
+    /// Up to the watermark, which parts of pinned blocks are zeros by the word of which record.
+    pub fn pinned_zeros(&self, watermark: Lsn) -> Vec<(u32, Vec<(BlockIndex, u64)>)> {
+        let mut zeros = ZeroMap::default();
+        let mut ranges = Vec::new();
+        let mut id = self.head;
+        while id != NONE && self.table.get(id).descriptor.lsn <= watermark {
+            let Descriptor { lsn, block, kind, .. } = self.table.get(id).descriptor;
+            if let Kind::ZeroBlocks { blocks, .. } = kind {
+                for (first, count) in self.pinned_parts(block, u64::from(blocks)) {
+                    zeros.zero(first, count, lsn);
+                }
+                ranges.push((id, lsn, block, u64::from(blocks)));
+            }
+            id = self.table.get(id).next;
+        }
+        ranges.into_iter().map(|(id, lsn, block, blocks)| (id, zeros.pieces(block, blocks, lsn))).collect()
+    }
+
+    /// Of records up to the watermark this one has the newest content of something in a pinned block.
+    pub fn is_newest_pinned(&self, id: u32, watermark: Lsn) -> bool {
+        let record = self.table.get(id);
+        let Descriptor { lsn, block, kind, .. } = record.descriptor;
+        if lsn > watermark || record.state == State::Superseded {
+            return false;
+        }
+        if let Kind::ZeroBlocks { blocks, .. } = kind {
+            return !self.pinned_parts(block, u64::from(blocks)).is_empty();
+        }
+        let zeroed = self.zeros.zeroed(block);
+        if !self.is_pinned(block) || (lsn < zeroed && zeroed <= watermark) {
+            return false;
+        }
+        let mut left = record.mask;
+        let mut newer = self.newest(block);
+        while newer != id {
+            assert_ne!(newer, NONE, "a live record is in its block's chain");
+            let other = self.table.get(newer);
+            if other.descriptor.lsn <= watermark {
+                left = left.without(other.mask);
+            }
+            newer = other.older;
+        }
+        !left.is_empty()
     }
 
     /// True when an older record of the same block is being written by the backing.
@@ -253,6 +437,11 @@ impl LiveLog {
         if self.cursor == NONE {
             self.cursor = id;
         }
+        for (_, reader) in &mut self.readers {
+            if *reader == NONE {
+                *reader = id;
+            }
+        }
     }
 
     fn newest(&self, block: BlockIndex) -> u32 {
@@ -265,12 +454,20 @@ impl LiveLog {
         while id != NONE {
             let record = *self.table.get(id);
             let same_group = record.descriptor.group == by.group;
-            let pinned = matches!(record.state, State::InFlight | State::Batched);
+            let pinned = matches!(record.state, State::InFlight | State::Batched)
+                || record.descriptor.lsn <= self.fixed_through
+                || (!self.pinned.is_empty() && self.is_pinned(block));
             if !same_group || pinned || !record.mask.without(mask).is_empty() {
                 break;
             }
-            self.unlink(id);
-            dead.push(id);
+            if record.descriptor.lsn > self.kept_above {
+                let kept = self.table.get_mut(id);
+                (kept.state, kept.older) = (State::Superseded, NONE);
+                self.cursor = self.first_current(self.cursor);
+            } else {
+                self.unlink(id);
+                dead.push(id);
+            }
             id = record.older;
         }
         id
@@ -300,7 +497,12 @@ impl LiveLog {
             self.table.get_mut(next).prev = prev;
         }
         if self.cursor == id {
-            self.cursor = next;
+            self.cursor = self.first_current(next);
+        }
+        for (_, reader) in &mut self.readers {
+            if *reader == id {
+                *reader = next;
+            }
         }
         *self.table.get_mut(id) = UNUSED;
         if id < self.payloads {
@@ -311,6 +513,16 @@ impl LiveLog {
         }
     }
 
+    /// Of these blocks the record says nothing any more: the backing has what is newer.
+    pub fn confine(&mut self, id: u32, history: &[(BlockIndex, u64)]) {
+        let descriptor = self.table.get(id).descriptor;
+        if let Kind::ZeroBlocks { .. } = descriptor.kind {
+            for &(first, blocks) in history {
+                self.zeros.forget(first, blocks, descriptor.lsn);
+            }
+        }
+    }
+
     /// A record is durable in the backing: it ends. Returns what it was, and whether its payload is the whole newest
     /// content of its block, so that it may stay as clean cache.
     pub fn retire(&mut self, id: u32) -> (Descriptor, bool) {
@@ -318,6 +530,8 @@ impl LiveLog {
         let descriptor = record.descriptor;
         let mut newest_and_whole = false;
         match descriptor.kind {
+            // It is in no chain any more.
+            _ if record.state == State::Superseded => {}
             Kind::Data { .. } | Kind::ZeroSectors { .. } => {
                 let newest = self.newest(descriptor.block);
                 if newest == id {
@@ -378,6 +592,11 @@ impl LiveLog {
         if self.cursor == old {
             self.cursor = new;
         }
+        for (_, reader) in &mut self.readers {
+            if *reader == old {
+                *reader = new;
+            }
+        }
     }
 
     /// True when neither a record nor a zeroing is live for the block: its content is the backing's.
@@ -434,7 +653,10 @@ impl LiveLog {
             assert!(record.descriptor.lsn > lsn, "the list ascends");
             assert_eq!(record.prev, before);
             seen_cursor |= id == self.cursor;
-            if seen_cursor && self.cursor != NONE {
+            if record.state == State::Superseded {
+                assert!(record.descriptor.lsn > self.kept_above, "what is superseded and need not stay has ended");
+                assert_ne!(id, self.cursor, "destage passes over what is superseded");
+            } else if seen_cursor && self.cursor != NONE {
                 assert_eq!(record.state, State::Idle, "uncollected records are idle");
             } else {
                 assert_ne!(record.state, State::Idle, "collected records are on their way");
@@ -458,6 +680,7 @@ impl LiveLog {
         for (block, id) in self.index.iter() {
             assert_eq!(self.table.get(id).descriptor.block, block);
             assert_ne!(self.table.get(id).descriptor.lsn, Lsn(0));
+            assert_ne!(self.table.get(id).state, State::Superseded, "nobody reads what is superseded");
         }
     }
 }

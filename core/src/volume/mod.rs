@@ -7,18 +7,21 @@
 //! ```
 //!
 //! The positions keep one order, checked by [`Volume::validate`]:
-//! `destaged <= durable <= held <= accepted` and `synced <= held`.
+//! `destaged <= durable <= held <= accepted` and `synced <= held`; `committed` is what every member of the log holds,
+//! where one node has the volume to itself: `held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
-//! write-back waits for `held` (a flush for `synced`), write-through for the backing (a flush for its sync, and for the tier
-//! to vouch for it).
+//! write-back waits for `committed` (a flush for `synced`), write-through for the backing as well (a flush for its sync, and
+//! for the tier to vouch for it).
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
+//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
+//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -26,6 +29,7 @@ mod acks;
 mod ahead;
 mod append;
 mod block_map;
+mod changes;
 mod chunked;
 mod control;
 mod destage;
@@ -33,26 +37,36 @@ mod flash;
 mod frames;
 mod free_ids;
 mod journal;
+mod kept;
 mod live;
+mod marks;
+mod member;
+mod members;
+mod pins;
 mod ranges;
 mod read;
 mod recover;
 mod rewrite;
 mod shares;
+mod stream;
+mod terms;
 mod write;
 
 use crate::api::*;
-use crate::cluster::{Host, Incarnation};
-use crate::format::{Checkpoint, Superblock, TierKind};
+use crate::cluster::{Host, Incarnation, NodeId};
+use crate::format::{Checkpoint, Standing, Superblock, TierKind};
 use crate::status::*;
 use crate::types::*;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
+pub use kept::Kept;
 use live::LiveLog;
 use slab::Slab;
+use terms::Role;
 
 /// How a volume is set up. Bounds are counts and bytes; their sum is the volume's memory.
 #[derive(Clone, Debug)]
@@ -92,7 +106,7 @@ pub struct VolumeConfig {
 /// What a volume needs that several nodes keep (docs/protocol.md). Times and bounds are the same on all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterConfig {
-    /// This node with its tier.
+    /// This node with its tier. The node counts; what is said of the tier is replaced by what a start finds it to be.
     pub own: Incarnation,
     /// The machine in its present boot.
     pub host: Host,
@@ -233,6 +247,50 @@ pub struct Rules {
     pub bring_back_destaged: bool,
     #[cfg(feature = "mutants")]
     pub promise_through_early: bool,
+    #[cfg(feature = "mutants")]
+    pub acknowledge_before_members: bool,
+    #[cfg(feature = "mutants")]
+    pub flush_by_own_sync: bool,
+    #[cfg(feature = "mutants")]
+    pub through_without_members: bool,
+    #[cfg(feature = "mutants")]
+    pub ignore_min_peers: bool,
+    #[cfg(feature = "mutants")]
+    pub ask_recorded_only: bool,
+    #[cfg(feature = "mutants")]
+    pub take_older_terms: bool,
+    #[cfg(feature = "mutants")]
+    pub take_for_others: bool,
+    #[cfg(feature = "mutants")]
+    pub take_gaps: bool,
+    #[cfg(feature = "mutants")]
+    pub trust_payload: bool,
+    #[cfg(feature = "mutants")]
+    pub free_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub propose_early: bool,
+    #[cfg(feature = "mutants")]
+    pub keep_longer_tail: bool,
+    #[cfg(feature = "mutants")]
+    pub destage_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub window_before_mark: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_window: bool,
+    #[cfg(feature = "mutants")]
+    pub free_before_mark: bool,
+    #[cfg(feature = "mutants")]
+    pub watermark_over_uncommitted: bool,
+    #[cfg(feature = "mutants")]
+    pub answer_before_agreed: bool,
+    #[cfg(feature = "mutants")]
+    pub read_without_lease: bool,
+    #[cfg(feature = "mutants")]
+    pub forget_pins: bool,
+    #[cfg(feature = "mutants")]
+    pub end_pins_at_once: bool,
+    #[cfg(feature = "mutants")]
+    pub cover_at_once: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.
@@ -254,8 +312,8 @@ enum Op {
     Summary { segment: u32 },
     TierSync { held: Lsn, batch: u64, sync: u64 },
     Erase { segment: u32 },
-    Checkpoint(Checkpoint),
-    CheckpointSync(Checkpoint, u64),
+    Checkpoint(Box<Checkpoint>),
+    CheckpointSync(Box<Checkpoint>, u64),
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
@@ -268,6 +326,8 @@ enum Op {
     OldBlock { write: usize },
     Destage { write: usize },
     BackingSync { through: Lsn },
+    LoadForPeer { message: usize, segment: u32 },
+    Send { message: usize },
     Recover(recover::Step),
 }
 
@@ -281,6 +341,10 @@ pub struct Volume {
     phase: Phase,
     size_bytes: u64,
     term: Term,
+    start: Start,
+    life: u32,
+    /// Where this member of a cluster stands; written with every checkpoint.
+    standing: Standing,
 
     pool: FramePool,
     live: LiveLog,
@@ -290,10 +354,35 @@ pub struct Volume {
     /// A frame of zeros, for zeroed sectors on their way to the backing.
     zero_frame: FrameId,
 
+    /// What this node is for the volume.
+    role: Role,
+    members: members::Members,
+    marks: marks::Marks,
+    pins: pins::Pins,
+    open_changes: changes::OpenChanges,
+    follower: member::Follower,
+    messages: Slab<stream::Building>,
+    fetching: Option<terms::Fetching>,
+    /// Where the log ended when the own term began, once that is fixed.
+    tail: Option<Lsn>,
+    /// Requests that came before anything may be answered.
+    early_requests: VecDeque<(RequestId, Request)>,
+    /// Reads are answered, and writes to the backing begun, before this time.
+    lease_until: Instant,
+    /// Answers that wait for a lease.
+    leaseless: Vec<(RequestId, Pieces)>,
+    /// The record lets logs alone stand for what is acknowledged (A5).
+    log_needed: bool,
+    /// Somebody knows of a higher term than the own: nothing more is acknowledged.
+    outdated: bool,
+    stepping_down: bool,
+    remember_wanted: bool,
+
     group: Group,
     group_has_records: bool,
     accepted: Lsn,
     held: Lsn,
+    committed: Lsn,
     synced: Lsn,
     durable: Lsn,
     destaged: Lsn,
@@ -326,6 +415,7 @@ pub struct Volume {
     holds: shares::Holds,
     now: Instant,
     counters: Counters,
+    peer_counters: PeerCounters,
     dead: Vec<u32>,
 }
 
@@ -357,15 +447,35 @@ impl Volume {
             phase: Phase::Recovering,
             size_bytes: config.size_bytes,
             term: Term(0),
+            start: Start(0),
+            life: 0,
+            standing: Standing::default(),
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
             staged: Default::default(),
             zero_frame,
+            role: if config.cluster.is_some() { Role::Follower } else { Role::Alone },
+            members: Default::default(),
+            marks: Default::default(),
+            pins: Default::default(),
+            open_changes: Default::default(),
+            follower: Default::default(),
+            messages: Slab::new(),
+            fetching: None,
+            tail: None,
+            early_requests: VecDeque::new(),
+            lease_until: Instant(u64::MAX),
+            leaseless: Vec::new(),
+            log_needed: true,
+            outdated: false,
+            stepping_down: false,
+            remember_wanted: false,
             group: Group(1),
             group_has_records: false,
             accepted: Lsn(0),
             held: Lsn(0),
+            committed: Lsn(0),
             synced: Lsn(0),
             durable: Lsn(0),
             destaged: Lsn(0),
@@ -391,6 +501,7 @@ impl Volume {
             holds: shares::Holds::default(),
             now,
             counters: Counters::default(),
+            peer_counters: PeerCounters::default(),
             dead: Vec::new(),
             config,
         };
@@ -411,9 +522,19 @@ impl Volume {
         &self.id
     }
 
-    /// Term of this owner; payload checksums of writes are computed with it. Known from `Serving` on.
+    /// Term of this owner, or the highest that a member has seen; payload checksums of writes are computed with it. Known from `Serving` on.
     pub fn term(&self) -> Term {
         self.term
+    }
+
+    /// Number of this start of the tier.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// What this tier may have lost of what it had held counts in it: another number is another incarnation.
+    pub fn life(&self) -> u32 {
+        self.life
     }
 
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
@@ -469,18 +590,44 @@ impl Volume {
                 self.destage.ready = true;
             }
             Event::Control { id, command } => self.on_control(id, command),
-            Event::Peer { .. } | Event::Interrupted(_) | Event::Ownership(_) => {
-                panic!("only a volume of a cluster has peers")
-            }
+            Event::Peer { envelope, message, payload } => self.on_peer(envelope, message, payload),
+            Event::Interrupted(node) => self.on_interrupted(node),
+            Event::Ownership(order) => self.on_order(order),
         }
     }
 
     /// After a batch of events, or when a timeout is due: seal log batches, destage, admit waiting writes.
     pub fn settle(&mut self, now: Instant) {
         self.now = now;
-        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
-            return;
+        match self.phase {
+            Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
+            _ if self.stepping_down => self.go_on_stepping_down(),
+            Phase::Following | Phase::Agreeing => self.settle_log(),
+            Phase::Serving | Phase::Stopping => self.settle_serving(),
         }
+    }
+
+    /// The log of a member, and of an owner before it serves.
+    fn settle_log(&mut self) {
+        self.compact();
+        self.write_log();
+        self.erase_drained();
+        self.sync_log_if_wanted();
+        self.write_checkpoint();
+        match self.role {
+            Role::Alone => {}
+            Role::Follower => {
+                self.tell_remembered();
+                self.answer_owner();
+            }
+            Role::Owner => {
+                self.go_on_agreeing();
+                self.send_streams();
+            }
+        }
+    }
+
+    fn settle_serving(&mut self) {
         self.admit_waiting();
         self.retry_edge_reads();
         self.compact();
@@ -488,6 +635,7 @@ impl Volume {
         self.erase_drained();
         self.sync_log_if_wanted();
         self.expire_hold();
+        self.extend_window();
         self.destage();
         if self.journal.awaits_tier_sync {
             self.sync_log_if_wanted();
@@ -495,6 +643,11 @@ impl Volume {
         // After destage, which may wait for frames as well, and which everybody waits for.
         self.retry_waiting_reads();
         self.settle_control();
+        if self.role == Role::Owner {
+            self.send_streams();
+            self.tell_covered();
+            self.tell_quiet();
+        }
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
         }
@@ -510,10 +663,14 @@ impl Volume {
 
     /// When `settle` must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !matches!(self.phase, Phase::Serving | Phase::Stopping) {
-            return None;
+        match self.phase {
+            Phase::Recovering | Phase::Following | Phase::Stopped | Phase::Refused(_) => None,
+            Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
+            Phase::Serving | Phase::Stopping => {
+                let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
+                own.into_iter().chain([self.streams_timeout()]).flatten().min()
+            }
         }
-        [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)].into_iter().flatten().min()
     }
 
     fn begin_op(&mut self, op: Op) -> OpId {
@@ -544,7 +701,7 @@ impl Volume {
             Op::TierSync { held, batch, sync } => self.on_tier_synced(held, batch, sync, failed),
             Op::Erase { segment } => self.on_erased(segment, failed),
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(written, sync, failed),
+            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(*written, sync, failed),
             Op::Merge { task, edge } => {
                 let merged = match outcome {
                     Outcome::Merged(checksum) => Ok(checksum),
@@ -569,6 +726,8 @@ impl Volume {
             Op::OldBlock { write } => self.on_old_block_read(write, failed),
             Op::Destage { write } => self.on_destage_done(write, failed),
             Op::BackingSync { through } => self.on_backing_synced(through, failed),
+            Op::LoadForPeer { message, segment } => self.on_loaded_for_peer(message, segment, failed),
+            Op::Send { message } => self.end_message(message),
             Op::Recover(step) => self.on_recovery_step(step, outcome),
         }
     }
@@ -606,7 +765,12 @@ impl Volume {
 
     /// How near the dirty data is to its limit, in bytes or in time to drain, whichever is nearer; 1 = there.
     fn pressure(&self) -> f64 {
-        match (self.drain_left(), self.control.drain_max) {
+        let most = match (self.control.drain_max, self.has_no_spare()) {
+            (most, false) => most,
+            (Duration(0), true) => self.cluster().degrade_stall_max,
+            (most, true) => most.min(self.cluster().degrade_stall_max),
+        };
+        match (self.drain_left(), most) {
             (None, _) | (_, Duration(0)) => self.fill(),
             (Some(left), most) => self.fill().max(left.as_secs_f64() / most.as_secs_f64()),
         }
@@ -644,6 +808,7 @@ impl Volume {
             waiting_writes: self.writes.waiting_len(),
             accepted: self.accepted,
             held: self.held,
+            committed: self.committed,
             synced: self.synced,
             destaged: self.destaged,
             counters,
@@ -701,13 +866,16 @@ impl Volume {
         assert!(self.durable <= self.accepted);
         assert!(self.held <= self.accepted);
         assert!(self.synced <= self.held);
+        assert!(self.durable <= self.committed || self.role == Role::Alone, "D1");
+        assert!(self.committed <= self.accepted);
         self.live.validate();
         self.pool.validate();
         for (&id, &frame) in &self.staged {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }
         if let Some(oldest) = self.live.oldest() {
-            assert!(self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
+            let kept = self.is_kept_by_pin(oldest, self.destaged);
+            assert!(kept || self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
     }
@@ -716,14 +884,22 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::TierLayout;
+    use crate::format::{TierLayout, Version};
 
     #[test]
     fn frames_that_were_never_used_cost_no_memory() {
         let layout = TierLayout::memory(1 << 20).expect("a possible size");
         let volume = Volume::new(
             VolumeConfig {
-                superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes: 512, created_unix_s: 0, layout },
+                superblock: Superblock {
+                    version: Version::Two,
+                    tier: 1,
+                    volume: [1; 16],
+                    name: [0; 64],
+                    size_bytes: 512,
+                    created_unix_s: 0,
+                    layout,
+                },
                 fresh: true,
                 size_bytes: 512,
                 policy: Policy::Back,
@@ -745,7 +921,15 @@ mod tests {
 
     fn volume_of(frames: u32) -> Volume {
         let layout = TierLayout::flash(1 << 16).expect("a possible size");
-        let superblock = Superblock { volume: [1; 16], name: [0; 64], size_bytes: 1 << 30, created_unix_s: 1, layout };
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: [1; 16],
+            name: [0; 64],
+            size_bytes: 1 << 30,
+            created_unix_s: 1,
+            layout,
+        };
         let config = VolumeConfig {
             superblock,
             fresh: true,

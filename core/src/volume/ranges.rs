@@ -71,6 +71,20 @@ impl ZeroMap {
         self.by_start.insert(first.0, Zeroed { end, lsn });
     }
 
+    /// What of `[first, first + blocks)` reads as zeros by the word of this record, as first block and number of blocks.
+    pub fn pieces(&self, first: BlockIndex, blocks: u64, lsn: Lsn) -> Vec<(BlockIndex, u64)> {
+        let (mut at, end) = (first, first.0 + blocks);
+        let mut pieces = Vec::new();
+        while at.0 < end {
+            let next = self.next_change(at).0.min(end);
+            if self.zeroed(at) == lsn {
+                pieces.push((at, next - at.0));
+            }
+            at = BlockIndex(next.max(at.0 + 1));
+        }
+        pieces
+    }
+
     /// The record is durable in the backing: what is still its own is forgotten.
     pub fn forget(&mut self, first: BlockIndex, blocks: u64, lsn: Lsn) {
         self.cut(first.0, first.0 + blocks, |found| found == lsn);

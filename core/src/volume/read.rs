@@ -438,6 +438,8 @@ impl Volume {
     fn end_read(&mut self, read: usize) {
         let Reading { target, pieces, checks, failed, .. } = self.reads.reading.remove(read);
         match target {
+            Target::Client(_) if self.is_mute() => self.unpin_pieces(&pieces),
+            Target::Client(id) if !failed && !self.has_lease() => self.leaseless.push((id, pieces)),
             Target::Client(id) if !failed => self.effects.push_back(Effect::Reply { id, result: Ok(pieces) }),
             Target::Client(id) => {
                 self.unpin_pieces(&pieces);

@@ -1,7 +1,8 @@
 //! From a tier to a serving volume: formatting a new one, or reading what an earlier process left.
 //!
-//! A restart is a take-over from oneself: a new term, the former records in a group of their own, and the whole open
-//! part of the log destaged again before anything new.
+//! Each start has a number of its own, in everything that it writes. Where the tier is the whole log, a restart is
+//! a take-over from oneself: a new term, too, the former records in a group of their own, and the whole open part of the log
+//! destaged again before anything new. A member follows after a start, in the term that it knows.
 //!
 //! Which records count (docs/format.md has the argument):
 //! - everything up to the checkpoint's `destaged` is history;
@@ -10,18 +11,20 @@
 //! - flash: batches in order of their number. Up to the highest `synced_through` that is found, a batch that is
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
-//!   erased before serving, or a later recovery could take them for the continuation of what is written now.
+//!   erased before serving, or a later recovery could take them for the continuation of what is written now;
+//! - of a member's tier some that newer ones cover, and some that the backing has ([`super::kept`]).
 //!
 //! What is read is not always durable: a sync may have failed, or never been asked for, before the process died, and
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
 //! is written again, same bytes in the same place, and synced before anything relies on it ([`super::rewrite`]).
 
 use super::flash::{following_number, segment_number};
-use super::live::NONE;
+use super::kept::Kept;
+use super::live::{NONE, State};
 use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
-use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind};
+use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
 use alloc::collections::BTreeMap;
 
 /// Metadata blocks read at one time: 4 MiB.
@@ -99,51 +102,62 @@ pub(super) struct Recovery {
     pub(super) rewrites: Rewrites,
 }
 
-/// Drops what newer records of the same group cover. The log drops the same, one record after the other; but where the
-/// record that superseded many was superseded itself and is gone, they would all be live for a moment, and records
-/// without payload would be more than there are places for.
-fn drop_covered(records: &mut Vec<FoundRecord>) {
-    let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+/// Which records newer ones of the same group cover.
+fn covered(records: &[FoundRecord]) -> Vec<bool> {
+    let mut sectors: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
     let mut zeroed = ZeroMap::default();
     let mut newer_group = None;
-    records.reverse();
-    records.retain(|FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }| {
+    let is_covered = |FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }: &FoundRecord| {
         // The records of a group are neighbours in the log.
         if newer_group.replace(*group) != Some(*group) {
-            covered.clear();
+            sectors.clear();
             zeroed = ZeroMap::default();
         }
         match *kind {
             Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
-                let newer = covered.entry(*block).or_default();
-                let needed = zeroed.zeroed(*block) == Lsn(0) && !mask.without(*newer).is_empty();
+                let newer = sectors.entry(*block).or_default();
+                let covered = zeroed.zeroed(*block) > Lsn(0) || mask.without(*newer).is_empty();
                 *newer = newer.or(mask);
-                needed
+                covered
             }
             Kind::ZeroBlocks { blocks, .. } => {
                 zeroed.zero(*block, u64::from(blocks), *lsn);
-                true
+                false
             }
         }
-    });
-    records.reverse();
+    };
+    let mut covered: Vec<bool> = records.iter().rev().map(is_covered).collect();
+    covered.reverse();
+    covered
+}
+
+/// Keeps what `keep` says of each; what is dropped.
+fn divide(records: &mut Vec<FoundRecord>, keep: &[bool]) -> Vec<FoundRecord> {
+    let mut keep = keep.iter();
+    let is_dropped = |_: &mut FoundRecord| !keep.next().expect("one for each");
+    records.extract_if(.., is_dropped).collect()
+}
+
+fn without_payload(records: &[FoundRecord]) -> usize {
+    records.iter().filter(|record| !record.descriptor.has_payload()).count()
 }
 
 impl Volume {
     pub(super) fn begin_recovery(&mut self) {
         self.recovery = Some(Recovery::default());
-        if self.config.fresh {
-            self.term = Term(1);
-            let first =
-                Checkpoint { sequence: 1, term: self.term, size_bytes: self.size_bytes, ..Checkpoint::default() };
-            let second = Checkpoint { sequence: 2, ..first };
-            self.checkpoint = second;
+        if self.config.superblock.version == Version::One && self.config.cluster.is_some() {
+            self.refuse_tier("a tier of version 1 has no place for what a member must remember: make a new one");
+        } else if self.config.fresh {
+            self.begin_start(&Checkpoint::default());
+            let first = self.next_checkpoint();
+            let second = Checkpoint { sequence: 2, ..first.clone() };
             let writes = [
                 // The superblock last: until it is there, the tier is not one.
-                (first.place(), first.encode(&self.id)),
-                (second.place(), second.encode(&self.id)),
+                (first.place(), self.encoded(&first)),
+                (second.place(), self.encoded(&second)),
                 (TierBlock(0), self.config.superblock.encode()),
             ];
+            self.checkpoint = second;
             self.recovery_mut().writes = writes.into();
             self.recovery_write();
         } else {
@@ -199,17 +213,25 @@ impl Volume {
                     flash.checkpoint_begins(self.checkpoint.batches_synced);
                     flash.checkpointed(self.checkpoint.batches_synced);
                 }
-                self.journal.resume(self.term);
-                self.phase = Phase::Serving;
-                self.end_replayed();
+                if self.config.cluster.is_some() {
+                    self.phase = Phase::Following;
+                    self.keep_whole();
+                    self.apply_mark();
+                } else {
+                    self.journal.resume(self.term);
+                    self.phase = Phase::Serving;
+                    self.end_replayed();
+                }
             }
         }
     }
 
     fn on_checkpoints(&mut self, bytes: &[u8]) {
+        let version = self.config.superblock.version;
         let copies = [1u32, 2].map(|place| {
             let at = (place as usize - 1) * TIER_BLOCK_BYTES;
-            bytes.get(at..at + TIER_BLOCK_BYTES).and_then(|b| Checkpoint::decode(&self.id, TierBlock(place), b).ok())
+            let block = bytes.get(at..at + TIER_BLOCK_BYTES)?;
+            Checkpoint::decode(version, &self.id, TierBlock(place), block).ok()
         });
         let mut valid: Vec<Checkpoint> = copies.into_iter().flatten().collect();
         valid.sort_unstable_by_key(|checkpoint| checkpoint.sequence);
@@ -221,19 +243,45 @@ impl Volume {
         };
         let size = newest.size_bytes;
         let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
-        if !is_a_size || newest.term.0 == u32::MAX {
-            return self.refuse_tier("the checkpoint of the tier has a size or a term that no volume has");
+        let can_grow = [newest.term.0, newest.start.0, newest.life].iter().all(|&number| number < u32::MAX);
+        if !is_a_size || !can_grow {
+            return self.refuse_tier("the checkpoint of the tier has a size or a number that no volume has");
         }
-        self.checkpoint = newest;
+        if newest.standing.is_some() && self.config.cluster.is_none() {
+            return self
+                .refuse_tier("the tier is one of several that hold this volume: by itself it may be an older state");
+        }
+        if newest.standing.as_ref().is_some_and(|standing| !standing.is_possible()) {
+            return self.refuse_tier("the checkpoint of the tier has a mark that no volume has");
+        }
         self.size_bytes = newest.size_bytes;
         self.destaged = newest.destaged;
         self.durable = newest.destaged;
-        self.term = Term(newest.term.0 + 1);
+        self.begin_start(&newest);
+        self.checkpoint = newest;
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.scan_table(0),
             TierKind::Flash => {
-                self.recovery_mut().synced = newest.batches_synced;
+                self.recovery_mut().synced = self.checkpoint.batches_synced;
                 self.scan_segments();
+            }
+        }
+    }
+
+    /// The numbers of this start, from what the one before it has left (defaults on a new tier).
+    fn begin_start(&mut self, before: &Checkpoint) {
+        self.start = Start(before.start.0 + 1);
+        self.standing = before.standing.clone().unwrap_or_default();
+        let host = self.config.cluster.map(|cluster| cluster.host);
+        let same_boot = host.is_some() && host == before.host;
+        self.life = if same_boot || self.config.fresh { before.life } else { before.life + 1 };
+        match &mut self.config.cluster {
+            // Whoever starts is a new owner.
+            None => self.term = Term(before.term.0 + 1),
+            Some(cluster) => {
+                self.term = before.term;
+                cluster.own.tier = self.config.superblock.tier;
+                cluster.own.life = self.life;
             }
         }
     }
@@ -250,7 +298,7 @@ impl Volume {
     fn on_table(&mut self, first: u32, bytes: &[u8]) {
         let layout = self.config.superblock.layout;
         let base = first * crate::format::DESCRIPTORS_PER_BLOCK;
-        let destaged = self.destaged;
+        let history = self.history_through();
         let id = self.id;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
@@ -260,7 +308,7 @@ impl Volume {
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
                 Ok(None) => {}
-                Ok(Some(descriptor)) if descriptor.lsn <= destaged && !planted!(self, bring_back_destaged) => {}
+                Ok(Some(descriptor)) if descriptor.lsn <= history && !planted!(self, bring_back_destaged) => {}
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
@@ -284,9 +332,8 @@ impl Volume {
     fn finish_memory(&mut self) {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let records = &recovery.records;
-        let last =
-            records.iter().map(|r| r.descriptor.lsn).max().unwrap_or(self.destaged).max(self.checkpoint.accepted);
-        self.load(last);
+        let found = records.iter().map(|r| r.descriptor.lsn).max().unwrap_or_default();
+        self.load(found.max(self.destaged).max(self.checkpoint.accepted));
     }
 
     // --- flash ---
@@ -407,9 +454,9 @@ impl Volume {
             let recovery = self.recovery_mut();
             recovery.synced = recovery.synced.max(marked);
             let found = FoundBatch { segment, at, batch };
-            // Two batches of one number: the later term's is the log's, the other was cut off by its recovery.
+            // Two batches of one number: the later start's is the log's, the other was cut off by its recovery.
             match recovery.batches.get(&found.batch.sequence) {
-                Some(other) if other.batch.term >= found.batch.term => recovery.doubtful.push(found),
+                Some(other) if other.batch.start >= found.batch.start => recovery.doubtful.push(found),
                 Some(_) => {
                     let sequence = found.batch.sequence;
                     let other = recovery.batches.insert(sequence, found).expect("looked at above");
@@ -483,7 +530,7 @@ impl Volume {
         for pair in firsts.windows(2) {
             let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
             let number = |s: &u32| recovery.segments[s].0;
-            // By the count alone: a later term may have opened the next one.
+            // By the count alone: a later start may have opened the next one.
             let follows = number(&next_segment) as u32 == following_number(number(&segment)) as u32;
             if !follows || recovery.sealed.contains_key(&segment) {
                 continue;
@@ -504,21 +551,21 @@ impl Volume {
         if newest.max(newest_sealed) < synced {
             return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
         }
-        // A cut-off life may have left a batch where this log's own one did not land: its term is too low for its place.
-        let mut term = Term(0);
+        // A cut-off life may have left a batch where this log's own one did not land: its start is too low for its place.
+        let mut start = Start(0);
         for (&sequence, found) in recovery.batches.range(..=synced) {
-            if sequence > checkpointed && found.batch.term < term {
+            if sequence > checkpointed && found.batch.start < start {
                 return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
             }
-            term = term.max(found.batch.term);
+            start = start.max(found.batch.start);
         }
         let mut cut = None;
         for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
-            if sequence != expected || found.batch.term < term {
+            if sequence != expected || found.batch.start < start {
                 cut = Some(expected);
                 break;
             }
-            term = found.batch.term;
+            start = found.batch.start;
             let mut at = found.at + 1;
             for record in &found.batch.records {
                 if let Kind::Data { mask, checksum } = record.kind {
@@ -539,12 +586,14 @@ impl Volume {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
         let mut last_batch = recovery.synced;
-        let mut last = self.checkpoint.accepted.max(self.destaged);
+        // A member has what it has: its owner gives out the positions. Any other must not give one out again.
+        let member = self.config.cluster.is_some();
+        let mut last = if member { self.destaged } else { self.checkpoint.accepted.max(self.destaged) };
         let mut kept = Vec::new();
         let mut erase = Vec::new();
         for (sequence, found) in core::mem::take(&mut recovery.batches) {
-            for record in &found.batch.records {
-                last = last.max(record.lsn);
+            if sequence < bad_from || !member {
+                last = found.batch.records.iter().map(|record| record.lsn).fold(last, Lsn::max);
             }
             if sequence >= bad_from {
                 erase.push((found.segment, found.at));
@@ -603,12 +652,12 @@ impl Volume {
         let counter_max =
             segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
         self.plan_rewrites(kept, &erase, &segments);
-        let term = self.term;
+        let start = self.start;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
         }
-        flash.resume(following_number(segment_number(term, counter_max)), last_batch);
+        flash.resume(following_number(segment_number(start, counter_max)), last_batch);
         self.load(last);
     }
 
@@ -633,81 +682,156 @@ impl Volume {
         within_volume && within_tier
     }
 
-    /// The records are known: makes them the log, and begins the new term.
-    fn load(&mut self, last: Lsn) {
-        let destaged = self.destaged;
-        let mut records = core::mem::take(&mut self.recovery_mut().records);
-        records.retain(|r| r.descriptor.lsn > destaged || planted!(self, bring_back_destaged));
-        if !records.iter().all(|record| self.is_possible(record)) {
-            return self.refuse_tier(MISPLACED);
+    /// Everything up to here has ended, whatever becomes of the pins.
+    fn history_through(&self) -> Lsn {
+        match self.config.cluster {
+            None => self.destaged,
+            Some(_) => Kept::history_through(&self.standing, self.destaged),
         }
+    }
+
+    /// Of what was found, in log order and each once, the records that the log goes on with; and what a member keeps.
+    /// None: the tier is refused.
+    fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Kept>)> {
+        let (destaged, history) = (self.destaged, self.history_through());
+        let mut records = core::mem::take(&mut self.recovery_mut().records);
+        records.retain(|r| r.descriptor.lsn > history || planted!(self, bring_back_destaged));
         // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
         records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
         records.dedup_by_key(|r| r.descriptor.lsn);
-        let without_payload = records.iter().filter(|r| !r.descriptor.has_payload()).count();
-        if without_payload > self.live.others_left() as usize {
-            drop_covered(&mut records);
+        let kept = self.config.cluster.map(|_| Kept::of(&self.standing, records.iter().map(|r| &r.descriptor)));
+        if let Some(kept) = &kept {
+            let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
+            let durable = records.partition_point(|r| r.descriptor.lsn <= destaged);
+            let mut keep = kept.needed(&descriptors[..durable]);
+            keep.resize(records.len(), true);
+            divide(&mut records, &keep);
         }
+        if !records.iter().all(|record| self.is_possible(record)) {
+            self.refuse_tier(MISPLACED);
+            return None;
+        }
+        let places = self.live.others_left() as usize;
+        match &kept {
+            Some(kept) => self.end_covered_of_member(&mut records, kept),
+            // The log would drop the same, one record after the other; but where the record that superseded many was
+            // superseded itself and is gone, they would all be live for a moment, and more than there are places for.
+            None if without_payload(&records) > places => {
+                let keep: Vec<bool> = covered(&records).iter().map(|covered| !covered).collect();
+                divide(&mut records, &keep);
+            }
+            None => {}
+        }
+        if without_payload(&records) > places {
+            self.refuse_tier(
+                "the tier has more zeroed ranges than there are places for: it was not written by this volume",
+            );
+            return None;
+        }
+        Some((records, kept))
+    }
+
+    /// Ends what newer records of the same group cover and nobody needs.
+    fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Kept) {
+        let covered = covered(records);
+        let may_end: Vec<bool> = records
+            .iter()
+            .zip(&covered)
+            .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !kept.is_in_window(r.descriptor.lsn))
+            .collect();
+        let mut keep: Vec<bool> =
+            records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
+        // The log never had more ranges than there are places. Where more are found, the oldest of those that are covered
+        // had ended already: more was committed than the checkpoint knows.
+        let ranges = records.iter().zip(&keep).filter(|(r, keep)| **keep && !r.descriptor.has_payload()).count();
+        let mut excess = ranges.saturating_sub(self.live.others_left() as usize);
+        for (i, record) in records.iter().enumerate() {
+            if excess > 0 && keep[i] && may_end[i] && !record.descriptor.has_payload() {
+                keep[i] = false;
+                excess -= 1;
+            }
+        }
+        for record in divide(records, &keep) {
+            self.erase_entry(record.id);
+        }
+    }
+
+    /// Gives a record that was found its place in the log.
+    fn claim_place(&mut self, record: &mut FoundRecord) {
         let payloads = self.config.superblock.layout.payload_blocks;
+        if record.id == NONE {
+            record.id = self.live.take_other_id();
+        } else if record.id >= payloads {
+            self.live.claim_other_id(record.id);
+        }
+        match &mut self.flash {
+            None if record.id < payloads => self.pool.claim(FrameId(record.id)),
+            None => {}
+            Some(flash) => {
+                if record.id >= payloads {
+                    flash.other_segment[(record.id - payloads) as usize] = record.segment;
+                }
+                flash.segments[record.segment as usize].live += 1;
+            }
+        }
+    }
+
+    /// The records are known: makes them the log, and has the checkpoint of the new start written.
+    fn load(&mut self, last: Lsn) {
+        let Some((records, kept)) = self.choose_records() else { return };
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
             self.group = record.descriptor.group; // in log order: the last one stays
-            if record.id == NONE {
-                record.id = self.live.take_other_id();
-            } else if record.id >= payloads {
-                self.live.claim_other_id(record.id);
-            }
-            match &mut self.flash {
-                None if record.id < payloads => self.pool.claim(FrameId(record.id)),
-                None => {}
-                Some(flash) => {
-                    if record.id >= payloads {
-                        flash.other_segment[(record.id - payloads) as usize] = record.segment;
-                    }
-                    flash.segments[record.segment as usize].live += 1;
-                }
-            }
-            self.live.append(record.id, record.descriptor, true, &mut dead);
+            self.claim_place(&mut record);
+            // What of a member's may end has ended.
+            self.live.append(record.id, record.descriptor, kept.is_none(), &mut dead);
             for id in dead.drain(..) {
                 self.free_place(id);
             }
+            if let Some(kept) = &kept
+                && record.descriptor.lsn <= self.durable
+            {
+                self.live.confine(record.id, &kept.unpinned(&record.descriptor));
+                self.live.set_state(record.id, State::Written);
+                self.live.advance_cursor();
+            }
         }
         self.dead = dead;
+        self.begin_log(last);
+        let next = Checkpoint { destaged: self.durable, accepted: last, ..self.next_checkpoint() };
+        let copy = Checkpoint { sequence: next.sequence + 1, ..next.clone() };
+        // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
+        for checkpoint in [&next, &copy] {
+            let write = (checkpoint.place(), self.encoded(checkpoint));
+            self.recovery_mut().writes.push_back(write);
+        }
+        self.checkpoint = copy;
+        self.rewrite_some();
+    }
+
+    /// The log goes on behind this position.
+    fn begin_log(&mut self, last: Lsn) {
         self.accepted = last;
         self.recovered = last;
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         if !planted!(self, go_on_in_recovered_group) {
             self.group = self.group.next();
         }
-        if self.live.is_empty() {
+        if self.role == Role::Alone && self.live.is_empty() {
             self.destaged = last;
             self.durable = last;
         }
-        self.acks.members.holds(0, last);
         self.held = last;
+        self.committed = match self.role {
+            Role::Alone => last,
+            Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
+        };
         self.synced = last;
-        self.destage.resume(self.destaged);
+        self.destage.resume(self.durable);
         self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();
         }
-        let next = Checkpoint {
-            sequence: self.checkpoint.sequence + 1,
-            term: self.term,
-            destaged: self.durable,
-            accepted: last,
-            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
-            size_bytes: self.size_bytes,
-            clean: false,
-        };
-        let copy = Checkpoint { sequence: next.sequence + 1, ..next };
-        self.checkpoint = copy;
-        // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
-        for checkpoint in [next, copy] {
-            let write = (checkpoint.place(), checkpoint.encode(&self.id));
-            self.recovery_mut().writes.push_back(write);
-        }
-        self.rewrite_some();
     }
 }
 

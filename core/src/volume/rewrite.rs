@@ -12,7 +12,7 @@
 //! - zeros to the head of each segment that is free, to the place behind the last batch of each that is not sealed, and
 //!   to summaries that must not be believed.
 //!
-//! One sync covers them, before the new term's checkpoint. What this costs is bounded: the log never has more than
+//! One sync covers them, before the new start's checkpoint. What this costs is bounded: the log never has more than
 //! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and one block for each segment.
 
 use super::recover::{FoundBatch, Step};
@@ -32,7 +32,8 @@ const REWRITES_PARALLEL: u32 = 32;
 pub(super) enum Rewrite {
     Zeros,
     Header(Batch),
-    Checkpoint(Checkpoint),
+    /// The one that was believed.
+    Checkpoint(Box<Checkpoint>),
     Superblock,
 }
 
@@ -141,7 +142,7 @@ impl Volume {
             for free in (0..segments).filter(|segment| !in_use.contains_key(segment)) {
                 rewrites.insert(self.segment_block(free, 0), Rewrite::Zeros);
             }
-            rewrites.insert(self.checkpoint.place(), Rewrite::Checkpoint(self.checkpoint));
+            rewrites.insert(self.checkpoint.place(), Rewrite::Checkpoint(Box::new(self.checkpoint.clone())));
             rewrites.insert(TierBlock(0), Rewrite::Superblock);
         }
         self.recovery_mut().rewrites = rewrites;
@@ -155,7 +156,7 @@ impl Volume {
             let head = match what {
                 Rewrite::Zeros => alloc::vec![0; TIER_BLOCK_BYTES],
                 Rewrite::Header(batch) => batch.encode(&self.id, at),
-                Rewrite::Checkpoint(checkpoint) => checkpoint.encode(&self.id),
+                Rewrite::Checkpoint(checkpoint) => self.encoded(&checkpoint),
                 Rewrite::Superblock => self.config.superblock.encode(),
             };
             self.recovery_mut().pending += 1;

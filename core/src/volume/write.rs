@@ -5,7 +5,6 @@
 //! end on sector boundaries do this only when the old block is in memory anyway; otherwise they become records of
 //! some sectors, because the slow backing is never read to accept a small write.
 
-use super::acks::Ground;
 use super::append::SEGMENTS_KEPT_FREE;
 use super::read::Target;
 use super::*;
@@ -94,7 +93,10 @@ pub(super) fn needs(request: &Request) -> (u64, u32) {
 
 impl Volume {
     pub(super) fn on_request(&mut self, id: RequestId, request: Request) {
-        if self.phase != Phase::Serving {
+        if (self.phase == Phase::Agreeing || self.is_quiescing()) && !self.stepping_down {
+            return self.early_requests.push_back((id, request));
+        }
+        if self.phase != Phase::Serving || self.is_mute() {
             return self.refuse(id, request, RequestError::Shutdown);
         }
         if let Err(error) = self.admissible(&request) {
@@ -161,8 +163,12 @@ impl Volume {
 
     pub(super) fn on_hangup(&mut self, ids: &[RequestId]) {
         // Given a position already: executed, and the reply finds nobody. Not yet: dropped with their connection.
-        for list in [0, 1] {
-            let queue = if list == 0 { &mut self.writes.waiting } else { &mut self.writes.behind_locks };
+        for list in [0, 1, 2] {
+            let queue = match list {
+                0 => &mut self.writes.waiting,
+                1 => &mut self.writes.behind_locks,
+                _ => &mut self.early_requests,
+            };
             let mut kept = VecDeque::with_capacity(queue.len());
             let mut dropped = Vec::new();
             while let Some((id, request)) = queue.pop_front() {
@@ -183,10 +189,8 @@ impl Volume {
         }
         self.close_group();
         let lsn = self.accepted;
-        match self.control.effective {
-            Policy::Back => self.answer_at(id, lsn, Ground::Synced),
-            Policy::Through => self.answer_at(id, lsn, Ground::Vouched),
-        }
+        let ground = self.flush_ground();
+        self.answer_at(id, lsn, ground);
     }
 
     // --- admission ---
@@ -212,6 +216,9 @@ impl Volume {
         if let Some(flash) = &self.flash
             && flash.room(SEGMENTS_KEPT_FREE) < blocks + u64::from(others)
         {
+            return false;
+        }
+        if !self.peers_have_room(blocks, others) {
             return false;
         }
         let pressure = self.pressure();

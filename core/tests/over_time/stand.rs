@@ -13,7 +13,15 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// time to drain.
 pub fn config(layout: TierLayout, size_bytes: u64) -> VolumeConfig {
     VolumeConfig {
-        superblock: Superblock { volume: [1; 16], name: [0; 64], size_bytes, created_unix_s: 0, layout },
+        superblock: Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: [1; 16],
+            name: [0; 64],
+            size_bytes,
+            created_unix_s: 0,
+            layout,
+        },
         fresh: true,
         size_bytes,
         policy: Policy::Back,

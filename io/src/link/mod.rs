@@ -873,9 +873,9 @@ fn way_of(message: &Message) -> Way {
         | Message::Held { .. }
         | Message::Fetch { .. }
         | Message::Refused { .. }
-        | Message::Who
+        | Message::Who { .. }
         | Message::Here { .. }
-        | Message::Learn => Way::Urgent,
+        | Message::Learn { .. } => Way::Urgent,
         Message::Beacon { .. }
         | Message::Granted { .. }
         | Message::Seal

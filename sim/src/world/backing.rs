@@ -26,6 +26,7 @@ impl World {
     }
 
     pub(super) fn begin_backing_write(&mut self, op: OpId, offset: u64, parts: Parts) {
+        self.assert_lease("the backing is written");
         let mut error = self.backing_write_error();
         let mut detected = false;
         for part in &parts {
@@ -58,6 +59,7 @@ impl World {
     }
 
     pub(super) fn begin_backing_zero(&mut self, op: OpId, offset: u64, length: u64) {
+        self.assert_lease("the backing is written");
         self.assert_backing_writable(offset, length, "a zero request");
         self.assert_journal_allows(offset as usize, &vec![0; length as usize]);
         let mut error = self.backing_write_error();
@@ -132,6 +134,9 @@ impl World {
     }
 
     pub(super) fn backing_write_error(&mut self) -> Option<IoError> {
+        if self.node.part.fenced {
+            return Some(IoError::Gone);
+        }
         let error = self.backing_error(self.setup.faults.backing_write_error);
         if error.is_none() && self.fault(self.setup.faults.backing_full) {
             self.coverage.see("backing full");
@@ -141,9 +146,9 @@ impl World {
     }
 
     fn assert_backing_writable(&mut self, offset: u64, length: u64, what: &str) {
-        assert!(self.backing_ready, "{what} to the backing before its lock was held");
+        assert!(self.node.backing_ready, "{what} to the backing before its lock was held");
         let align = u64::from(self.setup.backing_align);
-        let size = self.volume.as_ref().expect("it asks").size_bytes();
+        let size = self.node.volume.as_ref().expect("it asks").size_bytes();
         let end = offset + length;
         assert!(length > 0 && end <= size.next_multiple_of(align), "{what} [{offset}+{length}] beyond the volume");
         assert!(offset.is_multiple_of(align), "{what} at {offset} is not aligned to {align}");
@@ -152,6 +157,7 @@ impl World {
             "{what} [{offset}+{length}] ends neither aligned to {align} nor at the end"
         );
         let flying = self
+            .node
             .ops
             .values()
             .filter(|op| matches!(op.kind, OpKind::BackingWrite { .. } | OpKind::BackingZero { .. }))
@@ -169,7 +175,7 @@ impl World {
 
     pub(super) fn over_destage(&self, offset: u64, length: u64) -> bool {
         let (from, to) = (offset as usize, (offset + length) as usize);
-        self.ops.values().any(|op| match &op.kind {
+        self.node.ops.values().any(|op| match &op.kind {
             OpKind::BackingWrite { offset, bytes, .. } => *offset < to && from < offset + bytes.len(),
             OpKind::BackingZero { offset, length } => *offset < to && from < offset + length,
             OpKind::TierWrite { .. }
@@ -180,6 +186,7 @@ impl World {
             | OpKind::BackingSync { .. }
             | OpKind::JournalWrite { .. }
             | OpKind::JournalSync { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         })
     }
@@ -200,8 +207,11 @@ impl World {
     }
 
     pub(super) fn end_backing_write(&mut self, offset: usize, bytes: Vec<u8>, error: Option<IoError>) {
-        if error == Some(IoError::Checksum) {
+        if error == Some(IoError::Checksum) || bytes.is_empty() {
             return;
+        }
+        if self.is_former_owner() {
+            self.assert_pinned(offset, bytes.len());
         }
         if error.is_some() {
             self.coverage.see("backing write failed");

@@ -5,24 +5,24 @@ use super::*;
 pub(super) fn brief_event(event: &Event) -> String {
     match event {
         Event::Done { op, outcome: Outcome::Bytes(bytes) } => format!("Done {op:?} {} bytes", bytes.len()),
+        Event::Peer { envelope, message, .. } => format!("Peer {} {message:?}", brief_envelope(envelope)),
         Event::Request { .. }
         | Event::Sent(_)
         | Event::Hangup(_)
         | Event::Done { .. }
         | Event::BackingReady
-        | Event::Peer { .. }
         | Event::Interrupted(_)
         | Event::Ownership(_)
         | Event::Control { .. } => format!("{event:?}"),
     }
 }
 
-pub(super) fn brief_effect(effect: &Effect) -> String {
+pub(super) fn brief_effect(version: Version, effect: &Effect) -> String {
     match effect {
         Effect::TierWrite { op, at, head, frames } => {
             let what = match Batch::decode(&VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
                 Ok(batch) => format!("{batch:?}"),
-                Err(_) => match Checkpoint::decode(&VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
+                Err(_) => match Checkpoint::decode(version, &VOLUME_UUID, *at, &head[..BLOCK.min(head.len())]) {
                     Ok(checkpoint) => format!("{checkpoint:?}"),
                     Err(_) => format!("{} bytes", head.len()),
                 },
@@ -41,6 +41,9 @@ pub(super) fn brief_effect(effect: &Effect) -> String {
             };
             format!("JournalWrite {op:?} at {at} {what} frames {frames:?}")
         }
+        Effect::Send { op, envelope, message, .. } => {
+            format!("Send {op:?} {} {message:?}", brief_envelope(envelope))
+        }
         Effect::Reply { .. }
         | Effect::FramesFree
         | Effect::Answer { .. }
@@ -54,8 +57,13 @@ pub(super) fn brief_effect(effect: &Effect) -> String {
         | Effect::BackingSync { .. }
         | Effect::JournalSync { .. }
         | Effect::Merge { .. }
-        | Effect::Send { .. }
         | Effect::Report(_)
         | Effect::Copy { .. } => format!("{effect:?}"),
     }
+}
+
+/// Who to whom, in which term and config.
+fn brief_envelope(envelope: &Envelope) -> String {
+    let Envelope { term, config, from, to, .. } = envelope;
+    format!("n{}.{} -> n{}.{} term {term}.{config}", index_of(from.node), from.tier, index_of(to.node), to.tier)
 }

@@ -13,16 +13,25 @@ enum Medium {
 
 impl World {
     pub(super) fn inspect(&mut self) {
-        if let Some(volume) = &self.volume {
-            if self.serving {
+        if let Some(volume) = &self.node.volume {
+            if self.node.serving {
                 volume.validate();
             }
-            self.check_watermark();
-            if self.serving && self.random.below(64) == 0 {
+            if self.cluster.is_none() || self.node.part.owns.is_some() && !self.in_quarantine() {
+                self.check_watermark();
+            }
+            if self.node.serving && self.random.below(64) == 0 {
                 self.check_extents();
             }
         }
-        if !self.damage_carried && self.sectors_to_check > 0 && self.random.chance(self.setup.check) {
+        if self.cluster.is_some() {
+            self.inspect_cluster();
+        }
+        if !self.damage_carried
+            && !self.in_quarantine()
+            && self.sectors_to_check > 0
+            && self.random.chance(self.setup.check)
+        {
             self.sectors_to_check = self.sectors_to_check.saturating_sub(self.oracle.bytes() / 512);
             self.check_all_logs_lost();
         }
@@ -32,7 +41,8 @@ impl World {
     /// of power, with what chance lets land.
     fn check_all_logs_lost(&mut self) {
         let mut flying: Vec<(Medium, usize, Vec<u8>)> = Vec::new();
-        for op in self.ops.values().filter(|op| op.error != Some(IoError::Checksum)) {
+        let ops = self.each_node().flat_map(|(_, node)| node.ops.values());
+        for op in ops.filter(|op| op.error != Some(IoError::Checksum)) {
             match &op.kind {
                 OpKind::BackingWrite { offset, bytes, .. } => flying.push((Medium::Backing, *offset, bytes.clone())),
                 OpKind::BackingZero { offset, length } => flying.push((Medium::Backing, *offset, vec![0; *length])),
@@ -44,10 +54,11 @@ impl World {
                 | OpKind::BackingRead { .. }
                 | OpKind::BackingSync { .. }
                 | OpKind::JournalSync { .. }
+                | OpKind::Send { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
-        for due in self.agenda.values() {
+        for (_, due) in self.agenda.values() {
             match due {
                 Due::Ghost(Late::Write { offset, bytes, .. }) => flying.push((Medium::Backing, *offset, bytes.clone())),
                 Due::Ghost(Late::Journal { offset, bytes }) => flying.push((Medium::Journal, *offset, bytes.clone())),
@@ -61,7 +72,12 @@ impl World {
                 | Due::Replay(_)
                 | Due::Operator
                 | Due::Restart
-                | Due::Audit => {}
+                | Due::Audit
+                | Due::Letter(_)
+                | Due::Question(_)
+                | Due::Verdict(_)
+                | Due::Beat
+                | Due::Mischief(_) => {}
             }
         }
         let process = (self.backing.current.clone(), self.journal.current.clone());
@@ -85,7 +101,7 @@ impl World {
 
     /// Block status may call a range zero only if a read of it may return zeros.
     fn check_extents(&mut self) {
-        let volume = self.volume.as_ref().expect("it serves");
+        let volume = self.node.volume.as_ref().expect("it serves");
         let size = volume.size_bytes();
         let offset = self.random.below(size / 512) * 512;
         let mut at = offset;
@@ -121,7 +137,7 @@ impl World {
 
     /// No frame has been lost: all that exist can be had, clean cache included.
     pub(super) fn check_frames(&mut self) {
-        let volume = self.volume.as_mut().expect("it serves");
+        let volume = self.node.volume.as_mut().expect("it serves");
         let mut had = Frames::new();
         let mut one = Frames::new();
         let nobody = ClientId(u32::MAX);
@@ -131,16 +147,16 @@ impl World {
         volume.withdraw(nobody);
         let distinct: BTreeSet<u32> = had.iter().map(|f| f.0).collect();
         assert_eq!(distinct.len(), had.len(), "a frame is given out twice");
-        let kept_back = self.setup.frames as usize - had.len();
+        let kept_back = self.node.frames as usize - had.len();
         // For edges and destage a fifteenth, for reads four of them, and the frame of zeros.
-        let fifteenth = self.setup.frames as usize / 15;
+        let fifteenth = self.node.frames as usize / 15;
         let kept_back_max = fifteenth.max(4) + (fifteenth * 4).max(16) + 1;
         volume.return_frames(&had);
-        trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.setup.frames);
+        trace!(self, "{kept_back} of {} frames cannot be taken at rest", self.node.frames);
         assert!(
             kept_back <= kept_back_max,
             "frames are lost: {kept_back} of {} cannot be taken at rest",
-            self.setup.frames
+            self.node.frames
         );
     }
 }

@@ -15,6 +15,7 @@ pub(super) enum Asked {
 
 pub(super) struct Open {
     pub(super) client: usize,
+    pub(super) session: u32,
     pub(super) asked: Asked,
     pub(super) began: Moment,
     pub(super) asked_at: Instant,
@@ -26,12 +27,16 @@ pub(super) struct Open {
 /// A request on its way to the volume.
 pub(super) struct Coming {
     pub(super) client: usize,
+    pub(super) session: u32,
     pub(super) step: Step,
     pub(super) write: Option<(WriteId, Frames)>,
 }
 
 #[derive(Default)]
 pub(super) struct Client {
+    /// Where it is connected, and for which time.
+    pub(super) node: usize,
+    pub(super) session: u32,
     /// Requests under way, also those that are still arriving.
     pub(super) open: usize,
     pub(super) waiting: Option<Step>,
@@ -40,6 +45,8 @@ pub(super) struct Client {
 }
 
 pub(super) struct Audit {
+    /// Where it reads.
+    pub(super) node: usize,
     pub(super) next: u64,
     /// Content that survived a loss of power.
     pub(super) durable: bool,
@@ -48,13 +55,20 @@ pub(super) struct Audit {
     pub(super) settle: bool,
 }
 
+impl Client {
+    /// It has a new connection, and nothing open there.
+    pub(super) fn reconnect(&mut self, node: usize) {
+        *self = Client { node, session: self.session + 1, ..Client::default() };
+    }
+}
+
 impl World {
     pub(super) fn script_is_over(&self) -> bool {
-        self.requests_left == 0 && self.coming.is_empty() && self.clients.iter().all(|c| c.waiting.is_none())
+        self.requests_left == 0 && self.node.coming.is_empty() && self.clients.iter().all(|c| c.waiting.is_none())
     }
 
     fn place(&mut self, max: u64) -> (u64, u64) {
-        let volume = self.volume.as_ref().expect("it serves");
+        let volume = self.node.volume.as_ref().expect("it serves");
         let size = volume.size_bytes();
         let max = max.min(u64::from(volume.request_bytes_max()));
         let blocks = size.div_ceil(BLOCK_BYTES);
@@ -104,7 +118,7 @@ impl World {
             2 => {
                 let (offset, mut length) = self.place(max);
                 if self.random.below(8) == 0 {
-                    length = self.volume.as_ref().expect("it serves").size_bytes() - offset;
+                    length = self.node.volume.as_ref().expect("it serves").size_bytes() - offset;
                 }
                 Step::Zero { offset, length, hole: self.random.below(2) == 0, fua }
             }
@@ -117,7 +131,8 @@ impl World {
     }
 
     pub(super) fn client_acts(&mut self, client: usize) {
-        if !self.serving || self.stopping || self.audit.is_some() {
+        if !self.node.serving || self.node.stopping || self.audit_is_under_way() || self.clients[client].node != self.at
+        {
             return;
         }
         if self.stage == Stage::Work && self.fault(self.setup.hang_up) {
@@ -138,7 +153,7 @@ impl World {
         if let Step::Write { offset, length, .. } = step {
             let blocks = (offset + u64::from(length)).div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
             let mut frames = Frames::new();
-            let volume = self.volume.as_mut().expect("it serves");
+            let volume = self.node.volume.as_mut().expect("it serves");
             if !volume.take_frames(ClientId(client as u32), blocks as u32, &mut frames) {
                 assert!(frames.is_empty(), "frames were refused and given");
                 self.coverage.see("client had to wait for frames");
@@ -152,7 +167,10 @@ impl World {
             assert_eq!(frames.len() as u64, blocks, "as many frames as asked for");
             for &frame in &frames {
                 self.assert_writable(frame, "a client's payload");
-                assert!(!std::mem::replace(&mut self.taken[frame.0 as usize], true), "{frame:?} is given out twice");
+                assert!(
+                    !std::mem::replace(&mut self.node.taken[frame.0 as usize], true),
+                    "{frame:?} is given out twice"
+                );
             }
             let id = self.oracle.reserve();
             write = Some((id, frames));
@@ -160,7 +178,8 @@ impl World {
         self.clients[client].open += 1;
         let id = self.request_next;
         self.request_next += 1;
-        self.coming.insert(id, Coming { client, step, write });
+        let session = self.clients[client].session;
+        self.node.coming.insert(id, Coming { client, session, step, write });
         let slow = self.micros(self.setup.think_micros_max);
         self.schedule(slow, Due::Arrive(id));
         let think = self.micros(self.setup.think_micros_max);
@@ -168,26 +187,26 @@ impl World {
     }
 
     fn hang_up(&mut self, client: usize) {
-        let coming: Vec<u64> = self.coming.iter().filter(|(_, c)| c.client == client).map(|(&id, _)| id).collect();
+        let coming: Vec<u64> = self.node.coming.iter().filter(|(_, c)| c.client == client).map(|(&id, _)| id).collect();
         for id in coming {
-            let coming = self.coming.remove(&id).expect("just seen");
+            let coming = self.node.coming.remove(&id).expect("just seen");
             if let Some((_, frames)) = coming.write {
                 for &frame in &frames {
-                    self.taken[frame.0 as usize] = false;
+                    self.node.taken[frame.0 as usize] = false;
                 }
-                self.volume.as_mut().expect("it serves").return_frames(&frames);
+                self.node.volume.as_mut().expect("it serves").return_frames(&frames);
             }
         }
-        self.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
+        self.node.volume.as_mut().expect("it serves").withdraw(ClientId(client as u32));
         let mut ids = Vec::new();
-        for (&id, open) in self.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
+        for (&id, open) in self.node.open.iter_mut().filter(|(_, o)| o.client == client && !o.hung_up) {
             open.hung_up = true;
             ids.push(RequestId(id));
             if matches!(open.asked, Asked::Write(_)) {
                 self.coverage.see("client hung up with a write open");
             }
         }
-        self.clients[client] = Client::default();
+        self.clients[client].reconnect(self.at);
         let think = self.micros(self.setup.think_micros_max);
         self.schedule(think, Due::Wake(client));
         self.hand(Event::Hangup(ids));
@@ -195,7 +214,7 @@ impl World {
 
     /// The payload lies in its frames: the request enters the volume.
     pub(super) fn arrive(&mut self, id: u64) {
-        let Some(coming) = self.coming.remove(&id) else { return };
+        let Some(coming) = self.node.coming.remove(&id) else { return };
         let now = self.moment;
         let (asked, request) = match coming.step {
             Step::Read { offset, length } => {
@@ -218,18 +237,18 @@ impl World {
             Step::Flush => (Asked::Flush(self.oracle.flush_asked(now)), Request::Flush),
             Step::Prefetch { offset, length } => (Asked::Prefetch, Request::Prefetch { offset, length }),
         };
-        let volume = self.volume.as_ref().expect("it serves");
-        if !self.stopping {
+        let volume = self.node.volume.as_ref().expect("it serves");
+        if !self.node.stopping {
             assert_eq!(volume.admissible(&request), Ok(()), "{request:?} lies within the volume");
         }
-        self.ask(id, coming.client, asked, request);
+        self.ask(id, (coming.client, coming.session), asked, request);
     }
 
-    fn ask(&mut self, id: u64, client: usize, asked: Asked, request: Request) {
+    fn ask(&mut self, id: u64, (client, session): (usize, u32), asked: Asked, request: Request) {
         self.note_policy();
-        let through = self.through_since.is_some();
-        let open = Open { client, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
-        self.open.insert(id, open);
+        let through = self.node.through_since.is_some();
+        let open = Open { client, session, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
+        self.node.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
             && let Asked::Write(write) = asked
@@ -243,7 +262,7 @@ impl World {
         let end = offset + u64::from(length);
         let mut payloads = Payloads::new();
         for (i, &frame) in frames.iter().enumerate() {
-            self.taken[frame.0 as usize] = false;
+            self.node.taken[frame.0 as usize] = false;
             self.assert_writable(frame, "a client's payload");
             let block = BlockIndex(offset / BLOCK_BYTES + i as u64);
             let from = offset.max(block.byte()) - block.byte();
@@ -253,7 +272,7 @@ impl World {
             pattern::fill(write, block.byte() + from, &mut bytes[from as usize..to as usize]);
             let checksum = if from.is_multiple_of(512) && to.is_multiple_of(512) {
                 let mask = SectorMask::of_bytes(from, to);
-                payload_checksum(&VOLUME_UUID, block, mask, self.term, self.frame(frame))
+                payload_checksum(&VOLUME_UUID, block, mask, self.node.term, self.frame(frame))
             } else {
                 // Core must not use it.
                 0xdead_beef
@@ -265,7 +284,7 @@ impl World {
 
     pub(super) fn reply(&mut self, id: RequestId, result: Result<Pieces, RequestError>) {
         self.note_policy();
-        let Some(open) = self.open.remove(&id.0) else {
+        let Some(open) = self.node.open.remove(&id.0) else {
             panic!("request {id} is answered, which is not open: answered twice, or never asked")
         };
         let now = self.moment;
@@ -275,13 +294,15 @@ impl World {
         self.progress = self.now;
         self.note_wait(open.asked_at);
         let client = open.client;
-        if !open.hung_up && client < self.clients.len() {
+        let listens = |client: &Client| client.session == open.session && client.node == self.at;
+        if !open.hung_up && self.clients.get(client).is_some_and(listens) {
             self.clients[client].open -= 1;
             let think = self.micros(self.setup.think_micros_max);
             self.schedule(think, Due::Wake(client));
         }
         match (open.asked, result) {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
+                self.assert_lease("a read is answered");
                 let bytes = self.gather(&pieces);
                 assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
                 if self.rotten {
@@ -289,13 +310,13 @@ impl World {
                 } else if self.damage_carried {
                     // Records that damage has taken may be gone; what is shown must be something once written there.
                     self.oracle.read_is_of_this_place(offset, &bytes);
-                } else if audit && self.audit.as_ref().is_some_and(|a| a.settle) {
+                } else if audit && self.audit.as_ref().is_some_and(|a| a.settle && a.node == self.at) {
                     let durable = self.audit.as_ref().is_some_and(|a| a.durable);
                     self.oracle.settled(offset, &bytes, durable, open.began, now);
                 } else {
                     self.oracle.read_answered(offset, &bytes, open.began, now);
                 }
-                if audit && let Some(audit) = &mut self.audit {
+                if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
                     audit.next = offset + u64::from(length);
                     self.schedule(Duration(0), Due::Audit);
                 }
@@ -306,7 +327,7 @@ impl World {
             }
             (Asked::Read { offset, length, audit }, Err(error)) => {
                 self.assert_may_fail("a read", error);
-                if audit && let Some(audit) = &mut self.audit {
+                if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
                     audit.failures += 1;
                     if audit.failures > 20 && self.stage == Stage::Work {
                         if self.damaged {
@@ -325,7 +346,12 @@ impl World {
                 if self.lie != Some(Lie::AcknowledgedEarly) {
                     self.oracle.write_acknowledged(write, now);
                 }
-                if open.through && self.through_since.is_some_and(|since| since <= open.began) && !self.damage_carried {
+                self.assert_members_hold(write);
+                self.assert_backed(write);
+                if open.through
+                    && self.node.through_since.is_some_and(|since| since <= open.began)
+                    && !self.damage_carried
+                {
                     self.coverage.see("write acknowledged by the backing");
                     let why = "the backing after a write-through acknowledgement";
                     self.oracle.image_has(&self.backing.current, write, why);
@@ -343,7 +369,10 @@ impl World {
                 assert!(pieces.is_empty(), "a flush is answered with bytes");
                 self.coverage.see("flush acknowledged");
                 self.oracle.flush_acknowledged(flush);
-                if open.through && self.through_since.is_some_and(|since| since <= open.began) && !self.damage_carried {
+                if open.through
+                    && self.node.through_since.is_some_and(|since| since <= open.began)
+                    && !self.damage_carried
+                {
                     self.backing_has_all_before(open.began, "the backing after a write-through flush");
                 }
             }
@@ -355,14 +384,14 @@ impl World {
 
     /// What waited for the backing's lock does not count.
     fn note_wait(&mut self, since: Instant) {
-        if self.backing_ready {
-            self.wait_max = self.wait_max.max(self.now - since.max(self.ready_since));
+        if self.node.backing_ready {
+            self.wait_max = self.wait_max.max(self.now - since.max(self.node.ready_since));
         }
     }
 
     fn assert_may_fail(&self, what: &str, error: RequestError) {
         match error {
-            RequestError::Shutdown => assert!(self.stopping, "{what} is refused by a volume that is not stopping"),
+            RequestError::Shutdown => assert!(self.node.stopping, "{what} is refused by a volume that is not stopping"),
             RequestError::Io | RequestError::NoSpace => {
                 assert!(self.errors_injected, "{what} fails with {error:?} in a world without errors")
             }
@@ -390,12 +419,17 @@ impl World {
         bytes
     }
 
+    /// Clients of this node wait for it.
+    fn audit_is_under_way(&self) -> bool {
+        self.audit.as_ref().is_some_and(|audit| audit.node == self.at)
+    }
+
     pub(super) fn audit_reads(&mut self) {
-        let Some(audit) = &self.audit else { return };
-        if !self.serving || self.stopping {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.node == self.at) else { return };
+        if !self.node.serving || self.node.stopping {
             return;
         }
-        let size = self.volume.as_ref().expect("it serves").size_bytes();
+        let size = self.node.volume.as_ref().expect("it serves").size_bytes();
         let next = audit.next;
         if next >= size {
             trace!(self, "audit ends");
@@ -405,7 +439,11 @@ impl World {
                     // What damage took is not known to the oracle: nothing more can be judged.
                     self.stage = Stage::Done;
                 }
-                self.wake_clients();
+                if self.cluster.is_some() {
+                    self.clients_come();
+                } else {
+                    self.wake_clients();
+                }
             }
             return;
         }
@@ -413,7 +451,7 @@ impl World {
         let id = self.request_next;
         self.request_next += 1;
         let asked = Asked::Read { offset: next, length, audit: true };
-        self.ask(id, usize::MAX, asked, Request::Read { offset: next, length });
+        self.ask(id, (usize::MAX, 0), asked, Request::Read { offset: next, length });
     }
 
     pub(super) fn wake_who_waits_for_frames(&mut self) {

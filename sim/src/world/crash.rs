@@ -24,52 +24,43 @@ impl World {
         trace!(self, "CRASH {crash:?} at point {}", self.points);
         let now = self.tick();
         self.crashes += 1;
-        if self.setup.layout.kind == TierKind::Memory && crash == Crash::ProcessKilled {
+        if self.node.layout.kind == TierKind::Memory && crash == Crash::ProcessKilled {
             self.finish_some_effects();
         }
         self.collect_counters();
         let checkpoint_at_rest = self.checkpoint_is_at_rest();
-        if !self.serving {
+        if !self.node.serving {
             self.coverage.see("crash while recovering");
         }
         let writes_backing = |op: &Op| {
             matches!(op.kind, OpKind::BackingWrite { .. } | OpKind::BackingZero { .. } | OpKind::BackingSync { .. })
         };
-        if self.ops.values().any(writes_backing) || self.backing.unsynced() > 0 {
+        if self.node.ops.values().any(writes_backing) || self.backing.unsynced() > 0 {
             self.coverage.see("crash during destage");
         }
-        self.volume = None;
-        self.serving = false;
+        self.node.volume = None;
+        self.node.serving = false;
         if self.damaged {
             self.damage_carried = true;
         }
         // What the backing was told in an earlier life and has not done yet stays due, unless the power went.
-        let mut ghosts: Vec<Late> = Vec::new();
-        for (_, due) in std::mem::take(&mut self.agenda) {
-            match due {
-                Due::Ghost(late) => ghosts.push(late),
-                Due::LieLands(offset, bytes) => ghosts.push(Late::Write { offset, bytes, parts: Parts::new() }),
-                Due::Op(_)
-                | Due::Arrive(_)
-                | Due::Wake(_)
-                | Due::Sent(_)
-                | Due::BackingReady
-                | Due::Replay(_)
-                | Due::Operator
-                | Due::Restart
-                | Due::Audit => {}
-            }
-        }
+        let here = self.at;
+        self.agenda.retain(|_, (node, due)| *node != here || !due.dies_with_process());
+        let early = self.agenda.extract_if(.., |_, (node, due)| *node == here && due.is_late());
+        let mut ghosts: Vec<Late> = early.filter_map(|(_, (_, due))| due.late()).collect();
         self.liar_backlog = 0;
-        ghosts.extend(self.abandon_operations(crash));
-        self.open.clear();
-        self.coming.clear();
-        self.controls.clear();
+        // What was sent to a backing elsewhere does not know that its sender has no power.
+        let ends = if self.cluster.is_some() { Crash::ProcessKilled } else { crash };
+        ghosts.extend(self.abandon_operations(ends));
+        self.node.forget_requests();
+        if self.node.layout.kind == TierKind::Flash {
+            self.node.arena.fill(0xdb);
+        }
+        if self.cluster.is_some() {
+            return self.node_dies(crash, ghosts);
+        }
         for client in &mut self.clients {
             *client = Client::default();
-        }
-        if self.setup.layout.kind == TierKind::Flash {
-            self.arena.fill(0xdb);
         }
         match crash {
             Crash::ProcessKilled => self.coverage.see("process killed"),
@@ -82,8 +73,8 @@ impl World {
                 self.backing.power_loss(landing, &mut self.random);
                 self.journal.power_loss(landing, &mut self.random);
                 self.journal_found = None;
-                self.tier.power_loss(landing, &mut self.random);
-                if self.setup.layout.kind == TierKind::Memory {
+                self.node.tier.power_loss(landing, &mut self.random);
+                if self.node.layout.kind == TierKind::Memory {
                     crash = Crash::LogsLost;
                 }
             }
@@ -105,9 +96,9 @@ impl World {
             // dropped: the image that the new volume begins with is what lies on the medium.
             self.backing.sync(self.backing.mark());
             self.backing.durable.clone_from(&self.backing.current);
-            self.tier = Media::new(self.tier.current.len());
-            self.formatted = false;
-            self.term = Term(0);
+            self.node.tier = Media::new(self.node.tier.current.len());
+            self.node.formatted = false;
+            self.node.term = Term(0);
             if !self.damage_carried {
                 self.oracle.all_logs_lost(&self.backing.current, now);
             }
@@ -118,7 +109,8 @@ impl World {
             } else {
                 self.oracle.process_killed(now);
             }
-            self.audit = Some(Audit { next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
+            self.audit =
+                Some(Audit { node: self.at, next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
             self.metadata_may_rot(checkpoint_at_rest);
         }
         let down = self.micros(1_000_000);
@@ -142,11 +134,11 @@ impl World {
         let mut ghosts = Vec::new();
         let landing = self.landing();
         let power = crash == Crash::PowerLost;
-        for (_, op) in std::mem::take(&mut self.ops) {
+        for (_, op) in std::mem::take(&mut self.node.ops) {
             match op.kind {
                 OpKind::TierWrite { offset, bytes, .. } => {
-                    if self.setup.layout.kind == TierKind::Flash
-                        && self.tier.write_torn(offset, &bytes, landing, &mut self.random)
+                    if self.node.layout.kind == TierKind::Flash
+                        && self.node.tier.write_torn(offset, &bytes, landing, &mut self.random)
                     {
                         self.coverage.see("torn tier write at a crash");
                     }
@@ -165,6 +157,7 @@ impl World {
                 | OpKind::TierSync { .. }
                 | OpKind::TierRead { .. }
                 | OpKind::TierScan { .. }
+                | OpKind::Send { .. }
                 | OpKind::Merge { .. } => {}
             }
         }
@@ -176,7 +169,7 @@ impl World {
             }
         }
         // Only memory outlives the process whose requests point into it.
-        let memory = self.setup.layout.kind == TierKind::Memory;
+        let memory = self.node.layout.kind == TierKind::Memory;
         ghosts.retain(|late| memory || !matches!(late, Late::Read { .. }));
         ghosts
     }
@@ -185,16 +178,16 @@ impl World {
     /// had decided on, the last of them half done.
     fn finish_some_effects(&mut self) {
         let mut left = self.random.below(4);
-        while let Some(effect) = self.volume.as_mut().and_then(|v| v.poll_effect()) {
+        while let Some(effect) = self.node.volume.as_mut().and_then(|v| v.poll_effect()) {
             if let Effect::TierWrite { at, head, .. } = &effect {
                 let at = at.0 as usize * BLOCK;
-                if land(&mut self.tier.current, at, head, Landing::Random, &mut self.random) {
+                if land(&mut self.node.tier.current, at, head, Landing::Random, &mut self.random) {
                     self.coverage.see("torn tier write at a crash");
                 }
             }
             let Effect::Describe { index, bytes } = effect else { break };
-            let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
-            let entry = &mut self.tier.current[at..at + DESCRIPTOR_BYTES];
+            let at = self.node.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
+            let entry = &mut self.node.tier.current[at..at + DESCRIPTOR_BYTES];
             if left == 0 {
                 // Stored in five steps: the mark in place of the position, the rest, the position.
                 let steps = self.random.below(5) as usize;
@@ -227,10 +220,11 @@ impl World {
 
     /// The backing's lock is free: nothing of an earlier life is under way any more.
     pub(super) fn ghosts_end(&mut self) {
+        let here = self.at;
         let early: Vec<_> =
-            self.agenda.iter().filter(|(_, due)| matches!(due, Due::Ghost(_))).map(|(&key, _)| key).collect();
-        for key in early {
-            if let Some(Due::Ghost(late)) = self.agenda.remove(&key) {
+            self.agenda.extract_if(.., |_, (node, due)| *node == here && matches!(due, Due::Ghost(_))).collect();
+        for (_, (_, due)) in early {
+            if let Due::Ghost(late) = due {
                 self.ghost_lands(late);
             }
         }
@@ -251,16 +245,23 @@ impl World {
                 trace!(self, "a late read of {} bytes lands in {frames:?}", bytes.len());
                 for (i, &frame) in frames.iter().enumerate() {
                     let at = self.frame_at(frame);
-                    land(&mut self.tier.current, at, &bytes[i * BLOCK..(i + 1) * BLOCK], landing, &mut self.random);
+                    land(
+                        &mut self.node.tier.current,
+                        at,
+                        &bytes[i * BLOCK..(i + 1) * BLOCK],
+                        landing,
+                        &mut self.random,
+                    );
                 }
                 return self.coverage.see("late backing read landed in the arena");
             }
         };
-        if self.setup.layout.kind == TierKind::Memory && !parts.is_empty() {
+        if self.node.layout.kind == TierKind::Memory && !parts.is_empty() {
             // The device fetches them now.
             bytes = self.bytes_of(&parts);
         }
         trace!(self, "a late write of {} bytes lands at {offset}", bytes.len());
+        self.assert_pinned(offset, bytes.len());
         if self.backing.write_torn(offset, &bytes, landing, &mut self.random) {
             self.coverage.see("torn backing write at a crash");
         }

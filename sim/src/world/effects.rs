@@ -15,6 +15,7 @@ pub(super) enum OpKind {
     JournalWrite { offset: usize, bytes: Vec<u8>, frames: Vec<FrameId> },
     JournalSync { mark: u64 },
     Merge { target: FrameId, outcome: Outcome },
+    Send { frames: Vec<FrameId> },
 }
 
 pub(super) struct Op {
@@ -35,10 +36,10 @@ struct Merging {
 impl World {
     pub(super) fn pump(&mut self) {
         loop {
-            if self.crash.is_some() {
+            if self.node.crash.is_some() {
                 return;
             }
-            let Some(effect) = self.volume.as_mut().and_then(|v| v.poll_effect()) else { break };
+            let Some(effect) = self.node.volume.as_mut().and_then(|v| v.poll_effect()) else { break };
             self.execute(effect);
             if self.stage == Stage::Done {
                 return;
@@ -47,25 +48,30 @@ impl World {
                 return;
             }
         }
-        let Some(volume) = &self.volume else { return };
-        let status = volume.status(self.now);
+        let Some(volume) = &self.node.volume else { return };
+        let status = volume.status(self.clock());
         match status.phase {
-            Phase::Recovering | Phase::Following | Phase::Agreeing | Phase::Stopping => {}
+            Phase::Recovering | Phase::Stopping => {}
+            Phase::Following | Phase::Agreeing => {
+                // Its life is in a durable checkpoint.
+                self.node.formatted = true;
+                self.node.lost_power = false;
+            }
             Phase::Serving => {
-                if !self.serving {
+                if !self.node.serving && !self.node.part.stepping_down {
                     self.on_serving();
                 }
             }
             Phase::Stopped => self.on_stopped(),
             Phase::Refused(reason) => {
-                if self.tier_errors > 0 && !self.damaged {
+                if self.node.tier_errors > 0 && !self.damaged {
                     // The device failed while the log was read: the operator tries again.
-                    self.crash = Some(Crash::ProcessKilled);
+                    self.node.crash = Some(Crash::ProcessKilled);
                     return;
                 }
                 let may_be = self.damaged || self.rot == Some(Rot::Needed);
                 assert!(may_be, "an undamaged tier was refused: {reason}");
-                self.volume = None;
+                self.node.volume = None;
                 self.refuse();
             }
         }
@@ -74,7 +80,7 @@ impl World {
     fn execute(&mut self, effect: Effect) {
         self.tick();
         if self.trace {
-            trace!(self, "<- {}", brief_effect(&effect));
+            trace!(self, "<- {}", brief_effect(self.setup.version, &effect));
         }
         match effect {
             Effect::Reply { id, result } => self.reply(id, result),
@@ -98,7 +104,8 @@ impl World {
                 self.merge(op, &checks, Merging { target, base, from, to, block, term });
             }
             Effect::Copy { source, target, start, length } => self.copy(source, target, start, length),
-            Effect::Send { .. } | Effect::Report(_) => panic!("a volume of one node has nobody to talk to: {effect:?}"),
+            Effect::Send { op, envelope, message, frames } => self.send(op, envelope, message, frames),
+            Effect::Report(report) => self.reported(report),
         }
     }
 
@@ -115,6 +122,7 @@ impl World {
             | OpKind::TierSync { .. }
             | OpKind::TierRead { .. }
             | OpKind::TierScan { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         };
         if self.fault(stall) {
@@ -124,15 +132,15 @@ impl World {
         if error.is_some() {
             self.errors_injected = true;
             if !backing {
-                self.tier_errors += 1;
+                self.node.tier_errors += 1;
             }
         }
-        assert!(self.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");
+        assert!(self.node.ops.insert(op.0, Op { kind, error }).is_none(), "{op:?} is used twice");
         self.schedule(wait, Due::Op(op.0));
     }
 
     pub(super) fn end_operation(&mut self, id: u64) {
-        let Some(Op { kind, error }) = self.ops.remove(&id) else { panic!("operation {id} ends twice") };
+        let Some(Op { kind, error }) = self.node.ops.remove(&id) else { panic!("operation {id} ends twice") };
         let mut outcome = match error {
             Some(error) => Outcome::Failed(error),
             None => Outcome::Ok,
@@ -143,7 +151,7 @@ impl World {
             OpKind::TierRead { at, frames } => outcome = self.end_tier_read(at, frames, error),
             OpKind::TierScan { at, blocks } => {
                 let from = at.0 as usize * BLOCK;
-                outcome = Outcome::Bytes(self.tier.current[from..from + blocks as usize * BLOCK].to_vec());
+                outcome = Outcome::Bytes(self.node.tier.current[from..from + blocks as usize * BLOCK].to_vec());
             }
             OpKind::BackingRead { at, frames, early } => self.end_backing_read(at, &frames, early, error),
             OpKind::BackingWrite { offset, bytes, parts } => {
@@ -160,6 +168,11 @@ impl World {
             OpKind::BackingSync { mark } => self.end_backing_sync(mark, error),
             OpKind::JournalWrite { offset, bytes, frames } => self.end_journal_write(offset, &bytes, frames, error),
             OpKind::JournalSync { mark } => self.end_journal_sync(mark, error),
+            OpKind::Send { frames } => {
+                for frame in frames {
+                    self.unpin_source(frame);
+                }
+            }
             OpKind::Merge { target, outcome: merged } => {
                 self.unpin_target(target);
                 outcome = merged;

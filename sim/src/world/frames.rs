@@ -6,57 +6,57 @@ use super::*;
 
 impl World {
     pub(super) fn frame_at(&self, frame: FrameId) -> usize {
-        assert!(frame.0 < self.setup.frames, "{frame:?} does not exist");
-        match self.setup.layout.kind {
-            TierKind::Memory => (self.setup.layout.payload_first + frame.0) as usize * BLOCK,
+        assert!(frame.0 < self.node.frames, "{frame:?} does not exist");
+        match self.node.layout.kind {
+            TierKind::Memory => (self.node.layout.payload_first + frame.0) as usize * BLOCK,
             TierKind::Flash => frame.0 as usize * BLOCK,
         }
     }
 
     pub(super) fn frame(&self, frame: FrameId) -> &[u8] {
         let at = self.frame_at(frame);
-        match self.setup.layout.kind {
-            TierKind::Memory => &self.tier.current[at..at + BLOCK],
-            TierKind::Flash => &self.arena[at..at + BLOCK],
+        match self.node.layout.kind {
+            TierKind::Memory => &self.node.tier.current[at..at + BLOCK],
+            TierKind::Flash => &self.node.arena[at..at + BLOCK],
         }
     }
 
     pub(super) fn frame_mut(&mut self, frame: FrameId) -> &mut [u8] {
         let at = self.frame_at(frame);
-        match self.setup.layout.kind {
-            TierKind::Memory => &mut self.tier.current[at..at + BLOCK],
-            TierKind::Flash => &mut self.arena[at..at + BLOCK],
+        match self.node.layout.kind {
+            TierKind::Memory => &mut self.node.tier.current[at..at + BLOCK],
+            TierKind::Flash => &mut self.node.arena[at..at + BLOCK],
         }
     }
 
     pub(super) fn assert_writable(&self, frame: FrameId, by: &str) {
         let i = frame.0 as usize;
-        assert!(self.readers[i] == 0, "{frame:?} is overwritten by {by} while an operation or a reply reads it");
-        assert!(!self.writing[i], "{frame:?} is overwritten by {by} while an operation fills it");
+        assert!(self.node.readers[i] == 0, "{frame:?} is overwritten by {by} while an operation or a reply reads it");
+        assert!(!self.node.writing[i], "{frame:?} is overwritten by {by} while an operation fills it");
     }
 
     pub(super) fn assert_readable(&self, frame: FrameId, by: &str) {
-        assert!(!self.writing[frame.0 as usize], "{frame:?} is read by {by} while an operation fills it");
-        assert!(!self.taken[frame.0 as usize], "{frame:?} is read by {by} while a client has it");
+        assert!(!self.node.writing[frame.0 as usize], "{frame:?} is read by {by} while an operation fills it");
+        assert!(!self.node.taken[frame.0 as usize], "{frame:?} is read by {by} while a client has it");
     }
 
     pub(super) fn pin_source(&mut self, frame: FrameId, by: &str) {
         self.assert_readable(frame, by);
-        self.readers[frame.0 as usize] += 1;
+        self.node.readers[frame.0 as usize] += 1;
     }
 
     pub(super) fn unpin_source(&mut self, frame: FrameId) {
-        self.readers[frame.0 as usize] -= 1;
+        self.node.readers[frame.0 as usize] -= 1;
     }
 
     pub(super) fn pin_target(&mut self, frame: FrameId, by: &str) {
         self.assert_writable(frame, by);
-        assert!(!self.taken[frame.0 as usize], "{frame:?} is overwritten by {by} while a client has it");
-        self.writing[frame.0 as usize] = true;
+        assert!(!self.node.taken[frame.0 as usize], "{frame:?} is overwritten by {by} while a client has it");
+        self.node.writing[frame.0 as usize] = true;
     }
 
     pub(super) fn unpin_target(&mut self, frame: FrameId) {
-        self.writing[frame.0 as usize] = false;
+        self.node.writing[frame.0 as usize] = false;
     }
 
     pub(super) fn unpin_pieces(&mut self, pieces: &Pieces) {

@@ -22,7 +22,18 @@ pub(super) enum Replay {
 impl World {
     /// Where the tier says that the backing is complete; nothing where it says nothing legible.
     fn destaged_in_tier(&self) -> Option<Lsn> {
-        newest_checkpoint(&self.tier.current).map(|checkpoint| checkpoint.destaged)
+        self.newest_checkpoint(&self.node.tier.current).map(|checkpoint| checkpoint.destaged)
+    }
+
+    /// By the tier's own word, as a start reads it.
+    fn newest_checkpoint(&self, tier: &[u8]) -> Option<Checkpoint> {
+        let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(self.setup.version, tier, place));
+        copies.max_by_key(|checkpoint| checkpoint.sequence)
+    }
+
+    /// One of its copies, if it can be read.
+    pub(super) fn checkpoint_at(&self, place: u32) -> Option<Checkpoint> {
+        checkpoint_at(self.setup.version, &self.node.tier.current, place)
     }
 
     /// A start refuses a batch of a later term than that of the tier's checkpoint, so no loss of power may leave one. (A
@@ -32,11 +43,11 @@ impl World {
         if self.lie.is_some() {
             return;
         }
-        let medium = match self.setup.layout.kind {
-            TierKind::Memory => &self.tier.current,
-            TierKind::Flash => &self.tier.durable,
+        let medium = match self.node.layout.kind {
+            TierKind::Memory => &self.node.tier.current,
+            TierKind::Flash => &self.node.tier.durable,
         };
-        let term = newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
+        let term = self.newest_checkpoint(medium).map(|checkpoint| checkpoint.term);
         assert!(term >= Some(batch.term), "a batch of term {} while the tier's is durably {term:?}", batch.term);
     }
 
@@ -76,11 +87,11 @@ impl World {
             Replay::Sync => {
                 self.backing.sync(self.backing.mark());
                 if let Some(found) = newest {
-                    self.volume.as_mut().expect("it lives").journal_replayed(found.batch.through);
+                    self.node.volume.as_mut().expect("it lives").journal_replayed(found.batch.through);
                 }
                 self.schedule(wait, Due::Replay(Replay::Await));
             }
-            Replay::Await if !self.volume.as_ref().expect("it lives").replay_is_recorded() => {
+            Replay::Await if !self.node.volume.as_ref().expect("it lives").replay_is_recorded() => {
                 self.schedule(Duration(wait.0 + 10_000_000), Due::Replay(Replay::Await));
             }
             Replay::Await => {
@@ -95,8 +106,8 @@ impl World {
                 if let Some(first) = second {
                     self.schedule(wait, Due::Replay(Replay::Erase { first, second: None }));
                 } else {
-                    self.backing_ready = true;
-                    self.ready_since = self.now;
+                    self.node.backing_ready = true;
+                    self.node.ready_since = self.now;
                     self.hand(Event::BackingReady);
                 }
             }
@@ -113,8 +124,8 @@ impl World {
     /// taken back. And nothing at all while the journal is being written.
     pub(super) fn assert_journal_allows(&mut self, offset: usize, bytes: &[u8]) {
         let journal_op = |op: &Op| matches!(op.kind, OpKind::JournalWrite { .. } | OpKind::JournalSync { .. });
-        assert!(!self.ops.values().any(journal_op), "a write to the backing while the journal is being written");
-        let size = self.volume.as_ref().expect("it asks").size_bytes();
+        assert!(!self.node.ops.values().any(journal_op), "a write to the backing while the journal is being written");
+        let size = self.node.volume.as_ref().expect("it asks").size_bytes();
         let Some(found) = self.journal_found().cloned() else { return };
         assert!(
             journal::is_part_of(&found, &self.journal.current, size, &self.backing.current, offset, bytes),
@@ -141,7 +152,7 @@ impl World {
             self.coverage.see("journaled batch of several groups");
         }
         let first = batch.records.first().expect("a batch is never empty").lsn;
-        if first <= self.journal_through {
+        if first <= self.node.journal_through {
             self.coverage.see("batch tried again after a failure");
         }
         assert!(batch.records.is_sorted_by(|a, b| a.lsn < b.lsn), "a batch is in log order");
@@ -167,7 +178,7 @@ impl World {
         frames: Vec<FrameId>,
         checks: Vec<Check>,
     ) {
-        assert!(self.backing_ready, "a write to the journal before the backing's lock was held");
+        assert!(self.node.backing_ready, "a write to the journal before the backing's lock was held");
         assert!(head.len().is_multiple_of(BLOCK), "a journal write's head is whole blocks");
         assert_eq!(frames.len(), checks.len(), "each frame of a journal write has its check");
         self.note_journal_write(at, &head);
@@ -189,7 +200,7 @@ impl World {
             "a journal write [{offset}+{}] leaves its area",
             bytes.len()
         );
-        let in_the_way = self.ops.values().any(|op| match &op.kind {
+        let in_the_way = self.node.ops.values().any(|op| match &op.kind {
             OpKind::JournalWrite { offset: o, bytes: b, .. } => *o < end && offset < o + b.len(),
             OpKind::BackingWrite { .. }
             | OpKind::BackingZero { .. }
@@ -200,6 +211,7 @@ impl World {
             | OpKind::TierRead { .. }
             | OpKind::TierScan { .. }
             | OpKind::BackingRead { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         });
         assert!(!in_the_way, "a journal write while the backing is written, or over one in flight");
@@ -251,21 +263,14 @@ impl World {
                 self.journal.sync(mark);
             }
             if let Some(found) = self.journal_found() {
-                self.journal_through = found.batch.through;
+                self.node.journal_through = found.batch.through;
                 self.coverage.see("journaled batch synced");
             }
         }
     }
 }
 
-/// By the tier's own word, as a start reads it.
-fn newest_checkpoint(tier: &[u8]) -> Option<Checkpoint> {
-    let copies = [1, 2].into_iter().filter_map(|place| checkpoint_at(tier, place));
-    copies.max_by_key(|checkpoint| checkpoint.sequence)
-}
-
-/// One of its copies, if it can be read.
-pub(super) fn checkpoint_at(tier: &[u8], place: u32) -> Option<Checkpoint> {
+fn checkpoint_at(version: Version, tier: &[u8], place: u32) -> Option<Checkpoint> {
     let at = place as usize * BLOCK;
-    Checkpoint::decode(&VOLUME_UUID, TierBlock(place), &tier[at..at + BLOCK]).ok()
+    Checkpoint::decode(version, &VOLUME_UUID, TierBlock(place), &tier[at..at + BLOCK]).ok()
 }

@@ -9,21 +9,27 @@ impl World {
         let mut name = [0; 64];
         name[..3].copy_from_slice(b"sim");
         Superblock {
+            version: self.setup.version,
             volume: VOLUME_UUID,
+            tier: match self.setup.version {
+                Version::One => 0,
+                Version::Two if self.cluster.is_some() => self.node.incarnation.tier,
+                Version::Two => 1,
+            },
             name,
             size_bytes: self.size_promised,
             created_unix_s: 1_790_000_000,
-            layout: self.setup.layout,
+            layout: self.node.layout,
         }
     }
 
     pub(super) fn start_life(&mut self) {
-        let found = Superblock::decode(&self.tier.current[..BLOCK]);
+        let found = Superblock::decode(&self.node.tier.current[..BLOCK]);
         let (superblock, fresh) = match found {
             Ok(superblock) => (superblock, false),
             Err(reason) => {
-                assert!(!self.formatted || self.damaged, "the tier of a served volume cannot be opened: {reason}");
-                if self.formatted {
+                assert!(!self.node.formatted || self.damaged, "the tier of a served volume cannot be opened: {reason}");
+                if self.node.formatted {
                     self.refuse();
                     return;
                 }
@@ -31,12 +37,31 @@ impl World {
             }
         };
         trace!(self, "life begins, {}", if fresh { "fresh tier" } else { "recovering" });
+        self.open_volume(superblock, fresh);
+        let wait = self.micros(2_000_000);
+        self.schedule(wait, Due::BackingReady);
+        if self.setup.control > 0 {
+            let wait = self.micros(100_000);
+            self.schedule(wait, Due::Operator);
+        }
+        self.pump();
+    }
+
+    /// A volume of a cluster begins on a new tier, or on the one that it had.
+    pub(super) fn begin_volume(&mut self, fresh: bool) {
+        let found = Superblock::decode(&self.node.tier.current[..BLOCK]);
+        let superblock = if fresh { self.superblock() } else { found.expect("a tier that was served can be opened") };
+        self.open_volume(superblock, fresh);
+        self.pump();
+    }
+
+    fn open_volume(&mut self, superblock: Superblock, fresh: bool) {
         let config = VolumeConfig {
             superblock,
             fresh,
             size_bytes: self.size_promised,
             policy: self.setup.policy,
-            frames: self.setup.frames,
+            frames: self.node.frames,
             backing_align: self.setup.backing_align,
             backing_depth_max: self.setup.backing_depth_max,
             backing_write_bytes_max: self.setup.backing_write_bytes_max,
@@ -45,39 +70,20 @@ impl World {
             destage_delay: self.setup.destage_delay,
             journal_blocks: self.setup.journal_blocks,
             drain_max: self.setup.drain_max,
-            cluster: None,
+            cluster: self.cluster.as_ref().map(|cluster| self.cluster_config(cluster)),
         };
-        let volume = Volume::new(config, self.now);
+        let volume = Volume::new(config, self.clock());
         #[cfg(feature = "mutants")]
         let volume = {
             let mut volume = volume;
             volume.rules = self.rules;
             volume
         };
-        self.volume = Some(volume);
-        self.serving = false;
-        self.backing_ready = false;
-        self.tier_errors = 0;
-        self.stopping = false;
-        self.hold = None;
-        self.releasing = None;
-        self.through_since = None;
-        self.keeping = false;
-        self.destaged_seen = Lsn(0);
-        self.journal_through = Lsn(0);
-        self.records.clear();
-        self.counters_before = Counters::default();
-        self.backing_sync_failed.clear();
-        self.readers.fill(0);
-        self.writing.fill(false);
-        self.taken.fill(false);
-        let wait = self.micros(2_000_000);
-        self.schedule(wait, Due::BackingReady);
-        if self.setup.control > 0 {
-            let wait = self.micros(100_000);
-            self.schedule(wait, Due::Operator);
+        if self.cluster.is_none() || fresh {
+            self.node.records.clear();
         }
-        self.pump();
+        self.node.begin_life(volume);
+        self.backing_sync_failed.clear();
     }
 
     /// The tier was refused, which damage allows: the run ends here.
@@ -88,19 +94,33 @@ impl World {
         self.stage = Stage::Done;
     }
 
+    fn cluster_config(&self, cluster: &Cluster) -> ClusterConfig {
+        ClusterConfig {
+            own: self.node.incarnation,
+            host: self.host_of(self.at),
+            min_peers: cluster.setup.min_peers,
+            flush: cluster.setup.flush,
+            peer_window_bytes_max: cluster.setup.peer_window_bytes_max,
+            window_bytes_max: cluster.setup.window_bytes_max,
+            resend_after: Duration::from_millis(150),
+            stall_max: Duration::from_millis(800),
+            degrade_stall_max: Duration::from_secs(10),
+        }
+    }
+
     pub(super) fn on_serving(&mut self) {
-        self.serving = true;
-        self.formatted = true;
+        self.node.serving = true;
+        self.node.formatted = true;
         self.progress = self.now;
-        let volume = self.volume.as_ref().expect("it serves");
+        let volume = self.node.volume.as_ref().expect("it serves");
         let term = volume.term();
         // Unless the device has lied about both copies of the checkpoint.
         assert!(
-            term > self.term || self.damaged || self.damage_carried,
+            term > self.node.term || self.damaged || self.damage_carried,
             "term {term} follows {}: terms only grow",
-            self.term
+            self.node.term
         );
-        self.term = term;
+        self.node.term = term;
         let size = volume.size_bytes();
         assert!(
             size >= self.size_promised && size <= self.oracle.bytes(),
@@ -109,6 +129,9 @@ impl World {
         );
         self.size_promised = size;
         trace!(self, "serving, term {term}");
+        if self.cluster.is_some() {
+            return self.on_owner_serving(term);
+        }
         if self.audit.is_some() {
             self.schedule(Duration(0), Due::Audit);
         } else {
@@ -117,29 +140,32 @@ impl World {
     }
 
     pub(super) fn on_stopped(&mut self) {
-        if self.controls.values().any(|(c, _)| matches!(c, Control::Stop { .. })) {
+        if self.node.controls.values().any(|(c, _)| matches!(c, Control::Stop { .. })) {
             return;
         }
         // A tier that has failed is not waited for: nothing is acknowledged by it any more.
         assert!(
-            self.tier_errors > 0
-                || !self.ops.values().any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
+            self.node.tier_errors > 0
+                || !self
+                    .node
+                    .ops
+                    .values()
+                    .any(|op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. })),
             "stopped while the log is being written"
         );
         trace!(self, "stopped");
         let now = self.tick();
         self.collect_counters();
-        self.volume = None;
-        self.serving = false;
+        self.node.volume = None;
+        self.node.serving = false;
         let ghosts = self.abandon_operations(Crash::ProcessKilled);
-        self.agenda.retain(|_, due| matches!(due, Due::LieLands(..) | Due::Ghost(..)));
+        let here = self.at;
+        self.agenda.retain(|_, (node, due)| *node != here || matches!(due, Due::LieLands(..) | Due::Ghost(..)));
         for late in ghosts {
             let wait = self.micros(4_000_000);
             self.schedule(wait, Due::Ghost(late));
         }
-        self.open.clear();
-        self.coming.clear();
-        self.controls.clear();
+        self.node.forget_requests();
         for client in &mut self.clients {
             *client = Client::default();
         }
@@ -151,7 +177,7 @@ impl World {
         if self.damaged {
             self.damage_carried = true;
         }
-        self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: true });
+        self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: true });
         let down = self.micros(1_000_000);
         self.schedule(down, Due::Restart);
     }
@@ -167,8 +193,8 @@ impl World {
     }
 
     pub(super) fn collect_counters(&mut self) {
-        let Some(volume) = &self.volume else { return };
-        let c = volume.status(self.now).counters;
+        let Some(volume) = &self.node.volume else { return };
+        let c = volume.status(self.clock()).counters;
         self.coverage.add("client throttled", c.throttled_writes);
         self.coverage.add("clean frame evicted", c.evictions);
         self.coverage.add("flash segment compacted", c.compacted_blocks);

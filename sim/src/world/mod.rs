@@ -19,7 +19,8 @@
 macro_rules! trace {
     ($world:expr, $($text:tt)*) => {
         if $world.trace {
-            eprintln!("{:>12.6} {:>6} {}", $world.now.0 as f64 / 1e9, $world.moment, format_args!($($text)*));
+            let node = if $world.away.len() > 1 { format!(" n{}", $world.at) } else { String::new() };
+            eprintln!("{:>12.6} {:>6}{node} {}", $world.now.0 as f64 / 1e9, $world.moment, format_args!($($text)*));
         }
     };
 }
@@ -28,16 +29,23 @@ mod backing;
 mod brief;
 mod checks;
 mod clients;
+mod cluster;
+mod coordinator;
 mod crash;
 mod effects;
 mod frames;
 mod journal;
 mod life;
+mod links;
+mod membership;
+mod node;
 mod operator;
+mod replicas;
 mod rot;
 mod stages;
 mod tier;
 
+use crate::cluster::{ClusterSetup, Planned};
 use crate::coverage::Coverage;
 use crate::journal::Found;
 use crate::media::{Landing, Media, land};
@@ -47,19 +55,26 @@ use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use brief::{brief_effect, brief_event};
 use clients::{Audit, Client, Coming, Open};
+use cluster::Cluster;
+use coordinator::{Coordinator, Question, Verdict};
 use crash::Late;
 use effects::{Op, OpKind};
 use forebay_core::api::*;
+use forebay_core::cluster::*;
 use forebay_core::format::*;
-use forebay_core::status::{ControlError, Counters, DestageMode, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
+use forebay_core::volume::ClusterConfig;
 use forebay_core::volume::Rules;
 use forebay_core::{STOP_PATIENCE, Volume, VolumeConfig};
 use journal::Replay;
+use links::{Letter, Links, index_of, name_of};
+use membership::Part;
+use node::{Clock, Node};
 use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tier::Record;
+use tier::Logged;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Sectors compared in one run in search of a backing that is no crash image; keeps a run below a second.
@@ -90,6 +105,66 @@ enum Due {
     Restart,
     /// The auditor's next read.
     Audit,
+    /// A message arrives.
+    Letter(Box<Letter>),
+    /// The coordinator is asked, or answers.
+    Question(Box<Question>),
+    Verdict(Box<Verdict>),
+    /// Ownership looks around.
+    Beat,
+    Mischief(Option<Planned>),
+}
+
+impl Due {
+    /// A process does it, so a paused one does it later.
+    fn waits_for_process(&self) -> bool {
+        match self {
+            Due::Op(_)
+            | Due::Arrive(_)
+            | Due::Wake(_)
+            | Due::Sent(_)
+            | Due::BackingReady
+            | Due::Replay(_)
+            | Due::Operator
+            | Due::Restart
+            | Due::Audit
+            | Due::Letter(_)
+            | Due::Verdict(_)
+            | Due::Beat => true,
+            Due::Ghost(_) | Due::LieLands(..) | Due::Question(_) | Due::Mischief(_) => false,
+        }
+    }
+
+    /// A device may do it for a process that is gone.
+    fn is_late(&self) -> bool {
+        matches!(self, Due::Ghost(_) | Due::LieLands(..))
+    }
+
+    fn late(self) -> Option<Late> {
+        match self {
+            Due::Ghost(late) => Some(late),
+            Due::LieLands(offset, bytes) => Some(Late::Write { offset, bytes, parts: Parts::new() }),
+            Due::Op(_)
+            | Due::Arrive(_)
+            | Due::Wake(_)
+            | Due::Sent(_)
+            | Due::BackingReady
+            | Due::Replay(_)
+            | Due::Operator
+            | Due::Restart
+            | Due::Audit
+            | Due::Letter(_)
+            | Due::Verdict(_)
+            | Due::Beat
+            | Due::Question(_)
+            | Due::Mischief(_) => None,
+        }
+    }
+
+    /// Nobody is left to whom it could happen when the process has died.
+    fn dies_with_process(&self) -> bool {
+        self.waits_for_process() && !matches!(self, Due::Letter(_))
+    }
 }
 
 /// What a run leaves.
@@ -121,39 +196,29 @@ pub struct World {
     now: Instant,
     moment: Moment,
     points: u64,
-    agenda: BTreeMap<(u64, u64), Due>,
+    /// What falls due, at which node.
+    agenda: BTreeMap<(u64, u64), (usize, Due)>,
     agenda_next: u64,
 
-    volume: Option<Volume>,
-    serving: bool,
-    backing_ready: bool,
-    ready_since: Instant,
-    term: Term,
-    formatted: bool,
-    crash: Option<Crash>,
+    /// The node whose turn it is ...
+    node: Box<Node>,
+    /// ... which is this one ...
+    at: usize,
+    /// ... of these; its own place here is empty meanwhile.
+    away: Vec<Option<Box<Node>>>,
+    /// What several nodes share; none: one has the volume to itself.
+    cluster: Option<Box<Cluster>>,
     planned_crash_done: bool,
     crashes: u32,
     turns_at_one_instant: u32,
-    counters_before: Counters,
 
-    tier: Media,
     backing: Media,
     journal: Media,
     /// The complete batch that `journal.current` holds, when it was looked at since the last change.
     journal_found: Option<Option<Found>>,
-    /// Where the last batch of this life ended whose sync succeeded.
-    journal_through: Lsn,
-    /// Flash tier: the arena, which dies with the process.
-    arena: Vec<u8>,
-    ops: BTreeMap<u64, Op>,
-    readers: Vec<u32>,
-    writing: Vec<bool>,
-    taken: Vec<bool>,
     backing_gone_until: Instant,
     backing_sync_failed: BTreeSet<usize>,
     errors_injected: bool,
-    /// Failed tier operations of this life.
-    tier_errors: u32,
     damaged: bool,
     damage_carried: bool,
     /// A frame has rotted: reads from memory are not verified, the way to the backing is.
@@ -168,26 +233,12 @@ pub struct World {
     clients: Vec<Client>,
     script: VecDeque<Step>,
     requests_left: u32,
-    open: BTreeMap<u64, Open>,
-    coming: BTreeMap<u64, Coming>,
     request_next: u64,
-    controls: BTreeMap<u64, (Control, Moment)>,
     control_next: u64,
     /// Size that a client may rely on.
     size_promised: u64,
-    stopping: bool,
-    stop_asked: Instant,
-    /// Backing at the moment a hold was granted, and how often it was written by then.
-    hold: Option<(Vec<u8>, u64)>,
-    /// A drain through has been answered, and no release yet.
-    keeping: bool,
     backing_changes: u64,
-    releasing: Option<u64>,
     audit: Option<Audit>,
-
-    records: BTreeMap<u64, Record>,
-    destaged_seen: Lsn,
-    through_since: Option<Moment>,
 
     /// Work left for the dearest check: a large volume is checked less often, not for longer.
     sectors_to_check: u64,
@@ -205,8 +256,17 @@ pub struct World {
 impl World {
     /// A new world with a fresh volume.
     pub fn new(setup: Setup, random: Random, lie: Option<Lie>, rules: Rules, trace: bool) -> World {
-        let frames = setup.frames as usize;
         let backing_bytes = (setup.size_bytes_max as usize).next_multiple_of(BLOCK) + BLOCK;
+        let (cluster, mut nodes) = match &setup.cluster {
+            None => (None, vec![Node::new(setup.layout, setup.frames, Clock::TRUE)]),
+            Some(shape) => {
+                let (cluster, nodes) = Cluster::new(shape, setup.size_bytes);
+                (Some(Box::new(cluster)), nodes)
+            }
+        };
+        let node = Box::new(nodes.remove(0));
+        let mut away = vec![None];
+        away.extend(nodes.into_iter().map(|node| Some(Box::new(node))));
         let mut world = World {
             random,
             lie,
@@ -217,31 +277,19 @@ impl World {
             points: 0,
             agenda: BTreeMap::new(),
             agenda_next: 0,
-            volume: None,
-            serving: false,
-            backing_ready: false,
-            ready_since: Instant(0),
-            term: Term(0),
-            formatted: false,
-            crash: None,
+            node,
+            at: 0,
+            away,
+            cluster,
             planned_crash_done: false,
             crashes: 0,
             turns_at_one_instant: 0,
-            counters_before: Counters::default(),
-            tier: Media::new(setup.layout.tier_blocks as usize * BLOCK),
             backing: Media::new(backing_bytes),
             journal: Media::new(setup.journal_blocks as usize * BLOCK),
             journal_found: None,
-            journal_through: Lsn(0),
-            arena: vec![0xdb; if setup.layout.kind == TierKind::Flash { frames * BLOCK } else { 0 }],
-            ops: BTreeMap::new(),
-            readers: vec![0; frames],
-            writing: vec![false; frames],
-            taken: vec![false; frames],
             backing_gone_until: Instant(0),
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
-            tier_errors: 0,
             damaged: false,
             damage_carried: false,
             rotten: false,
@@ -253,22 +301,11 @@ impl World {
             clients: (0..setup.clients).map(|_| Client::default()).collect(),
             script: setup.script.clone().unwrap_or_default().into(),
             requests_left: setup.script.as_ref().map_or(setup.requests, |s| s.len() as u32),
-            open: BTreeMap::new(),
-            coming: BTreeMap::new(),
             request_next: 1,
-            controls: BTreeMap::new(),
             control_next: 1,
             size_promised: setup.size_bytes,
-            stopping: false,
-            stop_asked: Instant(0),
-            hold: None,
-            keeping: false,
             backing_changes: 0,
-            releasing: None,
             audit: None,
-            records: BTreeMap::new(),
-            destaged_seen: Lsn(0),
-            through_since: None,
             stage: Stage::Work,
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
@@ -279,7 +316,11 @@ impl World {
             setup,
         };
         trace!(world, "setup {:?}", world.setup);
-        world.start_life();
+        if world.cluster.is_some() {
+            world.start_cluster();
+        } else {
+            world.start_life();
+        }
         world
     }
 
@@ -306,10 +347,14 @@ impl World {
     }
 
     fn schedule(&mut self, after: Duration, due: Due) {
+        self.schedule_at(self.at, after, due);
+    }
+
+    fn schedule_at(&mut self, node: usize, after: Duration, due: Due) {
         self.agenda_next += 1;
         // Things due at one instant happen in any order.
         let order = self.random.draw() >> 32 << 32 | self.agenda_next;
-        self.agenda.insert(((self.now + after).0, order), due);
+        self.agenda.insert(((self.now + after).0, order), (node, due));
     }
 
     fn micros(&mut self, max: u64) -> Duration {
@@ -327,27 +372,9 @@ impl World {
     }
 
     fn turn(&mut self) {
-        let timeout = self.volume.as_ref().and_then(|v| v.poll_timeout());
-        let next = self.agenda.keys().next().map(|k| Instant(k.0));
-        let at = match (next, timeout) {
-            (Some(a), Some(b)) => a.min(b),
-            (Some(a), None) => a,
-            (None, Some(b)) => b,
-            (None, None) => {
-                assert!(
-                    self.stage != Stage::Work || self.script_is_over(),
-                    "nothing will ever happen again, but requests are open: {}",
-                    self.unfinished()
-                );
-                self.advance_stage();
-                assert!(
-                    self.stage == Stage::Done || !self.agenda.is_empty() || self.has_timeout(),
-                    "nothing will ever happen again in stage {:?}: {}",
-                    self.stage,
-                    self.unfinished()
-                );
-                return;
-            }
+        let Some((at, node)) = self.next_turn() else {
+            self.nothing_is_due();
+            return;
         };
         if at > self.now {
             self.now = at;
@@ -361,13 +388,15 @@ impl World {
                 self.unfinished()
             );
         }
+        self.turn_to(node);
         let batch = self.random.range(1, self.setup.batch_max);
         for _ in 0..batch {
-            let Some((&key, _)) = self.agenda.iter().next() else { break };
-            if key.0 > self.now.0 {
+            self.postpone_for_paused();
+            let Some(entry) = self.agenda.first_entry() else { break };
+            if entry.key().0 > self.now.0 || entry.get().0 != self.at {
                 break;
             }
-            let due = self.agenda.remove(&key).expect("just seen");
+            let (_, due) = entry.remove();
             self.tick();
             self.deliver(due);
             if self.point() {
@@ -376,37 +405,116 @@ impl World {
             if self.random.below(4) == 0 {
                 self.pump();
             }
-            if self.crash.is_some() || self.refused {
+            if self.node.crash.is_some() || self.refused {
                 break;
             }
         }
-        if self.crash.is_none()
-            && let Some(volume) = &mut self.volume
-        {
-            volume.settle(self.now);
-            self.pump();
-        }
-        if let Some(crash) = self.crash.take() {
+        self.settle();
+        if let Some(crash) = self.node.crash.take() {
             self.crash_now(crash);
         }
         self.inspect();
         self.advance_stage();
     }
 
-    fn has_timeout(&self) -> bool {
-        self.volume.as_ref().is_some_and(|v| v.poll_timeout().is_some())
+    /// When something is due next, and at which node.
+    fn next_turn(&mut self) -> Option<(Instant, usize)> {
+        self.postpone_for_paused();
+        let next = self.agenda.first_key_value().map(|(key, (node, _))| (Instant(key.0), *node));
+        let timeout = self.each_node().filter_map(|(i, node)| Some((node.timeout()?, i))).min();
+        match (next, timeout) {
+            (Some(next), Some(timeout)) if timeout.0 < next.0 => Some(timeout),
+            (Some(next), _) => Some(next),
+            (None, timeout) => timeout,
+        }
+    }
+
+    fn nothing_is_due(&mut self) {
+        assert!(
+            self.stage != Stage::Work || self.script_is_over(),
+            "nothing will ever happen again, but requests are open: {}",
+            self.unfinished()
+        );
+        self.advance_stage();
+        assert!(
+            self.stage == Stage::Done || self.next_turn().is_some(),
+            "nothing will ever happen again in stage {:?}: {}",
+            self.stage,
+            self.unfinished()
+        );
+    }
+
+    /// What falls due at a node that is paused waits for its end.
+    fn postpone_for_paused(&mut self) {
+        while let Some((&key, &(node, _))) = self.agenda.first_key_value() {
+            let Some(until) = self.node_at(node).paused_until.filter(|until| until.0 > key.0) else { break };
+            let Some((at, due)) = self.agenda.remove(&key) else { unreachable!("just seen") };
+            if !due.waits_for_process() {
+                // What the coordinator does, say, does not wait.
+                self.agenda.insert(key, (at, due));
+                break;
+            }
+            self.agenda.insert((until.0, key.1), (at, due));
+        }
+    }
+
+    /// Every node with its index.
+    fn each_node(&self) -> impl Iterator<Item = (usize, &Node)> {
+        (0..self.away.len()).map(|i| (i, self.node_at(i)))
+    }
+
+    fn node_at(&self, index: usize) -> &Node {
+        if index == self.at { &self.node } else { self.away[index].as_ref().expect("all others are away") }
+    }
+
+    /// From here on it is this node's turn.
+    fn turn_to(&mut self, to: usize) {
+        if to != self.at {
+            let next = self.away[to].take().expect("only the node whose turn it is is not away");
+            self.away[self.at] = Some(std::mem::replace(&mut self.node, next));
+            self.at = to;
+        }
+    }
+
+    /// Lets the volume of this node do what profits from seeing several events.
+    fn settle(&mut self) {
+        let now = self.clock();
+        if self.node.crash.is_none()
+            && !self.node.is_paused(self.now)
+            && let Some(volume) = &mut self.node.volume
+        {
+            volume.settle(now);
+            self.pump();
+        }
+    }
+
+    /// What this node's clock shows.
+    fn clock(&self) -> Instant {
+        self.node.clock.shows(self.now)
     }
 
     fn unfinished(&self) -> String {
-        let mut text = format!(
-            "{} requests open, {} coming, {} commands, {} operations",
-            self.open.len(),
-            self.coming.len(),
-            self.controls.len(),
-            self.ops.len()
-        );
-        if let Some(volume) = &self.volume {
-            text += &format!("\n{:?}", volume.status(self.now));
+        let mut text = String::new();
+        if let Some(cluster) = &self.cluster {
+            text += &format!("{:?}", cluster.coordinator.record);
+        }
+        for (i, node) in self.each_node() {
+            text += &format!(
+                "\nnode {i}: {} requests open, {} coming, {} commands, {} operations",
+                node.open.len(),
+                node.coming.len(),
+                node.controls.len(),
+                node.ops.len()
+            );
+            if let Some(volume) = &node.volume {
+                let status = volume.status(node.clock.shows(self.now));
+                if self.cluster.is_some() {
+                    text += &format!("\n{:?} {:?}, {} bytes dirty", node.incarnation, status.phase, status.dirty_bytes);
+                    text += &format!("\n{:?}\n{:?}", volume.figures(), node.part);
+                } else {
+                    text += &format!("\n{status:?}");
+                }
+            }
         }
         text
     }
@@ -414,30 +522,31 @@ impl World {
     /// A place where the world may end a life. True when it does.
     fn point(&mut self) -> bool {
         self.points += 1;
-        if self.volume.is_none() || self.crash.is_some() {
-            return self.crash.is_some();
+        if self.node.volume.is_none() || self.node.crash.is_some() {
+            return self.node.crash.is_some();
         }
         if let Some(plan) = self.setup.crash_plan {
             if !self.planned_crash_done && self.points >= plan.point && self.stage == Stage::Work {
                 self.planned_crash_done = true;
-                self.crash = Some(plan.crash);
+                self.node.crash = Some(plan.crash);
             }
         } else if self.fault(self.setup.faults.process_killed) {
-            self.crash = Some(Crash::ProcessKilled);
+            self.node.crash = Some(Crash::ProcessKilled);
         } else if self.fault(self.setup.faults.power_lost) {
-            self.crash = Some(Crash::PowerLost);
+            self.node.crash = Some(Crash::PowerLost);
         } else if self.fault(self.setup.faults.logs_lost) {
-            self.crash = Some(Crash::LogsLost);
+            self.node.crash = Some(Crash::LogsLost);
         }
-        self.crash.is_some()
+        self.node.crash.is_some()
     }
 
     fn hand(&mut self, event: Event) {
-        let Some(volume) = self.volume.as_mut() else { panic!("an event for no volume: {event:?}") };
         if self.trace {
             trace!(self, "-> {}", brief_event(&event));
         }
-        volume.handle(self.now, event);
+        let now = self.clock();
+        let Some(volume) = self.node.volume.as_mut() else { panic!("an event for no volume: {event:?}") };
+        volume.handle(now, event);
         self.note_policy();
     }
 
@@ -450,13 +559,19 @@ impl World {
                 self.unpin_pieces(&pieces);
                 self.hand(Event::Sent(pieces));
             }
+            // Each term has a byte of its own to lock: nobody is waited for.
+            Due::BackingReady if self.cluster.is_some() => {
+                self.node.backing_ready = true;
+                self.node.ready_since = self.now;
+                self.hand(Event::BackingReady);
+            }
             Due::BackingReady => {
                 self.ghosts_end();
                 if self.setup.journal_blocks > 0 {
                     self.begin_replay();
                 } else {
-                    self.backing_ready = true;
-                    self.ready_since = self.now;
+                    self.node.backing_ready = true;
+                    self.node.ready_since = self.now;
                     self.progress = self.now;
                     self.hand(Event::BackingReady);
                 }
@@ -469,13 +584,22 @@ impl World {
             }
             Due::Operator => self.operator_acts(),
             Due::Restart => {
-                if self.setup.layout.kind == TierKind::Memory && self.lie != Some(Lie::ArenaBeforeLock) {
+                if self.node.layout.kind == TierKind::Memory && self.lie != Some(Lie::ArenaBeforeLock) {
                     // The backing's lock is awaited before the arena is used.
                     self.ghosts_end();
                 }
-                self.start_life();
+                if self.cluster.is_some() {
+                    self.start_process();
+                } else {
+                    self.start_life();
+                }
             }
             Due::Audit => self.audit_reads(),
+            Due::Letter(letter) => self.letter_arrives(*letter),
+            Due::Question(question) => self.question_arrives(*question),
+            Due::Verdict(verdict) => self.verdict_arrives(*verdict),
+            Due::Beat => self.beat(),
+            Due::Mischief(planned) => self.mischief(planned),
         }
     }
 }

@@ -9,10 +9,10 @@ impl World {
         }
         let wait = self.micros(400_000);
         self.schedule(wait, Due::Operator);
-        if !self.serving || self.stopping || self.audit.is_some() || !self.random.chance(self.setup.control) {
+        if !self.node.serving || self.node.stopping || self.audit.is_some() || !self.random.chance(self.setup.control) {
             return;
         }
-        let size = self.volume.as_ref().expect("it serves").size_bytes();
+        let size = self.node.volume.as_ref().expect("it serves").size_bytes();
         let command = match self.random.below(10) {
             0 => Control::SetPolicy(Policy::Through),
             1 => Control::DrainThrough,
@@ -36,8 +36,8 @@ impl World {
         self.control_next += 1;
         match &command {
             Control::Resize(size) => self.oracle.grow(*size),
-            Control::Stop { .. } => self.stopping = true,
-            Control::Release => self.releasing = Some(self.backing_changes),
+            Control::Stop { .. } => self.node.stopping = true,
+            Control::Release => self.node.releasing = Some(self.backing_changes),
             Control::SetPolicy(_)
             | Control::SetDestage(_)
             | Control::SetDrainMax(_)
@@ -46,14 +46,15 @@ impl World {
             | Control::Hold(_) => {}
         }
         if let Control::Stop { .. } = command {
-            self.stop_asked = self.now;
+            self.node.stop_asked = self.now;
         }
-        self.controls.insert(id, (command.clone(), self.moment));
+        self.node.controls.insert(id, (command.clone(), self.moment));
         self.hand(Event::Control { id: ControlId(id), command });
     }
 
     pub(super) fn answered(&mut self, id: u64, result: Result<(), ControlError>) {
-        let (command, asked) = self.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
+        let (command, asked) =
+            self.node.controls.remove(&id).unwrap_or_else(|| panic!("command {id} is answered twice"));
         trace!(self, "<- answer {id} {command:?} {result:?}");
         match (&command, result) {
             (Control::Drain, Ok(())) => {
@@ -62,24 +63,24 @@ impl World {
             }
             (Control::DrainThrough, Ok(())) => {
                 self.coverage.see("drained through");
-                self.keeping = true;
+                self.node.keeping = true;
                 self.backing_has_all_before(asked, "the backing after a drain through");
                 // From here on it stays complete: checked at every acknowledgement.
                 self.note_policy();
-                assert!(self.through_since.is_some(), "drained through, and the policy kept is not write-through");
+                assert!(self.node.through_since.is_some(), "drained through, and the policy kept is not write-through");
             }
             (Control::Hold(_), Ok(())) => {
                 self.backing_has_all_before(asked, "the backing under a hold");
                 self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
-                self.hold = Some((self.backing.current.clone(), self.backing_changes));
+                self.node.hold = Some((self.backing.current.clone(), self.backing_changes));
             }
             (Control::Release, Ok(())) => {
-                if std::mem::take(&mut self.keeping) {
-                    self.hold = None;
+                if std::mem::take(&mut self.node.keeping) {
+                    self.node.hold = None;
                     return self.coverage.see("drain through released");
                 }
-                let (image, changes) = self.hold.take().expect("a release succeeds only under a hold");
-                let now = self.releasing.expect("it was asked for");
+                let (image, changes) = self.node.hold.take().expect("a release succeeds only under a hold");
+                let now = self.node.releasing.expect("it was asked for");
                 assert_eq!(changes, now, "the backing was written under a hold");
                 assert!(
                     changes != self.backing_changes || image == self.backing.current,
@@ -87,15 +88,19 @@ impl World {
                 );
                 self.coverage.see("hold released with its backup valid");
             }
-            (Control::Release, Err(_)) => self.hold = None,
+            (Control::Release, Err(_)) => self.node.hold = None,
             (Control::Resize(size), Ok(())) => {
                 self.size_promised = self.size_promised.max(*size);
                 self.coverage.see("volume grown");
             }
             (Control::Stop { drain }, Ok(())) => {
-                let volume = self.volume.as_ref().expect("it answers");
-                let status = volume.status(self.now);
-                assert!(self.open.values().all(|o| o.hung_up), "stopped with requests open: {}", self.unfinished());
+                let volume = self.node.volume.as_ref().expect("it answers");
+                let status = volume.status(self.clock());
+                assert!(
+                    self.node.open.values().all(|o| o.hung_up),
+                    "stopped with requests open: {}",
+                    self.unfinished()
+                );
                 if *drain {
                     self.coverage.see("stopped with drain");
                     assert_eq!(status.dirty_bytes, 0, "stopped with drain");
@@ -103,7 +108,7 @@ impl World {
                     self.backing_has_all_before(self.moment, "the backing after a stop with drain");
                 } else {
                     self.coverage.see("stopped without drain");
-                    let took = self.now - self.stop_asked;
+                    let took = self.now - self.node.stop_asked;
                     // Only the tier may keep it longer: nothing of the log is left behind.
                     let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
                     assert!(
@@ -112,12 +117,12 @@ impl World {
                         self.unfinished()
                     );
                 }
-                if self.setup.layout.kind == TierKind::Flash {
+                if self.node.layout.kind == TierKind::Flash {
                     self.oracle.make_durable(self.moment + 1);
                 }
             }
             // A release that came before its end; its own answer follows.
-            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.keeping = true,
+            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.node.keeping = true,
             (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
             | (
                 Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
@@ -127,19 +132,19 @@ impl World {
     }
 
     pub(super) fn note_policy(&mut self) {
-        let Some(volume) = &self.volume else { return };
-        let status = volume.status(self.now);
+        let Some(volume) = &self.node.volume else { return };
+        let status = volume.status(self.clock());
         if status.effective == Policy::Through && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
         {
-            if self.through_since.is_none() {
-                self.through_since = Some(self.moment);
-                if self.serving && !self.damage_carried && !self.setup.faults.backing_write_fails() {
+            if self.node.through_since.is_none() {
+                self.node.through_since = Some(self.moment);
+                if self.node.serving && !self.damage_carried && !self.setup.faults.backing_write_fails() {
                     let (bytes, why) = (self.oracle.bytes(), "the backing when write-through is effective");
                     self.oracle.image_has_all_before(&self.backing.current, 0, bytes, self.moment, why);
                 }
             }
         } else {
-            self.through_since = None;
+            self.node.through_since = None;
         }
     }
 }

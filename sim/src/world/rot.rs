@@ -3,7 +3,6 @@
 //! Of other damage the world does not know what it may cost. Of this it does (L-TM-6 to L-BF-6): a start is refused,
 //! or nothing at all is lost; and what has a second copy is not even missed.
 
-use super::journal::checkpoint_at;
 use super::*;
 
 /// What has rotted.
@@ -32,7 +31,7 @@ impl Place {
 impl World {
     /// No checkpoint is half way to the tier: both copies are what the volume relies upon, or newer.
     pub(super) fn checkpoint_is_at_rest(&self) -> bool {
-        !self.ops.values().any(|op| match &op.kind {
+        !self.node.ops.values().any(|op| match &op.kind {
             OpKind::TierWrite { offset, .. } => (BLOCK..3 * BLOCK).contains(offset),
             OpKind::TierSync { .. }
             | OpKind::TierRead { .. }
@@ -43,6 +42,7 @@ impl World {
             | OpKind::BackingSync { .. }
             | OpKind::JournalWrite { .. }
             | OpKind::JournalSync { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         })
     }
@@ -51,11 +51,11 @@ impl World {
     pub(super) fn metadata_may_rot(&mut self, checkpoint_at_rest: bool) {
         let chance = self.setup.faults.metadata_rot;
         // Drawn only where it may happen, so that other seeds stay what they were.
-        if chance == 0 || self.rot.is_some() || self.damaged || !self.formatted || !self.fault(chance) {
+        if chance == 0 || self.rot.is_some() || self.damaged || !self.node.formatted || !self.fault(chance) {
             return;
         }
         let checkpoints = if checkpoint_at_rest { self.checkpoints_that_may_rot() } else { Vec::new() };
-        let (summaries, needed) = match self.setup.layout.kind {
+        let (summaries, needed) = match self.node.layout.kind {
             TierKind::Memory => (Vec::new(), self.descriptors_that_may_rot()),
             TierKind::Flash => (self.summaries_that_may_rot(), self.headers_that_may_rot()),
         };
@@ -69,24 +69,24 @@ impl World {
         let byte = at + self.random.below(*length as u64) as usize;
         let bit = self.random.below(8);
         trace!(self, "bit {bit} of tier byte {byte} rots at rest: {rot:?}");
-        self.tier.rot(byte, 1 << bit);
+        self.node.tier.rot(byte, 1 << bit);
         self.rot = Some(*rot);
         self.coverage.see("metadata rotted at rest");
     }
 
     /// Both copies, where both can be read.
     fn checkpoints_that_may_rot(&self) -> Vec<Place> {
-        let whole = [1, 2].into_iter().filter(|&place| checkpoint_at(&self.tier.current, place).is_some());
+        let whole = [1, 2].into_iter().filter(|&place| self.checkpoint_at(place).is_some());
         let places: Vec<Place> = whole.map(|place| Place::new(place, Rot::Covered)).collect();
         if places.len() == 2 { places } else { Vec::new() }
     }
 
     fn descriptors_that_may_rot(&self) -> Vec<Place> {
-        let first = self.setup.layout.table_first as usize * BLOCK;
-        let count = self.setup.layout.payload_blocks + self.setup.layout.ranges_max;
+        let first = self.node.layout.table_first as usize * BLOCK;
+        let count = self.node.layout.payload_blocks + self.node.layout.ranges_max;
         let is_used = |index: &u32| {
             let at = first + *index as usize * DESCRIPTOR_BYTES;
-            let bytes = &self.tier.current[at..at + DESCRIPTOR_BYTES];
+            let bytes = &self.node.tier.current[at..at + DESCRIPTOR_BYTES];
             matches!(Descriptor::decode(&VOLUME_UUID, u64::from(*index), bytes), Ok(Some(_)))
         };
         let place = |index: u32| Place {
@@ -98,11 +98,11 @@ impl World {
     }
 
     fn summaries_that_may_rot(&self) -> Vec<Place> {
-        let layout = self.setup.layout;
+        let layout = self.node.layout;
         let summary =
             |segment: u32| layout.payload_first + (segment + 1) * layout.segment_blocks - layout.summary_blocks;
         let is_whole = |block: &u32| {
-            let bytes = &self.tier.current[*block as usize * BLOCK..][..layout.summary_blocks as usize * BLOCK];
+            let bytes = &self.node.tier.current[*block as usize * BLOCK..][..layout.summary_blocks as usize * BLOCK];
             Summary::decode(&VOLUME_UUID, TierBlock(*block), bytes).is_ok()
         };
         let whole = (0..layout.segments()).map(summary).filter(is_whole);
@@ -112,7 +112,7 @@ impl World {
     /// Headers at or below the highest mark that is left without them, and that no loss of power takes. Above it a
     /// damaged header looks like a torn tail.
     fn headers_that_may_rot(&self) -> Vec<Place> {
-        let layout = self.setup.layout;
+        let layout = self.node.layout;
         let mut headers: Vec<(u32, Batch)> = Vec::new();
         let mut marks: Vec<(u32, u64)> = Vec::new();
         for segment in 0..layout.segments() {
@@ -131,19 +131,17 @@ impl World {
             }
         }
         let checkpoints = [1, 2].into_iter().filter(|&place| self.is_durable(place));
-        marks.extend(
-            checkpoints.filter_map(|place| Some((place, checkpoint_at(&self.tier.current, place)?.batches_synced))),
-        );
+        marks.extend(checkpoints.filter_map(|place| Some((place, self.checkpoint_at(place)?.batches_synced))));
         let mark_without = |block: u32| marks.iter().filter(|(at, _)| *at != block).map(|(_, mark)| *mark).max();
         let below = headers.iter().filter(|(block, batch)| Some(batch.sequence) <= mark_without(*block));
         below.map(|(block, _)| Place::new(*block, Rot::Needed)).collect()
     }
 
     fn tier_block(&self, block: u32) -> &[u8] {
-        &self.tier.current[block as usize * BLOCK..][..BLOCK]
+        &self.node.tier.current[block as usize * BLOCK..][..BLOCK]
     }
 
     fn is_durable(&self, block: u32) -> bool {
-        self.tier.durable[block as usize * BLOCK..][..BLOCK] == *self.tier_block(block)
+        self.node.tier.durable[block as usize * BLOCK..][..BLOCK] == *self.tier_block(block)
     }
 }

@@ -26,13 +26,15 @@ impl World {
     pub(super) fn begin_healing(&mut self) {
         trace!(self, "faults stop");
         self.stage = Stage::Healing;
+        if self.cluster.is_some() {
+            self.heal_cluster();
+        }
         self.healing_since = self.now;
         self.requests_left = 0;
         self.script.clear();
-        if self.serving && !self.stopping && (self.hold.is_some() || self.setup.control > 0) {
+        if self.node.serving && !self.node.stopping && (self.node.hold.is_some() || self.setup.control > 0) {
             self.command(Control::Release);
-            self.volume.as_mut().expect("it serves").settle(self.now);
-            self.pump();
+            self.settle();
         }
     }
 
@@ -43,12 +45,19 @@ impl World {
         {
             panic!("after faults stopped, the volume does not come to rest ({:?}): {}", self.stage, self.unfinished());
         }
+        if self.cluster.is_some() {
+            return self.advance_cluster();
+        }
         match self.stage {
             Stage::Work => {
                 if self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX {
                     // Faults may stop everything; only without them must it move again.
                     self.begin_healing();
-                } else if self.script_is_over() && self.volume.is_some() && self.serving && self.audit.is_none() {
+                } else if self.script_is_over()
+                    && self.node.volume.is_some()
+                    && self.node.serving
+                    && self.audit.is_none()
+                {
                     // Clients' last requests are still open: faults end while they are.
                     let planned = self.setup.crash_plan.is_some() && !self.planned_crash_done;
                     if !planned || self.at_rest() {
@@ -62,15 +71,18 @@ impl World {
                     self.stage = Stage::Done;
                     return;
                 }
-                let failed = |v: &Volume| v.status(self.now).reason == Reason::TierError;
-                if self.serving && self.volume.as_ref().is_some_and(failed) && self.ops.is_empty() {
+                let failed = |v: &Volume| v.status(self.clock()).reason == Reason::TierError;
+                if self.node.serving && self.node.volume.as_ref().is_some_and(failed) && self.node.ops.is_empty() {
                     // A failed tier stays failed until the operator starts the volume again.
-                    assert!(self.open.values().all(|o| o.hung_up), "a failed tier leaves requests without an answer");
+                    assert!(
+                        self.node.open.values().all(|o| o.hung_up),
+                        "a failed tier leaves requests without an answer"
+                    );
                     self.crash_now(Crash::ProcessKilled);
                 } else if self.audit.is_none() && self.at_rest() {
                     self.at_rest_checks();
                     self.stage = Stage::LastAudit;
-                    self.audit = Some(Audit { next: 0, durable: false, failures: 0, settle: false });
+                    self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: false });
                     self.schedule(Duration(0), Due::Audit);
                 }
             }
@@ -79,8 +91,7 @@ impl World {
                     self.check_frames();
                     self.stage = Stage::LastStop;
                     self.command(Control::Stop { drain: true });
-                    self.volume.as_mut().expect("it serves").settle(self.now);
-                    self.pump();
+                    self.settle();
                 }
             }
             Stage::LastStop => {
@@ -92,17 +103,52 @@ impl World {
         }
     }
 
+    fn advance_cluster(&mut self) {
+        let serving = self.serving_node();
+        match self.stage {
+            Stage::Work => {
+                let standstill = self.now - self.progress > STANDSTILL_MAX || self.crashes >= CRASHES_MAX;
+                let over = |node: usize| self.node_at(node).coming.is_empty() && self.audit.is_none();
+                let done = self.requests_left == 0 && self.clients.iter().all(|client| client.waiting.is_none());
+                if standstill || done && serving.is_some_and(over) {
+                    self.begin_healing();
+                }
+            }
+            Stage::Healing => {
+                let Some(owner) = serving else { return };
+                self.turn_to(owner);
+                if self.audit.is_none() && self.cluster_is_whole() && self.at_rest() {
+                    self.at_rest_checks();
+                    self.stage = Stage::LastAudit;
+                    self.audit = Some(Audit { node: self.at, next: 0, durable: false, failures: 0, settle: false });
+                    self.schedule(Duration(0), Due::Audit);
+                }
+            }
+            Stage::LastAudit => {
+                let Some(owner) = serving else { return };
+                self.turn_to(owner);
+                if self.audit.is_none() && self.at_rest() {
+                    self.check_frames();
+                    self.stage = Stage::LastStop;
+                    self.command(Control::Stop { drain: true });
+                    self.settle();
+                }
+            }
+            Stage::LastStop | Stage::Done => {}
+        }
+    }
+
     fn at_rest(&self) -> bool {
-        let Some(volume) = &self.volume else { return false };
-        self.serving
-            && self.backing_ready
-            && self.open.values().all(|o| o.hung_up)
-            && self.coming.is_empty()
+        let Some(volume) = &self.node.volume else { return false };
+        self.node.serving
+            && self.node.backing_ready
+            && self.node.open.values().all(|o| o.hung_up)
+            && self.node.coming.is_empty()
             && self.clients.iter().all(|c| c.waiting.is_none())
-            && self.controls.is_empty()
-            && self.ops.is_empty()
-            && !self.agenda.values().any(|d| matches!(d, Due::Sent(_)))
-            && volume.status(self.now).dirty_bytes == 0
-            && volume.status(self.now).groups_waiting == 0
+            && self.node.controls.is_empty()
+            && self.node.ops.is_empty()
+            && !self.agenda.values().any(|(_, due)| matches!(due, Due::Sent(_)))
+            && volume.status(self.clock()).dirty_bytes == 0
+            && volume.status(self.clock()).groups_waiting == 0
     }
 }

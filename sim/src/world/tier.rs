@@ -5,7 +5,7 @@
 use super::*;
 
 /// One record that the volume has put into its log, as seen from outside.
-pub(super) struct Record {
+pub(super) struct Logged {
     pub(super) block: BlockIndex,
     pub(super) group: Group,
     /// For each of its sectors the bytes' checksum.
@@ -14,10 +14,10 @@ pub(super) struct Record {
 
 impl World {
     pub(super) fn describe(&mut self, index: u32, bytes: &[u8]) {
-        assert!(self.setup.layout.kind == TierKind::Memory, "a flash tier has no descriptor table");
-        assert!(index < self.setup.layout.table_blocks * DESCRIPTORS_PER_BLOCK, "descriptor {index} of the table");
-        let at = self.setup.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
-        self.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(bytes);
+        assert!(self.node.layout.kind == TierKind::Memory, "a flash tier has no descriptor table");
+        assert!(index < self.node.layout.table_blocks * DESCRIPTORS_PER_BLOCK, "descriptor {index} of the table");
+        let at = self.node.layout.table_first as usize * BLOCK + index as usize * DESCRIPTOR_BYTES;
+        self.node.tier.current[at..at + DESCRIPTOR_BYTES].copy_from_slice(bytes);
         match Descriptor::decode(&VOLUME_UUID, u64::from(index), bytes) {
             Ok(Some(record)) => {
                 self.recorded(&record, Some(FrameId(index)));
@@ -34,7 +34,7 @@ impl World {
     }
 
     pub(super) fn begin_tier_write(&mut self, op: OpId, at: TierBlock, head: Vec<u8>, frames: Vec<FrameId>) {
-        let memory = self.setup.layout.kind == TierKind::Memory;
+        let memory = self.node.layout.kind == TierKind::Memory;
         let mut bytes = head;
         assert!(bytes.len().is_multiple_of(BLOCK), "a tier write's head is whole blocks");
         for &frame in &frames {
@@ -43,7 +43,7 @@ impl World {
         }
         let offset = at.0 as usize * BLOCK;
         let end = offset + bytes.len();
-        let overlaps = self.ops.values().any(|op| match &op.kind {
+        let overlaps = self.node.ops.values().any(|op| match &op.kind {
             OpKind::TierWrite { offset: o, bytes: b, .. } => *o < end && offset < o + b.len(),
             OpKind::TierSync { .. }
             | OpKind::TierRead { .. }
@@ -54,10 +54,14 @@ impl World {
             | OpKind::BackingSync { .. }
             | OpKind::JournalWrite { .. }
             | OpKind::JournalSync { .. }
+            | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         });
         assert!(!overlaps, "a tier write at {at} overlaps one that is in flight: either may win");
-        assert!(offset + bytes.len() <= self.tier.current.len() && !bytes.is_empty(), "a tier write beyond the tier");
+        assert!(
+            offset + bytes.len() <= self.node.tier.current.len() && !bytes.is_empty(),
+            "a tier write beyond the tier"
+        );
         self.note_batch(at, &bytes, &frames);
         let mut error = self.fault(self.setup.faults.tier_write_error).then_some(IoError::Failed);
         if error.is_none() && self.fault(self.setup.faults.tier_full) {
@@ -65,12 +69,12 @@ impl World {
         }
         if memory {
             assert!(
-                offset + bytes.len() <= self.setup.layout.payload_first as usize * BLOCK,
+                offset + bytes.len() <= self.node.layout.payload_first as usize * BLOCK,
                 "a tier write into the arena"
             );
             // Memory does not fail; stored at once.
             error = None;
-            self.tier.current[offset..offset + bytes.len()].copy_from_slice(&bytes);
+            self.node.tier.current[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
         self.begin(
             op,
@@ -82,9 +86,9 @@ impl World {
     }
 
     pub(super) fn begin_tier_sync(&mut self, op: OpId) {
-        let memory = self.setup.layout.kind == TierKind::Memory;
+        let memory = self.node.layout.kind == TierKind::Memory;
         let error = (!memory && self.fault(self.setup.faults.tier_sync_error)).then_some(IoError::Failed);
-        let mark = self.tier.mark();
+        let mark = self.node.tier.mark();
         self.begin(op, OpKind::TierSync { mark }, error, self.setup.tier_micros_max, self.setup.faults.tier_stall);
     }
 
@@ -108,19 +112,19 @@ impl World {
 
     pub(super) fn begin_tier_scan(&mut self, op: OpId, at: TierBlock, blocks: u32) {
         assert!(
-            u64::from(at.0) + u64::from(blocks) <= u64::from(self.setup.layout.tier_blocks),
+            u64::from(at.0) + u64::from(blocks) <= u64::from(self.node.layout.tier_blocks),
             "a scan beyond the tier"
         );
         self.begin(op, OpKind::TierScan { at, blocks }, None, self.setup.tier_micros_max, 0);
     }
 
     pub(super) fn discard(&mut self, at: TierBlock, blocks: u32) {
-        assert!(self.setup.layout.kind == TierKind::Flash, "discards are for flash");
+        assert!(self.node.layout.kind == TierKind::Flash, "discards are for flash");
         // A discarded range may read as anything.
         let range = at.0 as usize * BLOCK..(at.0 + blocks) as usize * BLOCK;
         if self.random.below(2) == 0 {
             let garbage = vec![0xee; range.len()];
-            self.tier.write(range.start, &garbage);
+            self.node.tier.write(range.start, &garbage);
         }
     }
 
@@ -130,8 +134,8 @@ impl World {
         }
         if error.is_some() {
             self.coverage.see("tier write failed");
-            self.tier.write_torn(offset, bytes, Landing::Random, &mut self.random);
-        } else if self.setup.layout.kind == TierKind::Flash {
+            self.node.tier.write_torn(offset, bytes, Landing::Random, &mut self.random);
+        } else if self.node.layout.kind == TierKind::Flash {
             self.flash_takes(offset, bytes);
         }
     }
@@ -139,9 +143,9 @@ impl World {
     pub(super) fn end_tier_sync(&mut self, mark: u64, error: Option<IoError>) {
         if error.is_some() {
             self.coverage.see("tier sync failed");
-            self.tier.sync_failed(mark, false, &mut self.random);
+            self.node.tier.sync_failed(mark, false, &mut self.random);
         } else if self.lie != Some(Lie::TierSyncDropped) {
-            self.tier.sync(mark);
+            self.node.tier.sync(mark);
         }
     }
 
@@ -154,18 +158,18 @@ impl World {
                 self.frame_mut(frame).fill(0xba);
                 continue;
             }
-            let bytes = self.tier.current[place * BLOCK..(place + 1) * BLOCK].to_vec();
+            let bytes = self.node.tier.current[place * BLOCK..(place + 1) * BLOCK].to_vec();
             if !self.check_holds(&check, &bytes) {
                 // Recovery also reads what a crash may have torn.
                 assert!(
                     self.damaged
-                        || !self.serving
+                        || !self.node.serving
                         || self.lie == Some(Lie::TierWriteLost)
                         // Of a tier that has failed, what was never written may be read, and refused.
-                        || self.tier_errors > 0,
+                        || self.node.tier_errors > 0,
                     "an undamaged tier block {place} does not match {check:?}"
                 );
-                if self.serving {
+                if self.node.serving {
                     self.coverage.see("damage detected by checksum");
                 } else {
                     self.coverage.see("torn tail found in recovery");
@@ -187,22 +191,22 @@ impl World {
             return;
         }
         if self.fault(self.setup.faults.flash_misdirected) {
-            let blocks = (self.tier.current.len() - bytes.len()) / BLOCK;
+            let blocks = (self.node.tier.current.len() - bytes.len()) / BLOCK;
             let elsewhere = self.random.below(blocks as u64 + 1) as usize * BLOCK;
             trace!(self, "the write at tier byte {offset} lands at {elsewhere}");
-            self.tier.write(elsewhere, bytes);
+            self.node.tier.write(elsewhere, bytes);
             self.damage();
             return;
         }
-        self.tier.write(offset, bytes);
+        self.node.tier.write(offset, bytes);
         if self.fault(self.setup.faults.flash_rot) {
             let at = offset + self.random.below(bytes.len() as u64) as usize;
-            let rotten = self.tier.current[at] ^ (1 << self.random.below(8));
+            let rotten = self.node.tier.current[at] ^ (1 << self.random.below(8));
             trace!(self, "a bit of tier byte {at} rots");
-            self.tier.current[at] = rotten;
+            self.node.tier.current[at] = rotten;
             let sector = at / 512 * 512;
-            let bytes = self.tier.current[sector..sector + 512].to_vec();
-            self.tier.write(sector, &bytes);
+            let bytes = self.node.tier.current[sector..sector + 512].to_vec();
+            self.node.tier.write(sector, &bytes);
             self.damage();
         }
     }
@@ -238,17 +242,28 @@ impl World {
             }
         }
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
+        let logged = Logged { block: record.block, group: record.group, sectors };
+        if let Some(cluster) = &mut self.cluster {
+            if self.node.part.owns.is_some() {
+                let sectors = logged.sectors.iter().map(|&(sector, _)| sector).collect();
+                cluster.log.insert(record.lsn.0, (logged.block, sectors));
+            }
+            // Known as long as the tier is: what a member was sent in one life may be superseded in the next.
+            self.node.records.insert(record.lsn.0, logged);
+            return;
+        }
         // Asked of the volume: it may move records before this world has noticed that it serves.
-        if self.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
+        if self.node.volume.as_ref().is_none_or(|volume| record.term != volume.term()) {
             // Moved by compaction; what superseded it in an earlier life is not known here.
             return;
         }
-        self.records.entry(record.lsn.0).or_insert(Record { block: record.block, group: record.group, sectors });
+        self.node.records.entry(record.lsn.0).or_insert(logged);
     }
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
         let Ok(batch) = Batch::decode(&VOLUME_UUID, at, &bytes[..BLOCK]) else { return };
-        if frames.is_empty() && !self.serving {
+        let recovering = |volume: &Volume| volume.status(self.clock()).phase == Phase::Recovering;
+        if frames.is_empty() && self.node.volume.as_ref().is_some_and(recovering) {
             // Recovery writes the header of a batch that it keeps once more, and the payload by itself.
             return;
         }
@@ -262,20 +277,20 @@ impl World {
 
     /// The watermark has passed records: the backing must hold them, or newer ones, durably.
     pub(super) fn check_watermark(&mut self) {
-        let Some(volume) = &self.volume else { return };
-        let status = volume.status(self.now);
+        let Some(volume) = &self.node.volume else { return };
+        let status = volume.status(self.clock());
         let destaged = status.destaged;
-        assert!(destaged >= self.destaged_seen, "the destage position goes back");
-        if destaged == self.destaged_seen || self.damage_carried {
+        assert!(destaged >= self.node.destaged_seen, "the destage position goes back");
+        if destaged == self.node.destaged_seen || self.damage_carried {
             return;
         }
         let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
-        for (&lsn, record) in self.records.range(self.destaged_seen.0 + 1..=destaged.0) {
+        for (&lsn, record) in self.node.records.range(self.node.destaged_seen.0 + 1..=destaged.0) {
             for &(sector, _) in &record.sectors {
                 newest.insert(record.block.0 * 8 + u64::from(sector), lsn);
             }
         }
-        let bytes_of = |record: &Record, sector: u64| {
+        let bytes_of = |record: &Logged, sector: u64| {
             let within = sector.checked_sub(record.block.0 * 8)?;
             record.sectors.iter().find(|(s, _)| u64::from(*s) == within).map(|&(_, sum)| sum)
         };
@@ -286,9 +301,10 @@ impl World {
             }
             let found = crc32c(&self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]);
             // Or the log holds a newer record of the same group: the older one is garbage.
-            let group = self.records[&lsn].group;
-            let legal = self.records.range(lsn..).any(|(_, r)| bytes_of(r, sector) == Some(found))
+            let group = self.node.records[&lsn].group;
+            let legal = self.node.records.range(lsn..).any(|(_, r)| bytes_of(r, sector) == Some(found))
                 || self
+                    .node
                     .records
                     .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
                     .any(|(_, r)| r.group == group && bytes_of(r, sector).is_some());
@@ -301,7 +317,7 @@ impl World {
                 )
             );
         }
-        self.destaged_seen = destaged;
-        self.records = self.records.split_off(&(destaged.0 + 1));
+        self.node.destaged_seen = destaged;
+        self.node.records = self.node.records.split_off(&(destaged.0 + 1));
     }
 }

@@ -1,238 +1,11 @@
 //! A tier that changed by itself, or lost what was never synced, between two starts: named schedules, each of which
-//! once lost data without a word. The device here does what it is asked at once; the test changes its bytes.
+//! once lost data without a word. The test changes the device's bytes.
 
+use super::stand::*;
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
+use forebay_core::status::{ControlError, Phase, Policy, Reason};
 use forebay_core::types::*;
-use forebay_core::{Volume, VolumeConfig};
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-const TIER_BLOCKS: usize = 1024;
-const VOLUME_BLOCKS: usize = 64;
-const ID: [u8; 16] = [7; 16];
-/// Number of the first life of a segment: opened in the first term, and the first of all.
-const FIRST_LIFE: u64 = 1 << 32 | 1;
-
-/// A volume whose backing never gets ready: everything stays in the log.
-struct Life {
-    volume: Volume,
-    kind: TierKind,
-    tier: Vec<u8>,
-    frames: Vec<u8>,
-    now: u64,
-    requests: u64,
-    /// What the tier answers to writes and syncs.
-    tier_answer: Outcome,
-    answers: Vec<Result<(), ControlError>>,
-}
-
-fn layout(kind: TierKind) -> TierLayout {
-    match kind {
-        TierKind::Memory => TierLayout::memory(TIER_BLOCKS as u32).unwrap(),
-        TierKind::Flash => TierLayout::flash(TIER_BLOCKS as u32).unwrap(),
-    }
-}
-
-fn at(block: u32) -> usize {
-    block as usize * BLOCK
-}
-
-impl Life {
-    fn first(kind: TierKind) -> Life {
-        Life::begin(kind, vec![0; TIER_BLOCKS * BLOCK], true, Policy::Back)
-    }
-
-    fn after(kind: TierKind, tier: Vec<u8>) -> Life {
-        Life::serving_with(kind, tier, Policy::Back)
-    }
-
-    fn serving_with(kind: TierKind, tier: Vec<u8>, policy: Policy) -> Life {
-        Life::begin(kind, tier, false, policy)
-    }
-
-    fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool, policy: Policy) -> Life {
-        let layout = layout(kind);
-        let size_bytes = (VOLUME_BLOCKS * BLOCK) as u64;
-        let superblock = if fresh {
-            Superblock { volume: ID, name: [0; 64], size_bytes, created_unix_s: 0, layout }
-        } else {
-            Superblock::decode(&tier).unwrap()
-        };
-        let frames = if kind == TierKind::Memory { layout.payload_blocks } else { 256 };
-        let config = VolumeConfig {
-            superblock,
-            fresh,
-            size_bytes,
-            policy,
-            frames,
-            backing_align: 512,
-            backing_depth_max: 16,
-            backing_write_bytes_max: 1 << 20,
-            destage_round_bytes_max: 1 << 20,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration(0),
-            drain_max: Duration(0),
-            cluster: None,
-        };
-        let volume = Volume::new(config, Instant(1));
-        let frames = vec![0; frames as usize * BLOCK];
-        let mut life =
-            Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
-        if kind == TierKind::Memory {
-            let first = at(layout.payload_first);
-            let payload = life.tier.get(first..).unwrap_or_default();
-            life.frames[..payload.len()].copy_from_slice(payload);
-        }
-        life.run();
-        life
-    }
-
-    fn phase(&self) -> Phase {
-        self.volume.status(Instant(self.now)).phase
-    }
-
-    fn frame(&mut self, frame: FrameId) -> &mut [u8] {
-        &mut self.frames[at(frame.0)..][..BLOCK]
-    }
-
-    /// Until nothing is left to do; the replies.
-    fn run(&mut self) -> Vec<(RequestId, Result<Pieces, RequestError>)> {
-        let mut replies = Vec::new();
-        loop {
-            self.now += 1_000_000;
-            self.volume.settle(Instant(self.now));
-            let mut idle = true;
-            while let Some(effect) = self.volume.poll_effect() {
-                idle = false;
-                if let Effect::Reply { id, result } = effect {
-                    replies.push((id, result));
-                } else if let Some((op, outcome)) = self.execute(effect) {
-                    self.volume.handle(Instant(self.now), Event::Done { op, outcome });
-                }
-            }
-            if idle {
-                return replies;
-            }
-        }
-    }
-
-    fn execute(&mut self, effect: Effect) -> Option<(OpId, Outcome)> {
-        match effect {
-            Effect::Describe { index, bytes } => {
-                let entry = at(layout(self.kind).table_first) + index as usize * DESCRIPTOR_BYTES;
-                self.tier[entry..entry + DESCRIPTOR_BYTES].copy_from_slice(&bytes);
-                None
-            }
-            Effect::TierWrite { op, at: place, head, frames } => {
-                let mut bytes = head;
-                for frame in frames {
-                    bytes.extend_from_slice(self.frame(frame));
-                }
-                self.tier[at(place.0)..][..bytes.len()].copy_from_slice(&bytes);
-                Some((op, self.tier_answer.clone()))
-            }
-            Effect::TierSync { op } => Some((op, self.tier_answer.clone())),
-            Effect::TierRead { op, at: place, frames } => {
-                let mut good = true;
-                for (place, (frame, check)) in (place.0..).zip(frames) {
-                    let bytes = self.tier[at(place)..][..BLOCK].to_vec();
-                    good &= payload_checksum(&ID, check.block, check.mask, check.term, &bytes) == check.checksum;
-                    self.frame(frame).copy_from_slice(&bytes);
-                }
-                Some((op, if good { Outcome::Ok } else { Outcome::Failed(IoError::Checksum) }))
-            }
-            Effect::TierScan { op, at: place, blocks } => {
-                let end = self.tier.len().min(at(place.0 + blocks));
-                Some((op, Outcome::Bytes(self.tier[end.min(at(place.0))..end].to_vec())))
-            }
-            Effect::BackingRead { op, frames, .. } => {
-                frames.iter().for_each(|&frame| self.frame(frame).fill(0));
-                Some((op, Outcome::Ok))
-            }
-            Effect::Copy { source: Source::Zero, target, start, length } => {
-                self.frame(target)[usize::from(start)..][..usize::from(length)].fill(0);
-                None
-            }
-            Effect::FramesFree | Effect::TierDiscard { .. } => None,
-            Effect::Answer { result, .. } => {
-                self.answers.push(result);
-                None
-            }
-            other => panic!("not asked for by whole blocks before an absent backing: {other:?}"),
-        }
-    }
-
-    fn request(&mut self, request: Request) -> Result<Pieces, RequestError> {
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        self.volume.handle(Instant(self.now), Event::Request { id, request });
-        self.run().into_iter().find(|(answered, _)| *answered == id).expect("it is answered").1
-    }
-
-    /// A whole block of one byte value, acknowledged.
-    fn write(&mut self, block: u64, value: u8) {
-        self.write_blocks(block, 1, value);
-    }
-
-    /// Neighbouring blocks in one request, and so in one batch where they fit.
-    fn write_blocks(&mut self, first: u64, count: u32, value: u8) {
-        let request = self.write_request(first, count, value);
-        self.request(request).expect("acknowledged");
-    }
-
-    fn write_request(&mut self, first: u64, count: u32, value: u8) -> Request {
-        let mut frames = Frames::new();
-        assert!(self.volume.take_frames(ClientId(0), count, &mut frames));
-        let term = self.volume.term();
-        let mut payload = Payloads::new();
-        for (block, &frame) in (first..).zip(&frames) {
-            self.frame(frame).fill(value);
-            let checksum = payload_checksum(&ID, BlockIndex(block), SectorMask::FULL, term, self.frame(frame));
-            payload.push(Payload { frame, checksum });
-        }
-        Request::Write { offset: first * BLOCK_BYTES, length: count * BLOCK as u32, payload, fua: false }
-    }
-
-    /// Requests that arrive together, and so lie in one batch where they fit.
-    fn together(&mut self, requests: Vec<Request>) {
-        for request in requests {
-            self.requests += 1;
-            self.volume.handle(Instant(self.now), Event::Request { id: RequestId(self.requests), request });
-        }
-        assert!(self.run().iter().all(|(_, result)| result.is_ok()));
-    }
-
-    fn command(&mut self, command: Control) {
-        self.volume.handle(Instant(self.now), Event::Control { id: ControlId(1), command });
-        self.run();
-    }
-
-    fn flush(&mut self) {
-        self.request(Request::Flush).expect("acknowledged");
-    }
-
-    fn read(&mut self, block: u64) -> Result<u8, RequestError> {
-        let pieces = self.request(Request::Read { offset: block * BLOCK_BYTES, length: BLOCK as u32 })?;
-        let value = match pieces[0].source {
-            Source::Frame(frame, offset) => self.frame(frame)[usize::from(offset)],
-            Source::Zero => 0,
-        };
-        self.volume.handle(Instant(self.now), Event::Sent(pieces));
-        Ok(value)
-    }
-
-    /// The process dies; what it wrote stays.
-    fn kill(mut self) -> Vec<u8> {
-        if self.kind == TierKind::Memory {
-            let first = at(layout(self.kind).payload_first);
-            let frames = core::mem::take(&mut self.frames);
-            self.tier[first..].copy_from_slice(&frames);
-        }
-        self.tier
-    }
-}
 
 /// Proves L-BF-7, L-BF-3: the summary of a segment landed and one of its batches did not. The batches behind it are cut off;
 /// the summary must not bring them back when the numbers of those batches have been given again.
@@ -499,8 +272,9 @@ fn records_for_places_that_do_not_exist_are_refused() {
         let tier = Life::first(kind).kill();
         for size_bytes in [0, u64::MAX, VOLUME_BYTES_MAX + 512, 4097] {
             let mut tier = tier.clone();
-            let checkpoint = Checkpoint { sequence: 99, term: Term(3), size_bytes, ..Checkpoint::default() };
-            tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+            let checkpoint =
+                Checkpoint { sequence: 99, start: Start(3), term: Term(3), size_bytes, ..Checkpoint::default() };
+            tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(Version::Two, &ID));
             refused(kind, tier, "a size that no volume has");
         }
     }
@@ -531,7 +305,7 @@ fn records_for_places_that_do_not_exist_are_refused() {
     let with_batch = |records: Vec<Descriptor>| {
         let mut tier = tier.clone();
         let place = TierBlock(layout.payload_first);
-        let batch = Batch { segment: FIRST_LIFE, sequence: 1, synced_through: 1, term: Term(1), records };
+        let batch = Batch { segment: FIRST_LIFE, sequence: 1, synced_through: 1, start: Start(1), records };
         tier[first..first + BLOCK].copy_from_slice(&batch.encode(&ID, place));
         tier
     };
@@ -550,12 +324,13 @@ fn records_for_places_that_do_not_exist_are_refused() {
         tier[first + at(data_blocks)..][..bytes.len()].copy_from_slice(&bytes);
         let checkpoint = Checkpoint {
             sequence: 99,
+            start: Start(3),
             term: Term(3),
             batches_synced: 1,
             size_bytes: (VOLUME_BLOCKS * BLOCK) as u64,
             ..Checkpoint::default()
         };
-        tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(&ID));
+        tier[at(1)..at(2)].copy_from_slice(&checkpoint.encode(Version::Two, &ID));
         refused(TierKind::Flash, tier, "a payload outside its segment");
     }
 }
@@ -580,7 +355,7 @@ fn write_through_is_not_effective_while_the_tier_alone_holds_something() {
             assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}");
         }
         let tier = life.kill();
-        let life = Life::serving_with(kind, tier, Policy::Through);
+        let life = Life::after_with(kind, tier, |config| config.policy = Policy::Through);
         assert_eq!(shown(&life), (Policy::Through, Policy::Back, Reason::Draining), "{kind:?}, after a start");
     }
 }

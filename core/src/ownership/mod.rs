@@ -1,0 +1,551 @@
+//! Who may serve a volume: one node's part in deciding it. `docs/protocol.md` states the rules; their names (C1, T4, ...)
+//! stand where they act.
+//!
+//! ```text
+//!            +----------------------------- dropped, released ----------------------------+
+//!            v                                                                            |
+//!        outside --Learn--> following --grace, T1--> asking (sealed, T2) --won--> owning (agreeing, T3, T4)
+//!            ^                  ^  ^                    |  lost: seal lifted              |   owner | custodian
+//!            |                  |  +--------------------+                                 |
+//!            +---- reopened ----+------------------- leaving (T9) <--- superseded, handed over, tier failed
+//! ```
+//!
+//! [`Ownership`] takes events and gives effects, like [`crate::Volume`], and touches nothing. The volume beside it does the
+//! stream, the acknowledgements and destage; it is told who it is by [`Order`](crate::api::Order)s and says how far it is by
+//! [`Report`](crate::api::Report)s. No acknowledged write depends on what time this module is told (L4).
+//!
+//! Invariants, checked by [`Ownership::validate`]:
+//! - It owns only a term that a linearizable answer of the coordinator has named it the owner of, with this incarnation.
+//! - While a change of the record is undecided, the volume and the lease ask both sets of members (C4), and no other change is
+//!   proposed by this node.
+//! - A lease is told to the volume only while it serves, and none that is longer than the earliest grant (L1).
+//!
+//! What each file owns: [`seam`] events and effects; `coordinator` reads and transactions (C1 to C3); `follow` a member's,
+//! learner's and outsider's life (L2, T1, T2, T10); `take` from winning to serving (T3, T4); `own` an owner's life (L1, A3, S6, T6, T9);
+//! `commands` the operator's words and the way out of ownership; `peers` whom to recruit; `status` what is shown.
+//!
+//! Left to others: bytes of messages and record, clocks, the coordinator itself, who is reachable, proofs' making.
+
+/// True when the named rule is broken on purpose; constant false in a product build.
+macro_rules! planted {
+    ($ownership:expr, $rule:ident) => {{
+        #[cfg(feature = "mutants")]
+        let planted = $ownership.rules.$rule;
+        #[cfg(not(feature = "mutants"))]
+        let planted = false;
+        planted
+    }};
+}
+
+mod commands;
+mod coordinator;
+mod follow;
+mod own;
+mod peers;
+mod seam;
+mod status;
+mod take;
+
+pub use peers::{Wanted, choose_peers};
+pub use seam::*;
+pub use status::{Reason, State, Status};
+
+use crate::api::{Figures, Order, Report};
+use crate::cluster::*;
+use crate::types::*;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use commands::{GaveWay, Opening};
+use coordinator::Coordinator;
+use follow::{Asking, Following, Outside, WantedBy};
+use own::Owning;
+use peers::KeptOut;
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Planted bugs that the simulator of ownership must find; every one is off in a product build, where this type
+        /// has no fields. Each is one rule left out.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Rules {
+            $($(#[doc = $doc])+ #[cfg(feature = "mutants")] pub $name: bool,)+
+        }
+
+        #[cfg(feature = "mutants")]
+        impl Rules {
+            /// Every one by name, alone.
+            pub fn list() -> Vec<(&'static str, Rules)> {
+                alloc::vec![$((stringify!($name), Rules { $name: true, ..Rules::default() }),)+]
+            }
+        }
+    };
+}
+
+rules! {
+    /// C1: a change that lost is proposed again upon the record that it lost to.
+    compares_with_the_winner,
+    /// C2: a read that shows the old record decides that the transaction is lost.
+    read_decides,
+    /// C2: a transaction whose answer is lost counts as done.
+    unknown_is_won,
+    /// C3: a record that is older than what was seen is believed.
+    believes_older_record,
+    /// C4: only the old set is asked.
+    asks_old_set_only,
+    /// C4: the lease is that of the new set.
+    lease_of_new_set,
+    /// S1: messages of older terms are heard.
+    hears_older_terms,
+    /// S2: a message for another incarnation is heard.
+    hears_for_others,
+    /// S6: a member is added before it holds all that was acknowledged.
+    adds_uncovered,
+    /// S7: a tier is formatted without a look at the record.
+    formats_unread,
+    /// A3: a member is left out before that is committed.
+    drops_uncommitted,
+    /// A5: the log is called through before the backing has all.
+    through_uncovered,
+    /// A5: a volume is released before it is quiet.
+    releases_unquiet,
+    /// L1: a grant counts from its arrival.
+    lease_from_arrival,
+    /// L1: the latest grant counts, not the earliest.
+    lease_of_latest,
+    /// L2: a member asks without waiting.
+    impatient,
+    /// L3: the volume is given a lease that does not end.
+    endless_lease,
+    /// T1: who is no member asks, too.
+    outsiders_ask,
+    /// T3: the own watermark is taken for the greatest.
+    own_watermark,
+    /// T4: a new owner does not wait for the end of the lease that it granted itself.
+    serves_under_old_lease,
+    /// T5: a former owner is not named in `unfenced`.
+    forgets_former_owner,
+    /// T6: pins end without proof.
+    ends_pins_unproven,
+    /// T6: `unfenced` is emptied before the pinned ranges are written again.
+    fenced_before_rewritten,
+    /// T8: one proof ends the pins of all.
+    one_proof_for_all,
+    /// T9: an owner that finds another in the record goes on.
+    goes_on_when_superseded,
+    /// T9: the tier is opened anew while writes to the backing are under way.
+    leaves_while_writing,
+    /// T10: a member of an earlier life asks by itself.
+    earlier_life_asks,
+    /// Hand-over before the volume is quiet.
+    hands_over_unquiet,
+    /// An owner serves on while its hand-over is undecided.
+    serves_while_handing_over,
+    /// A custodian lets clients in.
+    custodian_serves,
+    /// A restarted owner goes on in its former term.
+    restart_goes_on,
+    /// A volume whose logs are lost is opened without the operator's word.
+    accepts_loss,
+    /// A write-through volume is opened without proof for its owner.
+    opens_unproven,
+}
+
+/// One node's ownership of one volume. See the module.
+#[derive(Debug)]
+pub struct Ownership {
+    /// Broken on purpose, for the simulator.
+    #[cfg(feature = "mutants")]
+    pub rules: Rules,
+    setup: Setup,
+    /// This node with its tier.
+    own: Incarnation,
+    /// Nothing has ever been in the tier.
+    fresh: bool,
+    /// The last moment in which the tier was taught something, or this process began.
+    taught_at: Instant,
+    tier_failed: bool,
+    now: Instant,
+    /// The time that was asked for, to notice that this process did not run.
+    wake: Option<Instant>,
+
+    /// Highest that was seen of the volume (S1, C3).
+    seen: (Term, Config),
+    /// The highest term that is known to outlive this process.
+    remembered: Term,
+    /// The newest term that this tier has begun to own.
+    begun: Term,
+    /// The newest that is known.
+    record: Option<Record>,
+    coordinator: Coordinator,
+    role: Role,
+
+    /// What each node has answered to the newest question. Whatever else it says may be long ago.
+    answers: BTreeMap<NodeId, Answer>,
+    links_down: BTreeSet<NodeId>,
+    candidates: Vec<Candidate>,
+    kept_out: KeptOut,
+    /// Terms whose owners can write no more.
+    proven: BTreeSet<Term>,
+    requested: Requested,
+    backing_reached: bool,
+    figures: Option<Figures>,
+    /// When this node last granted a lease, and to whom, where that is known.
+    last_grant: Option<(Instant, Option<NodeId>)>,
+    /// Who was asked to take over, and is asked again until it is heard.
+    gave_way: Option<GaveWay>,
+    /// An owner wants this node as a learner.
+    wanted_by: Option<WantedBy>,
+    opening: Option<Opening>,
+
+    effects: VecDeque<Effect>,
+    shown: status::Shown,
+}
+
+/// What a node is, and where it runs.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    /// When the question was sent.
+    sent: Instant,
+    /// When it was answered, by the other's clock.
+    at: Instant,
+    from: Incarnation,
+    host: Host,
+    fresh: bool,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// No member, or not yet known to be one.
+    Outside(Outside),
+    /// A member or a learner.
+    Following(Following),
+    /// About to become the owner.
+    Asking(Asking),
+    /// The owner.
+    Owning(Box<Owning>),
+    /// Was the owner; its last writes are under way (T9).
+    Leaving,
+}
+
+/// What becomes of a message that the volume handles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// It goes to the volume.
+    Take,
+    /// It counts for nothing. Where its sender should know why, a refusal is among the effects.
+    Drop,
+}
+
+impl Ownership {
+    /// Begins: poll effects, feed events.
+    pub fn new(setup: Setup, now: Instant) -> Ownership {
+        debug_assert_eq!(setup.timing.check(), Ok(()));
+        let remembered = setup.remembered;
+        let mut ownership = Ownership {
+            #[cfg(feature = "mutants")]
+            rules: Rules::default(),
+            own: setup.own,
+            fresh: setup.fresh,
+            taught_at: now,
+            tier_failed: false,
+            now,
+            wake: None,
+            seen: (remembered.term, remembered.config),
+            remembered: remembered.term,
+            begun: if remembered.agreed { remembered.term } else { Term(0) },
+            record: None,
+            coordinator: Coordinator::default(),
+            role: Role::Outside(Outside::at_start(now)),
+            answers: BTreeMap::new(),
+            links_down: BTreeSet::new(),
+            candidates: Vec::new(),
+            kept_out: KeptOut::default(),
+            proven: BTreeSet::new(),
+            requested: setup.requested,
+            backing_reached: true,
+            figures: None,
+            // The process before this one may have granted one in its last moment.
+            last_grant: Some((now, None)),
+            gave_way: None,
+            wanted_by: None,
+            opening: None,
+            effects: VecDeque::new(),
+            shown: status::Shown::new(now),
+            setup,
+        };
+        ownership.want_read();
+        ownership.settle();
+        ownership
+    }
+
+    /// Something happened. Poll effects until none is left after each.
+    pub fn handle(&mut self, now: Instant, event: Event) {
+        self.advance(now);
+        match event {
+            Event::Timeout => {}
+            Event::Read(op, read) => self.on_read(op, read),
+            Event::Committed(op, committed) => self.on_committed(op, committed),
+            Event::RecordChanged => self.want_read(),
+            Event::Message(envelope, message) => self.on_message(envelope, message),
+            Event::Link(node, true) => drop(self.links_down.remove(&node)),
+            Event::Link(node, false) => drop(self.links_down.insert(node)),
+            Event::Volume(report, figures) => {
+                self.figures = Some(figures);
+                self.on_report(report);
+            }
+            Event::Figures(figures) => self.figures = Some(figures),
+            Event::TierOpened { own, fresh } => self.on_tier_opened(own, fresh),
+            Event::Proof(term, _) => drop(self.proven.insert(term)),
+            Event::Command(id, command) => self.on_command(id, command),
+            Event::Candidates(candidates) => self.candidates = candidates,
+            Event::Requested(requested) => self.requested = requested,
+            Event::Grown(size_bytes) => self.on_grown(size_bytes),
+            Event::Backing(reached) => self.backing_reached = reached,
+        }
+        self.settle();
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Event::Timeout`] is due, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let of_role = match &self.role {
+            Role::Outside(outside) => self.outside_timeout(outside),
+            Role::Following(following) => Some(self.following_timeout(following)),
+            Role::Asking(_) | Role::Leaving => None,
+            Role::Owning(owning) => self.owning_timeout(owning),
+        };
+        let opening = self.opening.as_ref().and_then(Opening::timeout);
+        let gave_way = self.gave_way.as_ref().map(GaveWay::timeout);
+        let coordinator = self.coordinator.timeout(self.now, self.setup.timing.look);
+        let all = [of_role, coordinator, opening, gave_way].into_iter().flatten();
+        // What is due and was not done waits for something else than time.
+        all.filter(|at| *at > self.now).min()
+    }
+
+    /// What is shown.
+    pub fn status(&self) -> Status {
+        self.shown.status(self)
+    }
+
+    /// This node with its tier, as it is now.
+    pub fn own(&self) -> Incarnation {
+        self.own
+    }
+
+    /// Highest term and config seen.
+    pub fn seen(&self) -> (Term, Config) {
+        self.seen
+    }
+
+    /// Whether a message that the volume handles goes to it (S1, S2). Ask for each, before the volume has it.
+    pub fn admit(&mut self, now: Instant, envelope: &Envelope, message: &Message) -> Admission {
+        self.advance(now);
+        let mut taken = self.hears(envelope, message);
+        if taken && is_owners(message) {
+            self.follow_sender(envelope);
+            taken = match &self.role {
+                Role::Following(_) | Role::Owning(_) => true,
+                Role::Asking(asking) => !asking.sealed,
+                // The volume is not there.
+                Role::Outside(_) | Role::Leaving => false,
+            };
+            if taken {
+                self.fresh = false;
+                self.taught_at = now;
+            }
+        }
+        self.settle();
+        if taken { Admission::Take } else { Admission::Drop }
+    }
+
+    /// Panics where an invariant of the module does not hold.
+    pub fn validate(&self) {
+        if let Role::Owning(owning) = &self.role {
+            assert!(owning.record.names(self.own), "owner of a record that does not name it: {:?}", owning.record);
+            assert_eq!(owning.record.owner, self.own.node);
+            assert!(owning.record.term <= self.seen.0, "owner of a term that it has not seen");
+            if let Some(lease) = owning.lease_told {
+                assert!(owning.serving(), "a lease without serving: {owning:?}");
+                assert!(lease <= self.lease_until(owning), "a lease beyond the grants: {owning:?}");
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        debug_assert!(now >= self.now, "time goes back");
+        let late = self.wake.map_or(Duration(0), |wake| now - wake);
+        self.now = now;
+        if late > self.setup.timing.channel_dead {
+            // This process did not run: what it has not heard may lie in its sockets. Others are not to blame.
+            self.forgive(late);
+        }
+    }
+
+    /// The time in which this process did not run counts for nobody's silence.
+    fn forgive(&mut self, late: Duration) {
+        let now = self.now;
+        let later = |since: Instant| (since + late).min(now);
+        match &mut self.role {
+            Role::Following(following) => following.heard = later(following.heard),
+            Role::Owning(owning) => owning.peers.values_mut().for_each(|peer| peer.open = peer.open.map(later)),
+            Role::Outside(_) | Role::Asking(_) | Role::Leaving => {}
+        }
+    }
+
+    /// What follows from the state, after every event.
+    fn settle(&mut self) {
+        match &self.role {
+            Role::Outside(_) => self.settle_outside(),
+            Role::Following(_) => self.settle_following(),
+            Role::Asking(_) | Role::Leaving => {}
+            Role::Owning(_) => self.settle_owning(),
+        }
+        self.settle_opening();
+        self.settle_gave_way();
+        self.settle_coordinator();
+        self.wake = self.poll_timeout();
+        let (state, reason) = self.state_and_reason();
+        self.shown.now_is(state, reason, self.now);
+    }
+
+    fn on_message(&mut self, envelope: Envelope, message: Message) {
+        if !self.hears(&envelope, &message) {
+            return;
+        }
+        match message {
+            Message::Who { sent } => self.send(envelope.from, self.here(sent)),
+            Message::Here { sent, at, host, fresh } => {
+                self.on_here(Answer { sent, at, from: envelope.from, host, fresh });
+            }
+            Message::Beacon { sent } => self.on_beacon(&envelope, sent),
+            Message::Seal => self.on_seal(&envelope),
+            Message::TakeOver => self.on_take_over(envelope.from),
+            Message::Learn { sent, at } => self.on_learn(&envelope, sent, at),
+            Message::Granted { sent } => self.on_granted(envelope.from, sent),
+            Message::Sealed { held, mark, .. } => self.on_sealed(envelope.from, held, mark.watermark),
+            Message::Refused { why } => self.on_refused(&envelope, why),
+            Message::Begin { .. }
+            | Message::Append { .. }
+            | Message::Mark(_)
+            | Message::Held { .. }
+            | Message::Fetch { .. } => debug_assert!(false, "the volume handles {message:?}"),
+        }
+    }
+
+    /// S1, S2, for every message of a volume, whoever handles it.
+    fn hears(&mut self, envelope: &Envelope, message: &Message) -> bool {
+        if matches!(message, Message::Who { .. }) {
+            return true;
+        }
+        if envelope.to != self.own && !planted!(self, hears_for_others) {
+            if is_owners(message) {
+                self.refuse(envelope, Refusal::OtherIncarnation);
+            }
+            return false;
+        }
+        if matches!(message, Message::Here { .. }) {
+            return true;
+        }
+        if envelope.term < self.seen.0 && !planted!(self, hears_older_terms) {
+            if is_owners(message) {
+                self.refuse(envelope, Refusal::OldTerm);
+            }
+            return false;
+        }
+        // A take-over is asked for by who may own no term any more: it tells of none, the record does.
+        if (envelope.term, envelope.config) > self.seen && !matches!(message, Message::TakeOver) {
+            self.see(envelope, message);
+        }
+        true
+    }
+
+    /// A message names a higher term or config than was seen.
+    fn see(&mut self, envelope: &Envelope, message: &Message) {
+        let higher_term = envelope.term > self.seen.0;
+        match &mut self.role {
+            // Only the record deposes an owner: it reads, and answers nothing that needs the others meanwhile.
+            Role::Owning(_) => return self.want_read(),
+            Role::Asking(_) if higher_term && is_owners(message) => self.give_up_asking(),
+            // L2: the grace begins anew with each term.
+            Role::Following(following) if higher_term => {
+                *following =
+                    Following { owner: None, term: envelope.term, heard: self.now, sealed_for: None, ..*following };
+            }
+            // Perhaps the change that made a learner a member; it is only shown.
+            Role::Following(following) if !following.member => self.coordinator.want_read(),
+            Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => {}
+        }
+        self.seen = (envelope.term, envelope.config);
+        self.remember();
+    }
+
+    fn remember(&mut self) {
+        let (term, config) = self.seen;
+        if self.own.tier != 0 {
+            self.effects.push_back(Effect::Volume(Order::Remember { term, config }));
+        }
+    }
+
+    fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Remembered { term, .. } => {
+                self.remembered = self.remembered.max(term);
+                self.answer_seal();
+            }
+            Report::Agreed { term } => self.on_agreed(term),
+            Report::PeerFailed { peer, .. } => self.on_peer_failed(peer),
+            Report::LearnerReady { peer } => self.on_learner_ready(peer),
+            Report::Covered { config } => self.on_covered(config),
+            Report::Quiet => self.on_quiet(),
+            Report::Outdated { .. } => self.want_read(),
+            Report::PinsEnded => self.on_pins_ended(),
+            Report::TierFailed => self.on_tier_failed(),
+            Report::BackingQuiet => self.on_backing_quiet(),
+        }
+    }
+
+    fn here(&self, sent: Instant) -> Message {
+        Message::Here { sent, at: self.now, host: self.setup.host, fresh: self.fresh && self.own.tier != 0 }
+    }
+
+    fn refuse(&mut self, envelope: &Envelope, why: Refusal) {
+        self.send(envelope.from, Message::Refused { why });
+    }
+
+    fn send(&mut self, to: Incarnation, message: Message) {
+        let (term, config) = match &self.role {
+            Role::Owning(owning) => owning.record.version(),
+            Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => self.seen,
+        };
+        let envelope = Envelope { volume: self.setup.volume, term, config, from: self.own, to };
+        self.effects.push_back(Effect::Send(envelope, message));
+    }
+
+    fn order(&mut self, order: Order) {
+        self.effects.push_back(Effect::Volume(order));
+    }
+}
+
+/// What only an owner sends to its peers: by it a term is learned, and to it a refusal is due.
+fn is_owners(message: &Message) -> bool {
+    match message {
+        Message::Begin { .. }
+        | Message::Append { .. }
+        | Message::Mark(_)
+        | Message::Beacon { .. }
+        | Message::Seal
+        | Message::Fetch { .. }
+        | Message::Learn { .. } => true,
+        Message::TakeOver
+        | Message::Held { .. }
+        | Message::Granted { .. }
+        | Message::Sealed { .. }
+        | Message::Who { .. }
+        | Message::Here { .. }
+        | Message::Refused { .. } => false,
+    }
+}

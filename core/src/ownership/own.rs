@@ -1,0 +1,667 @@
+//! An owner: its lease (L1), who is left out (A3) and who is learnt (S6), what the record says of the log (A5) and of former
+//! owners (T6).
+
+use super::coordinator::Stage;
+use super::peers::{Wanted, choose_peers};
+use super::take::Sealing;
+use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role};
+use crate::api::Order;
+use crate::cluster::*;
+use crate::ownership::commands::{Goal, GoalStage};
+use crate::types::*;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What an owner knows.
+#[derive(Debug)]
+pub(super) struct Owning {
+    /// The record, as it was last decided.
+    pub(super) record: Record,
+    /// Records that were proposed since and are not decided; one, unless the coordinator went back meanwhile.
+    pub(super) undecided: Vec<Record>,
+    pub(super) phase: Phase,
+    /// The other members, of all sets, and learners.
+    pub(super) peers: BTreeMap<NodeId, Peer>,
+    pub(super) learners: BTreeMap<NodeId, Learner>,
+    since: Instant,
+    /// When the next beacon goes out.
+    beacon_at: Instant,
+    /// When former owners are asked again where they run (T6).
+    ask_hosts_at: Instant,
+    /// What the volume was told last.
+    pub(super) lease_told: Option<Instant>,
+    /// The volume was told that all former owners are proven gone.
+    proven_told: bool,
+    /// The pinned ranges have been written again.
+    rewritten: bool,
+    /// Peers and backing have room for it.
+    pub(super) grown: Option<u64>,
+    pub(super) goal: Option<Goal>,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The others are sealed (T3).
+    Sealing(Sealing),
+    /// The members agree on the tail (T4).
+    Agreeing,
+    /// All of the volume but the backing is here.
+    Custodian,
+    /// Clients are served.
+    Serving,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) incarnation: Incarnation,
+    /// The lease that it has granted began then.
+    granted: Option<Instant>,
+    /// Since when a beacon is not answered.
+    pub(super) open: Option<Instant>,
+    /// When the last beacon was sent.
+    sent: Instant,
+    /// It is to be left out.
+    pub(super) failed: bool,
+}
+
+/// A node that is to become a member.
+#[derive(Debug)]
+pub(super) struct Learner {
+    /// What it is, once it has said so, and its clock then.
+    incarnation: Option<Incarnation>,
+    said_at: Instant,
+    stage: Teaching,
+    /// What was asked before says nothing.
+    called: Instant,
+    /// When it is asked again, and when it is given up.
+    again: Instant,
+    until: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Teaching {
+    /// It is to make a new tier ready (S7).
+    Called,
+    /// The volume brings it up to date.
+    Learning,
+    /// It may be proposed (S6).
+    Ready,
+}
+
+impl Peer {
+    fn new(incarnation: Incarnation, now: Instant) -> Peer {
+        Peer { incarnation, granted: None, open: None, sent: now, failed: false }
+    }
+
+    fn is_lost(&self, now: Instant, member_drop: Duration) -> bool {
+        self.failed || self.open.is_some_and(|open| now >= open + member_drop)
+    }
+}
+
+impl Owning {
+    pub(super) fn new(record: Record, sealing: Sealing, own: Incarnation, now: Instant) -> Owning {
+        let others = record.members.iter().filter(|member| member.node != own.node);
+        let peers = others.map(|member| (member.node, Peer::new(*member, now))).collect();
+        Owning {
+            record,
+            undecided: Vec::new(),
+            phase: Phase::Sealing(sealing),
+            peers,
+            learners: BTreeMap::new(),
+            since: now,
+            beacon_at: now,
+            ask_hosts_at: now,
+            lease_told: None,
+            proven_told: false,
+            rewritten: false,
+            grown: None,
+            goal: None,
+        }
+    }
+
+    pub(super) fn serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    /// The volume is on its way to another owner, or to none.
+    fn is_leaving(&self) -> bool {
+        self.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Proposed)
+    }
+
+    /// The record, or one that was proposed, under another number.
+    pub(super) fn may_be_but_for_config(&self, shown: &Record) -> bool {
+        let mut known = core::iter::once(&self.record).chain(&self.undecided);
+        known.any(|known| Record { config: shown.config, ..known.clone() } == *shown)
+    }
+
+    /// Peers that are neither members nor learners any more.
+    fn let_go(&mut self) -> Vec<NodeId> {
+        let (record, learners) = (&self.record, &self.learners);
+        let teaches = |peer: &Peer| {
+            learners.get(&peer.incarnation.node).is_some_and(|learner| learner.incarnation == Some(peer.incarnation))
+        };
+        let stays = |peer: &Peer| record.names(peer.incarnation) || teaches(peer);
+        let gone = self.peers.iter().filter(|(_, peer)| !stays(peer)).map(|(node, _)| *node).collect();
+        self.peers.retain(|_, peer| stays(peer));
+        gone
+    }
+
+    /// C4: the other members of every set that the record may have.
+    fn asked(&self) -> impl Iterator<Item = Incarnation> {
+        let all = core::iter::once(&self.record).chain(&self.undecided).flat_map(|record| &record.members);
+        let node = self.record.owner;
+        all.copied().filter(move |member| member.node != node)
+    }
+}
+
+impl Ownership {
+    pub(super) fn owning_timeout(&self, owning: &Owning) -> Option<Instant> {
+        let timing = &self.setup.timing;
+        let own_phase = match &owning.phase {
+            Phase::Sealing(sealing) => self.sealing_timeout(sealing),
+            Phase::Agreeing | Phase::Custodian | Phase::Serving => None,
+        };
+        let beacon = Some(owning.beacon_at).filter(|_| !owning.peers.is_empty());
+        let drops = owning.peers.values().filter_map(|peer| Some(peer.open? + timing.member_drop));
+        let learners = owning.learners.values().filter(|learner| learner.stage == Teaching::Called);
+        let learners = learners.flat_map(|learner| [learner.again, learner.until]);
+        let goal = owning.goal.as_ref().and_then(Goal::timeout);
+        let asks_hosts = owning.serving() && !owning.record.unfenced.is_empty() && !owning.proven_told;
+        let hosts = Some(owning.ask_hosts_at).filter(|_| asks_hosts);
+        let rest = [own_phase, beacon, goal, hosts, Some(self.next_look()), self.kept_out.next(self.now)];
+        rest.into_iter().flatten().chain(drops).chain(learners).filter(|at| *at > self.now).min()
+    }
+
+    pub(super) fn settle_owning(&mut self) {
+        // Nothing waits for it: it shows a coordinator that went back, and to an owner alone that it is none.
+        self.look();
+        self.send_beacons();
+        self.settle_sealing();
+        self.settle_custodian();
+        self.settle_goal();
+        self.settle_pins();
+        self.settle_learners();
+        self.recruit();
+        self.next_change();
+        self.tell_lease();
+    }
+
+    // --- lease ---
+
+    fn send_beacons(&mut self) {
+        let (now, timing) = (self.now, self.setup.timing);
+        let Role::Owning(owning) = &mut self.role else { return };
+        if now < owning.beacon_at {
+            return;
+        }
+        let mut to = Vec::new();
+        for peer in owning.peers.values_mut() {
+            peer.sent = now;
+            peer.open.get_or_insert(now);
+            to.push(peer.incarnation);
+        }
+        // Soon again, until all have answered.
+        owning.beacon_at = now + timing.channel_dead;
+        to.into_iter().for_each(|to| self.send(to, Message::Beacon { sent: now }));
+    }
+
+    pub(super) fn on_granted(&mut self, from: Incarnation, sent: Instant) {
+        let (now, timing) = (self.now, self.setup.timing);
+        let counts_from = if planted!(self, lease_from_arrival) { now } else { sent };
+        let Role::Owning(owning) = &mut self.role else { return };
+        let Some(peer) = owning.peers.get_mut(&from.node).filter(|peer| peer.incarnation == from) else { return };
+        if sent > peer.sent {
+            return;
+        }
+        peer.granted = peer.granted.max(Some(counts_from));
+        peer.open = if sent == peer.sent { None } else { Some(sent.max(peer.open.unwrap_or(sent))) };
+        if owning.peers.values().all(|peer| peer.open.is_none()) {
+            let newest = owning.peers.values().map(|peer| peer.sent).max().unwrap_or(now);
+            owning.beacon_at = newest + timing.beacon;
+        }
+    }
+
+    /// L1, C4: the earliest of what all of both sets have granted. Alone none is needed.
+    pub(super) fn lease_until(&self, owning: &Owning) -> Instant {
+        let lease = self.setup.timing.lease;
+        let of = |member: Incarnation| {
+            let peer = owning.peers.get(&member.node).filter(|peer| peer.incarnation == member);
+            peer.and_then(|peer| peer.granted).map_or(Instant(0), |granted| granted + lease)
+        };
+        if planted!(self, endless_lease) {
+            return Instant(u64::MAX);
+        }
+        if planted!(self, lease_of_latest) {
+            return owning.asked().map(of).max().unwrap_or(Instant(u64::MAX));
+        }
+        if planted!(self, lease_of_new_set) {
+            let newest = owning.undecided.last().unwrap_or(&owning.record);
+            let others = newest.members.iter().filter(|member| member.node != self.own.node);
+            return others.map(|member| of(*member)).min().unwrap_or(Instant(u64::MAX));
+        }
+        owning.asked().map(of).min().unwrap_or(Instant(u64::MAX))
+    }
+
+    pub(super) fn tell_lease(&mut self) {
+        let Role::Owning(owning) = &self.role else { return };
+        let serves_on = planted!(self, serves_while_handing_over);
+        let until =
+            if owning.serving() && (!owning.is_leaving() || serves_on) { self.lease_until(owning) } else { Instant(0) };
+        let told = owning.lease_told;
+        if told.unwrap_or(Instant(0)) != until {
+            let Role::Owning(owning) = &mut self.role else { return };
+            owning.lease_told = Some(until).filter(|until| until.0 > 0);
+            self.order(Order::Lease { until });
+        }
+    }
+
+    // --- changes of the record ---
+
+    /// The most urgent change that there is ground for, if none is open.
+    fn next_change(&mut self) {
+        let frozen = self.coordinator.went_back.is_some();
+        let Role::Owning(owning) = &self.role else { return };
+        if frozen || matches!(owning.phase, Phase::Sealing(_)) || owning.is_leaving() {
+            return;
+        }
+        if self.coordinator.change.is_some() {
+            return self.take_back();
+        }
+        let record = &owning.record;
+        let quiescing = owning.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Quiescing);
+        let lost = self.lost_members(owning);
+        let ready = owning.learners.values().find(|learner| learner.stage == Teaching::Ready);
+        let agreed = !matches!(owning.phase, Phase::Agreeing);
+        let log = self.wanted_log(owning);
+        if !lost.is_empty() {
+            let new = record.without(&lost);
+            self.announce(new, Stage::Ready);
+        } else if quiescing || !agreed {
+            // What is under way comes first: these changes would only delay it.
+        } else if !record.unfenced.is_empty() && owning.rewritten {
+            let new = record.fenced();
+            self.announce(new, Stage::Ready);
+        } else if log != record.log {
+            let new = Record { log, ..record.changed() };
+            let covered = log == LogState::Needed || planted!(self, through_uncovered);
+            self.announce(new, if covered { Stage::Ready } else { Stage::Preparing });
+        } else if let Some(size_bytes) = owning.grown.filter(|size| *size > record.size_bytes) {
+            let new = Record { size_bytes, ..record.changed() };
+            self.announce(new, Stage::Ready);
+        } else if let Some(incarnation) = ready.and_then(|learner| learner.incarnation) {
+            let new = record.with(incarnation);
+            self.announce(new, if planted!(self, adds_uncovered) { Stage::Ready } else { Stage::Preparing });
+        } else if let Some(surplus) = self.surplus_member(owning) {
+            let new = record.without(&[surplus]);
+            self.announce(new, Stage::Ready);
+        }
+    }
+
+    /// Fewer copies are asked for than there are: the newest goes.
+    fn surplus_member(&self, owning: &Owning) -> Option<NodeId> {
+        let members = &owning.record.members;
+        let surplus = owning.serving() && members.len() > 1 + self.requested.peers as usize;
+        let newest = members.iter().rev().find(|member| member.node != self.own.node);
+        newest.filter(|_| surplus).map(|member| member.node)
+    }
+
+    /// A3: members without progress.
+    fn lost_members(&self, owning: &Owning) -> Vec<NodeId> {
+        let lost = |peer: &&Peer| peer.is_lost(self.now, self.setup.timing.member_drop);
+        let recorded = |peer: &&Peer| owning.record.names(peer.incarnation);
+        owning.peers.values().filter(recorded).filter(lost).map(|peer| peer.incarnation.node).collect()
+    }
+
+    /// A5. A volume with too few copies counts as write-through: it is as fast, and a node without its log may open it.
+    fn wanted_log(&self, owning: &Owning) -> LogState {
+        let few = (owning.record.members.len() as u32) < 1 + self.requested.min_peers;
+        let drained = self.figures.as_ref().is_some_and(|figures| figures.drained) || planted!(self, through_uncovered);
+        let wanted = self.figures.as_ref().is_some_and(|figures| figures.wants_log);
+        match owning.record.log {
+            LogState::Needed if (self.requested.through || few) && drained && owning.record.unfenced.is_empty() => {
+                LogState::Through
+            }
+            LogState::Through if !self.requested.through && !few && wanted => LogState::Needed,
+            LogState::Needed | LogState::Through | LogState::Released => owning.record.log,
+        }
+    }
+
+    /// C4: the volume asks both sets before the coordinator hears of the change.
+    fn announce(&mut self, new: Record, stage: Stage) {
+        let propose = Order::Propose { config: new.config, members: new.members.clone(), log: new.log };
+        let order = if planted!(self, drops_uncommitted) && new.members.len() < self.known_members() {
+            Some(Order::Decide { config: new.config, members: new.members.clone(), log: new.log })
+        } else if planted!(self, asks_old_set_only) {
+            None
+        } else {
+            Some(propose)
+        };
+        let stage = if planted!(self, asks_old_set_only) { Stage::Ready } else { stage };
+        order.into_iter().for_each(|order| self.order(order));
+        self.announce_only(new, stage);
+        // What the members of both sets have granted is all that counts, from before the transaction is sent.
+        self.tell_lease();
+    }
+
+    fn known_members(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.members.len())
+    }
+
+    pub(super) fn announce_only(&mut self, new: Record, stage: Stage) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        owning.undecided.push(new.clone());
+        let compare = owning.record.clone();
+        self.propose(compare, new, stage);
+    }
+
+    /// A change that still waits to be covered has not been sent to anybody: it is taken back when one of those whom it
+    /// waits for is lost.
+    fn take_back(&mut self) {
+        let preparing = self.coordinator.change.as_ref().is_some_and(|change| change.stage == Stage::Preparing);
+        let Role::Owning(owning) = &self.role else { return };
+        let is_lost = |member: Incarnation| match owning.peers.get(&member.node) {
+            Some(peer) => peer.incarnation != member || peer.is_lost(self.now, self.setup.timing.member_drop),
+            None => true,
+        };
+        if preparing && owning.asked().any(is_lost) {
+            self.coordinator.change = None;
+            self.on_undone();
+        }
+    }
+
+    /// No proposal is open any more, and the record is as before.
+    pub(super) fn on_undone(&mut self) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        owning.undecided.clear();
+        let strangers = owning.let_go();
+        let record = &owning.record;
+        let decide = Order::Decide { config: record.config, members: record.members.clone(), log: record.log };
+        self.order(decide);
+        strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
+        self.next_change();
+    }
+
+    pub(super) fn on_covered(&mut self, config: Config) {
+        if let Some(change) = &mut self.coordinator.change
+            && change.stage == Stage::Preparing
+            && change.new.config == config
+        {
+            change.stage = Stage::Ready;
+        }
+    }
+
+    /// The record is what was proposed.
+    pub(super) fn on_decided(&mut self, record: Record) {
+        let now = self.now;
+        let Role::Owning(owning) = &mut self.role else { return };
+        let before = core::mem::replace(&mut owning.record, record.clone());
+        owning.undecided.clear();
+        for member in before.members.iter().filter(|member| !record.names(**member)) {
+            self.kept_out.dropped(member.node, now, &self.setup.timing);
+        }
+        for member in &record.members {
+            owning.learners.remove(&member.node);
+        }
+        let mut strangers = owning.let_go();
+        strangers.retain(|node| before.member(*node).is_none());
+        let own = self.own.node;
+        for member in record.members.iter().filter(|member| member.node != own) {
+            owning.peers.entry(member.node).or_insert_with(|| Peer::new(*member, now));
+        }
+        if record.unfenced.is_empty() {
+            owning.rewritten = false;
+        }
+        if record.owner != own || record.log == LogState::Released {
+            return self.on_given_up(record);
+        }
+        self.restored();
+        self.give_up_proposed_goal();
+        self.order(Order::Decide { config: record.config, members: record.members, log: record.log });
+        strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
+    }
+
+    pub(super) fn on_grown(&mut self, size_bytes: u64) {
+        if let Role::Owning(owning) = &mut self.role {
+            owning.grown = Some(size_bytes);
+        }
+    }
+
+    // --- members and learners ---
+
+    pub(super) fn on_peer_failed(&mut self, failed: Incarnation) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        if owning.learners.get(&failed.node).is_some_and(|learner| learner.incarnation == Some(failed)) {
+            self.give_up_learner(failed.node);
+        } else if let Some(peer) = owning.peers.get_mut(&failed.node).filter(|peer| peer.incarnation == failed) {
+            peer.failed = true;
+        }
+    }
+
+    /// Refusals of terms and incarnations; what concerns the stream, the volume handles.
+    pub(super) fn on_refused(&mut self, envelope: &Envelope, why: Refusal) {
+        let from = envelope.from;
+        match why {
+            Refusal::OldTerm => self.want_read(),
+            Refusal::OtherIncarnation => self.on_other_incarnation(from),
+            Refusal::TierFailed | Refusal::UnknownVolume | Refusal::BeyondTail => self.on_peer_failed(from),
+            Refusal::NoRoom | Refusal::BeyondSize => {}
+        }
+    }
+
+    /// S2: whom the record names is not there any more.
+    fn on_other_incarnation(&mut self, present: Incarnation) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        let known = owning.peers.get(&present.node).map(|peer| peer.incarnation);
+        if let Some(gone) = known.filter(|known| *known != present) {
+            self.on_peer_failed(gone);
+        } else if let Some(learner) = owning.learners.get_mut(&present.node)
+            && learner.stage == Teaching::Called
+            && learner.incarnation != Some(present)
+        {
+            // It was addressed as what it was before; the answer to the next question tells what it is.
+            learner.incarnation = None;
+        }
+    }
+
+    fn give_up_learner(&mut self, node: NodeId) {
+        let now = self.now;
+        let Role::Owning(owning) = &mut self.role else { return };
+        let Some(learner) = owning.learners.remove(&node) else { return };
+        let proposed = owning.undecided.iter().any(|record| record.member(node) == learner.incarnation);
+        self.kept_out.dropped(node, now, &self.setup.timing);
+        if proposed && learner.incarnation.is_some() {
+            // It may be a member already: until that is decided it is asked like one, and then left out like one.
+            owning.peers.entry(node).and_modify(|peer| peer.failed = true);
+        } else {
+            owning.peers.remove(&node);
+            self.order(Order::Forget(node));
+        }
+    }
+
+    fn settle_learners(&mut self) {
+        let (now, timing) = (self.now, self.setup.timing);
+        let Role::Owning(owning) = &mut self.role else { return };
+        let mut gone = Vec::new();
+        let mut ask = Vec::new();
+        for (node, learner) in owning.learners.iter_mut() {
+            let lost = owning.peers.get(node).is_some_and(|peer| peer.is_lost(now, timing.member_drop));
+            let silent = learner.stage == Teaching::Called && now >= learner.until;
+            if lost || silent {
+                gone.push(*node);
+            } else if learner.stage == Teaching::Called && now >= learner.again {
+                learner.again = now + timing.beacon;
+                ask.push((*node, learner.incarnation, learner.said_at));
+            }
+        }
+        for (node, incarnation, at) in ask {
+            match incarnation {
+                Some(incarnation) => self.send(incarnation, Message::Learn { sent: now, at }),
+                None => self.send(Incarnation::none(node), Message::Who { sent: now }),
+            }
+        }
+        gone.into_iter().for_each(|node| self.give_up_learner(node));
+    }
+
+    /// Nodes are called while copies are missing, and by a custodian until one is there that reaches the backing.
+    fn recruit(&mut self) {
+        let Role::Owning(owning) = &self.role else { return };
+        let settled = matches!(owning.phase, Phase::Serving | Phase::Custodian) && owning.goal.is_none();
+        if !settled || self.coordinator.went_back.is_some() {
+            return;
+        }
+        let mut present: Vec<NodeId> = owning.record.members.iter().map(|member| member.node).collect();
+        present.extend(owning.asked().map(|member| member.node).filter(|node| owning.record.member(*node).is_none()));
+        present.extend(owning.learners.keys().filter(|node| owning.record.member(**node).is_none()));
+        present.sort();
+        present.dedup();
+        let reaches = |node: &NodeId| {
+            self.candidates.iter().any(|candidate| candidate.node == *node && candidate.reaches_backing)
+        };
+        let stuck = matches!(owning.phase, Phase::Custodian) && !present.iter().any(reaches);
+        let missing = (1 + self.requested.peers as usize).saturating_sub(present.len());
+        let count = if stuck { 1 } else { missing };
+        let free = |candidate: &&Candidate| {
+            !self.kept_out.is_out(candidate.node, self.now) && !self.links_down.contains(&candidate.node)
+        };
+        let candidates: Vec<Candidate> = self.candidates.iter().filter(free).copied().collect();
+        let Requested { media, tier_bytes, .. } = self.requested;
+        let wanted = Wanted { count, bytes: tier_bytes, flash: media, reaches_backing: stuck };
+        let chosen = choose_peers(wanted, &present, &candidates);
+        let (now, grace) = (self.now, self.setup.timing.grace);
+        let Role::Owning(owning) = &mut self.role else { return };
+        for node in chosen {
+            let stage = Teaching::Called;
+            let (incarnation, said_at) = (None, Instant(0));
+            let learner = Learner { incarnation, said_at, stage, called: now, again: now, until: now + grace };
+            owning.learners.insert(node, learner);
+        }
+        self.settle_learners();
+    }
+
+    /// A node says which incarnation it is.
+    pub(super) fn on_here(&mut self, answer: Answer) {
+        if answer.sent > self.now {
+            return;
+        }
+        let from = answer.from;
+        let newest = self.answers.entry(from.node).or_insert(answer);
+        if newest.sent <= answer.sent {
+            *newest = answer;
+        }
+        self.consider_earlier_lives();
+        let (now, grace) = (self.now, self.setup.timing.grace);
+        let Role::Owning(owning) = &mut self.role else { return };
+        let Some(learner) = owning.learners.get_mut(&from.node).filter(|l| l.stage == Teaching::Called) else { return };
+        if answer.sent < learner.called {
+            return;
+        }
+        learner.until = now + grace;
+        if answer.fresh {
+            learner.stage = Teaching::Learning;
+            learner.incarnation = Some(from);
+            owning.peers.insert(from.node, Peer::new(from, now));
+            owning.beacon_at = now;
+            self.order(Order::Learn(from));
+        } else if learner.incarnation != Some(from) || learner.said_at < answer.at {
+            learner.incarnation = Some(from);
+            learner.said_at = answer.at;
+            learner.again = learner.again.min(now + self.setup.timing.channel_dead);
+        }
+    }
+
+    pub(super) fn on_learner_ready(&mut self, ready: Incarnation) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        let learner = owning.learners.get_mut(&ready.node).filter(|learner| learner.incarnation == Some(ready));
+        if let Some(learner) = learner {
+            learner.stage = Teaching::Ready;
+        }
+    }
+
+    // --- pins ---
+
+    /// Since when this node has been what it is.
+    fn place_since(&self) -> Instant {
+        match &self.role {
+            Role::Owning(owning) => owning.since,
+            Role::Outside(outside) => outside.since,
+            Role::Following(_) | Role::Asking(_) | Role::Leaving => Instant(u64::MAX),
+        }
+    }
+
+    /// T6, T8: the volume writes the pinned ranges again when there is proof for every former owner.
+    fn settle_pins(&mut self) {
+        let (now, look) = (self.now, self.setup.timing.look);
+        let Role::Owning(owning) = &mut self.role else { return };
+        if !owning.serving() || owning.record.unfenced.is_empty() || owning.proven_told {
+            return;
+        }
+        if now >= owning.ask_hosts_at {
+            owning.ask_hosts_at = now + look;
+            let former: Vec<NodeId> = owning.record.unfenced.iter().map(|former| former.node).collect();
+            let own = self.own.node;
+            let others = former.into_iter().filter(|node| *node != own);
+            others.for_each(|node| self.send(Incarnation::none(node), Message::Who { sent: now }));
+        }
+        let Role::Owning(owning) = &self.role else { return };
+        let one_is_enough = planted!(self, one_proof_for_all);
+        let mut unfenced = owning.record.unfenced.iter();
+        let all = if one_is_enough {
+            unfenced.any(|former| self.is_proven(former))
+        } else {
+            unfenced.all(|former| self.is_proven(former))
+        };
+        if all || planted!(self, ends_pins_unproven) {
+            let early = planted!(self, fenced_before_rewritten);
+            let Role::Owning(owning) = &mut self.role else { return };
+            owning.proven_told = true;
+            owning.rewritten = early;
+            self.order(Order::Proven);
+        }
+    }
+
+    pub(super) fn is_proven(&self, former: &Unfenced) -> bool {
+        // Asked since it was deposed: what a machine was before says nothing.
+        let answer = self.answers.get(&former.node).filter(|answer| answer.sent >= self.place_since());
+        let host = if former.node == self.own.node { Some(self.setup.host) } else { answer.map(|answer| answer.host) };
+        let other_boot = host.is_some_and(|host| host.machine == former.host.machine && host.boot != former.host.boot);
+        self.proven.contains(&former.term) || (other_boot && self.setup.writes_die_with_host)
+    }
+
+    pub(super) fn on_pins_ended(&mut self) {
+        if let Role::Owning(owning) = &mut self.role {
+            owning.rewritten = owning.proven_told;
+        }
+    }
+
+    // --- the end ---
+
+    /// T9: the record names another owner.
+    pub(super) fn on_superseded(&mut self) {
+        if planted!(self, goes_on_when_superseded) {
+            return;
+        }
+        self.retire();
+    }
+
+    /// T9: nothing is answered any more, and no write is begun; the volume waits for its last one.
+    pub(super) fn retire(&mut self) {
+        let Role::Owning(owning) = &mut self.role else { return };
+        let goal = owning.goal.take();
+        self.coordinator.change = None;
+        self.role = Role::Leaving;
+        self.effects.push_back(Effect::EndSessions);
+        self.order(Order::StepDown);
+        if let Some(id) = goal.and_then(|goal| goal.id) {
+            self.effects.push_back(Effect::Answer(id, Err(CommandError::Superseded)));
+        }
+        if planted!(self, leaves_while_writing) {
+            self.on_backing_quiet();
+        }
+    }
+
+    pub(super) fn on_backing_quiet(&mut self) {
+        if matches!(self.role, Role::Leaving) {
+            self.effects.push_back(Effect::OpenTier { format: false });
+        }
+    }
+}

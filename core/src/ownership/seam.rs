@@ -1,0 +1,350 @@
+//! The seam of [`Ownership`](super::Ownership): what it is told, and what must be done.
+//!
+//! Rules for the executor:
+//! - Effects are taken in the order in which they are polled, each before the next. So the volume asks both sets of members
+//!   (C4) before the coordinator hears of a change.
+//! - An operation of the coordinator is answered exactly once. One that takes too long is answered as failed or unknown: what
+//!   to do then is decided here.
+//! - A message that the volume handles goes to the volume only when [`Ownership::admit`](super::Ownership::admit) takes it.
+//!   [`Message::Refused`] goes to both.
+
+use crate::api::{Figures, Order, Report};
+use crate::cluster::*;
+use crate::types::*;
+use alloc::vec::Vec;
+
+/// What a node knows when its ownership of a volume begins.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// This node with its tier; [`Incarnation::none`] where it has none.
+    pub own: Incarnation,
+    /// The machine in its present boot.
+    pub host: Host,
+    /// Of the tier's checkpoint; the default where there is none.
+    pub remembered: Remembered,
+    /// The tier is new: nothing has ever been in it.
+    pub fresh: bool,
+    /// The same on all nodes.
+    pub timing: Timing,
+    /// What the volume asks for.
+    pub requested: Requested,
+    /// What a process has given to the backing dies with its host: the machine under another boot id is evidence (T6).
+    pub writes_die_with_host: bool,
+}
+
+/// What a tier remembers of ownership when its process has died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Remembered {
+    /// Highest term seen.
+    pub term: Term,
+    /// Highest config seen of that term.
+    pub config: Config,
+    /// The term's `Begin` has been answered, by its owner's own log too (S9): an owner may have served in it.
+    pub agreed: bool,
+}
+
+/// What the volume's definition asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requested {
+    /// Copies beside the owner's.
+    pub peers: u32,
+    /// With fewer the backing must have a write as well (A1).
+    pub min_peers: u32,
+    /// Write-through: nothing acknowledged is to depend on a log (A5).
+    pub through: bool,
+    /// A flush promises every member's medium (A2).
+    pub media: bool,
+    /// Bytes of tier that a member must have room for.
+    pub tier_bytes: u64,
+}
+
+/// Times of the protocol, the same on all nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// What was open so long without progress is sent again.
+    pub channel_dead: Duration,
+    /// A member whose oldest open message made no progress for so long is dropped (A3).
+    pub member_drop: Duration,
+    /// A grant lasts so long from the moment in which its beacon was sent (L1).
+    pub lease: Duration,
+    /// A member that has heard no beacon for so long asks for ownership (L2).
+    pub grace: Duration,
+    /// Between two beacons.
+    pub beacon: Duration,
+    /// Between two attempts at a coordinator that does not answer.
+    pub retry: Duration,
+    /// Between two looks at the record of a node that waits for nothing.
+    pub look: Duration,
+    /// A hand-over or release that is not quiet by then is given up.
+    pub quiet_max: Duration,
+    /// A node that was dropped is kept out so long, each time in a row twice as long ...
+    pub kept_out_min: Duration,
+    /// ... and not longer than this.
+    pub kept_out_max: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            channel_dead: Duration::from_millis(150),
+            member_drop: Duration::from_millis(800),
+            lease: Duration::from_secs(3),
+            grace: Duration::from_secs(5),
+            beacon: Duration::from_millis(500),
+            retry: Duration::from_millis(500),
+            look: Duration::from_secs(5),
+            quiet_max: Duration::from_secs(10),
+            kept_out_min: Duration::from_secs(1),
+            kept_out_max: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Timing {
+    /// How long another node must count for this node's lease to be over: clocks differ by 1 % each at most.
+    pub fn lease_elsewhere(&self) -> Duration {
+        Duration(self.lease.0 + self.lease.0 / 50)
+    }
+
+    /// Whether the times fit together; the text says which do not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.grace <= self.lease_elsewhere() {
+            return Err("the grace must be longer than the lease by more than clocks may differ (2 %)");
+        }
+        if self.channel_dead.0 == 0 || self.retry.0 == 0 || self.look.0 == 0 || self.kept_out_min.0 == 0 {
+            return Err("a time after which something is tried again must not be 0");
+        }
+        if self.member_drop <= self.channel_dead {
+            return Err("a member must not be dropped before what is open was sent again");
+        }
+        if self.beacon < self.channel_dead || self.beacon.0 > self.lease.0 / 3 {
+            return Err("at least three beacons must fall into a lease, and none is sent faster than again");
+        }
+        Ok(())
+    }
+}
+
+/// Why a former owner can write to the backing no more (T6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// The backing refuses it, or its host is off for certain.
+    Fence,
+    /// Its lock on the image is gone.
+    LockGone,
+    /// Its machine has another boot id.
+    OtherBoot,
+    /// The operator says so.
+    Operator,
+}
+
+/// A node that may become a member, as the registry of nodes knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Who.
+    pub node: NodeId,
+    /// Nodes of one domain may fail together.
+    pub domain: u64,
+    /// Room in its tiers, in bytes.
+    pub free_bytes: u64,
+    /// 0 idle to 1000 busy.
+    pub load_permille: u32,
+    /// Its tier for this volume would be on flash.
+    pub flash: bool,
+    /// It can reach the backing.
+    pub reaches_backing: bool,
+}
+
+/// What the operator, or the daemon for him, asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Make a member the owner, without an I/O error.
+    HandOver {
+        /// The member.
+        to: NodeId,
+    },
+    /// Serve no more: empty the log into the backing, so that any node may open the volume.
+    Release,
+    /// Serve here a volume that nobody serves.
+    Open {
+        /// Although acknowledged writes are lost with the logs that are gone.
+        accept_loss: bool,
+    },
+    /// The former owners are off, or cannot reach the backing: the operator's word.
+    Fenced,
+    /// The coordinator was restored from a backup: write the record of this owner anew (C3).
+    RestoreRecord,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CommandError {
+    /// This node is not the owner.
+    NotOwner,
+    /// Another command is being carried out.
+    Busy,
+    /// The node is no member; only a member has the log.
+    NotMember,
+    /// The volume did not become quiet in time; it serves on.
+    TimedOut,
+    /// Former owners may still write to the backing.
+    Unfenced,
+    /// The volume has an owner, or a member that may become it.
+    Served,
+    /// Logs that are gone may hold the only copy of acknowledged writes.
+    LossSuspected,
+    /// A recorded member is alive and has the log.
+    MemberAlive,
+    /// There is no proof that the recorded owner can write no more.
+    NeedsProof,
+    /// The coordinator does not answer, or not with a record.
+    NoRecord,
+    /// The record is older than what this node has seen.
+    RecordWentBack,
+    /// The record is what it should be.
+    NothingToDo,
+    /// Another node was faster, or the node has lost the volume meanwhile.
+    Superseded,
+}
+
+impl CommandError {
+    /// Stable code for scripts.
+    pub fn code(self) -> &'static str {
+        match self {
+            CommandError::NotOwner => "not-owner",
+            CommandError::Busy => "busy",
+            CommandError::NotMember => "not-member",
+            CommandError::TimedOut => "timed-out",
+            CommandError::Unfenced => "unfenced",
+            CommandError::Served => "served",
+            CommandError::LossSuspected => "loss-suspected",
+            CommandError::MemberAlive => "member-alive",
+            CommandError::NeedsProof => "needs-proof",
+            CommandError::NoRecord => "no-record",
+            CommandError::RecordWentBack => "record-went-back",
+            CommandError::NothingToDo => "nothing-to-do",
+            CommandError::Superseded => "superseded",
+        }
+    }
+}
+
+/// Result of a linearizable read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// The record.
+    Is(Record),
+    /// There is none.
+    Absent,
+    /// The coordinator did not answer.
+    Failed,
+}
+
+/// Result of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Committed {
+    /// The record is the new one.
+    Won,
+    /// The comparison failed; this is the record.
+    Lost(Record),
+    /// The answer is lost, or none came (C2).
+    Unknown,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The time of [`poll_timeout`](super::Ownership::poll_timeout) has come.
+    Timeout,
+    /// A read has ended.
+    Read(OpId, Read),
+    /// A transaction has ended.
+    Committed(OpId, Committed),
+    /// The record may have changed. Nothing depends on hearing it.
+    RecordChanged,
+    /// A message of those that ownership handles. The executor has made sure that who sent it is `envelope.from.node`.
+    Message(Envelope, Message),
+    /// A node can be reached, or can not.
+    Link(NodeId, bool),
+    /// The volume has something to say; how far it was then.
+    Volume(Report, Figures),
+    /// How far the volume is, told from time to time.
+    Figures(Figures),
+    /// After [`Effect::OpenTier`].
+    TierOpened {
+        /// What it is now.
+        own: Incarnation,
+        /// Nothing has ever been in it.
+        fresh: bool,
+    },
+    /// The owner of a term can write to the backing no more.
+    Proof(Term, Proof),
+    /// A command.
+    Command(ControlId, Command),
+    /// The nodes that there are now.
+    Candidates(Vec<Candidate>),
+    /// The volume's definition has changed.
+    Requested(Requested),
+    /// The peers and the backing have room for this size (A7).
+    Grown(u64),
+    /// This node reaches the backing, or does not.
+    Backing(bool),
+}
+
+/// What must be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Read the record, linearizably.
+    Read(OpId),
+    /// Change the record, if it is still the first, into the second (C1). Where the second names this node as the owner of
+    /// a new term, that term's lock on the image is taken before it is sent: a lock that is not there must mean that its
+    /// owner is gone, and never that it has not come yet.
+    Commit {
+        /// Completion.
+        op: OpId,
+        /// The whole record as read.
+        compare: Record,
+        /// What it becomes.
+        new: Record,
+    },
+    /// Send a message; it may be lost.
+    Send(Envelope, Message),
+    /// Tell the volume.
+    Volume(Order),
+    /// Let clients in, for this term: the volume answers them under its lease.
+    Serve(Term),
+    /// All sessions of clients and of nodes that forward for them end; what was read of them and not carried out is
+    /// dropped (T9).
+    EndSessions,
+    /// Open the tier anew, and the volume on it as a follower; answered by [`Event::TierOpened`].
+    OpenTier {
+        /// As a new tier of a new incarnation (S7): what is in it goes.
+        format: bool,
+    },
+    /// Answer a command. `Ok` after [`Command::Open`] with `accept_loss` and after [`Command::Fenced`] goes into the audit log.
+    Answer(ControlId, Result<(), CommandError>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_do_not_fit_together_are_refused() {
+        let good = Timing::default();
+        assert_eq!(good.check(), Ok(()));
+        let ms = Duration::from_millis;
+        // A lease of 4.95 s may last 5.05 s by another clock, which is longer than the grace.
+        let bad = [
+            Timing { lease: ms(4_950), ..good },
+            Timing { grace: ms(3_000), ..good },
+            Timing { member_drop: ms(150), ..good },
+            Timing { beacon: ms(1_100), ..good },
+            Timing { beacon: ms(100), ..good },
+            Timing { retry: ms(0), ..good },
+        ];
+        for timing in bad {
+            assert!(timing.check().is_err(), "{timing:?}");
+        }
+    }
+}

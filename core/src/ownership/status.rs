@@ -1,0 +1,255 @@
+//! What is shown of ownership: where a node stands with a volume, why, and since when.
+
+use super::commands::GoalStage;
+use super::coordinator::Stage;
+use super::follow::Why;
+use super::own::Phase;
+use super::{Ownership, Role};
+use crate::cluster::*;
+use crate::types::*;
+use alloc::vec::Vec;
+
+/// Where a node stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// It has no part in the volume.
+    NoMember,
+    /// It receives the log and is not recorded.
+    Learner,
+    /// It receives the log and counts as a copy.
+    Following,
+    /// It takes nothing of the former owner any more, and is about to become the owner (T2).
+    Sealed,
+    /// It is the owner of a new term, and the members do not yet agree on the tail (T3, T4).
+    Agreeing,
+    /// It is the owner and serves.
+    Owner,
+    /// It is the owner and cannot reach the backing.
+    Custodian,
+    /// It was the owner, and its last writes are under way (T9).
+    SteppingDown,
+}
+
+/// Why a node stands where it does, or what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// All is as it should be.
+    AsItShouldBe,
+    /// The record has not been read yet.
+    ReadingRecord,
+    /// There is no record of the volume.
+    NoRecord,
+    /// The coordinator does not answer: nothing can be changed; I/O goes on as long as nothing must be.
+    CoordinatorAway,
+    /// The record is older than what was seen (C3): the operator must have it written anew.
+    RecordWentBack,
+    /// Nobody serves the volume.
+    Released,
+    /// The record does not name this node.
+    NotNamed,
+    /// Power was lost, and with it perhaps what was held (T10).
+    EarlierLife,
+    /// No member has its log any more: `--accept-loss` is the only way.
+    LossSuspected,
+    /// The tier has failed.
+    TierFailed,
+    /// No beacon of an owner is heard.
+    OwnerSilent,
+    /// Members are sealed.
+    SealingMembers,
+    /// Members must hold the tail.
+    AwaitingMembers,
+    /// A lease that this node has granted is not over yet.
+    AwaitingLease,
+    /// A change of the record is undecided: both sets of members are asked.
+    ChangeUndecided,
+    /// A member does not answer: nothing is read without its lease.
+    NoLease,
+    /// Former owners may still write to the backing: it is not a crash image by itself.
+    Unfenced,
+    /// Fewer copies than asked for: nodes are brought up to date, or there are none.
+    TooFewMembers,
+    /// The backing cannot be reached from here.
+    BackingOutOfReach,
+    /// It is being handed over.
+    HandingOver,
+    /// It is being released.
+    Releasing,
+}
+
+impl State {
+    /// Stable code for scripts and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            State::NoMember => "no-member",
+            State::Learner => "learner",
+            State::Following => "following",
+            State::Sealed => "sealed",
+            State::Agreeing => "agreeing",
+            State::Owner => "owner",
+            State::Custodian => "custodian",
+            State::SteppingDown => "stepping-down",
+        }
+    }
+}
+
+impl Reason {
+    /// Stable code for scripts and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::AsItShouldBe => "as-it-should-be",
+            Reason::ReadingRecord => "reading-record",
+            Reason::NoRecord => "no-record",
+            Reason::CoordinatorAway => "coordinator-away",
+            Reason::RecordWentBack => "record-went-back",
+            Reason::Released => "released",
+            Reason::NotNamed => "not-named",
+            Reason::EarlierLife => "earlier-life",
+            Reason::LossSuspected => "loss-suspected",
+            Reason::TierFailed => "tier-failed",
+            Reason::OwnerSilent => "owner-silent",
+            Reason::SealingMembers => "sealing-members",
+            Reason::AwaitingMembers => "awaiting-members",
+            Reason::AwaitingLease => "awaiting-lease",
+            Reason::ChangeUndecided => "change-undecided",
+            Reason::NoLease => "no-lease",
+            Reason::Unfenced => "unfenced",
+            Reason::TooFewMembers => "too-few-members",
+            Reason::BackingOutOfReach => "backing-out-of-reach",
+            Reason::HandingOver => "handing-over",
+            Reason::Releasing => "releasing",
+        }
+    }
+}
+
+/// Ownership at a glance.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Where this node stands.
+    pub state: State,
+    /// Why, or what it waits for.
+    pub reason: Reason,
+    /// Since when both.
+    pub since: Instant,
+    /// Highest term seen.
+    pub term: Term,
+    /// Highest config seen of it.
+    pub config: Config,
+    /// The record, as it was last read or decided.
+    pub record: Option<Record>,
+    /// Nodes that are brought up to date.
+    pub learners: Vec<NodeId>,
+    /// Until when reads are answered; none: they wait.
+    pub lease: Option<Instant>,
+    /// Former owners for whom there is no proof yet.
+    pub unproven: Vec<Unfenced>,
+    /// Since when the coordinator does not answer.
+    pub coordinator_away_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shown {
+    state: State,
+    reason: Reason,
+    since: Instant,
+}
+
+impl Shown {
+    pub(super) fn new(now: Instant) -> Shown {
+        Shown { state: State::NoMember, reason: Reason::ReadingRecord, since: now }
+    }
+
+    pub(super) fn now_is(&mut self, state: State, reason: Reason, now: Instant) {
+        if (self.state, self.reason) != (state, reason) {
+            *self = Shown { state, reason, since: now };
+        }
+    }
+
+    pub(super) fn status(&self, of: &Ownership) -> Status {
+        let owning = if let Role::Owning(owning) = &of.role { Some(owning) } else { None };
+        let record = owning.map(|owning| &owning.record).or(of.record.as_ref());
+        let unfenced = record.map(|record| record.unfenced.as_slice()).unwrap_or_default();
+        Status {
+            state: self.state,
+            reason: self.reason,
+            since: self.since,
+            term: of.seen.0,
+            config: of.seen.1,
+            learners: owning.map(|owning| owning.learners.keys().copied().collect()).unwrap_or_default(),
+            lease: owning.and_then(|owning| owning.lease_told),
+            unproven: unfenced.iter().filter(|former| !of.is_proven(former)).copied().collect(),
+            coordinator_away_since: of.coordinator.away_since,
+            record: record.cloned(),
+        }
+    }
+}
+
+impl Ownership {
+    pub(super) fn state_and_reason(&self) -> (State, Reason) {
+        let (state, own) = match &self.role {
+            Role::Outside(outside) => (State::NoMember, self.reason_outside(outside.why)),
+            Role::Following(following) => {
+                let state = if following.member { State::Following } else { State::Learner };
+                (state, if self.tier_failed { Reason::TierFailed } else { Reason::AsItShouldBe })
+            }
+            Role::Asking(asking) if asking.sealed => (State::Sealed, Reason::OwnerSilent),
+            Role::Asking(_) => (State::Following, Reason::OwnerSilent),
+            Role::Owning(owning) => self.shown_of_owner(owning),
+            Role::Leaving => (State::SteppingDown, Reason::AsItShouldBe),
+        };
+        if self.coordinator.went_back.is_some() {
+            (state, Reason::RecordWentBack)
+        } else if self.coordinator.away_since.is_some() {
+            (state, Reason::CoordinatorAway)
+        } else {
+            (state, own)
+        }
+    }
+
+    fn reason_outside(&self, why: Why) -> Reason {
+        let Some(record) = self.record.as_ref() else {
+            return if why == Why::NoRecord { Reason::NoRecord } else { Reason::ReadingRecord };
+        };
+        let gone = |member: &Incarnation| {
+            let present = self.present(*member, Instant(0));
+            present.is_some_and(|present| present != *member)
+        };
+        match why {
+            Why::Unread => Reason::ReadingRecord,
+            Why::NoRecord => Reason::NoRecord,
+            Why::Released => Reason::Released,
+            Why::NotNamed | Why::EarlierLife if record.members.iter().all(gone) => Reason::LossSuspected,
+            Why::NotNamed => Reason::NotNamed,
+            Why::EarlierLife => Reason::EarlierLife,
+        }
+    }
+
+    fn shown_of_owner(&self, owning: &super::Owning) -> (State, Reason) {
+        let goal = owning.goal.as_ref().filter(|goal| goal.stage != GoalStage::Waiting);
+        let going = goal.map(|goal| if goal.to.is_some() { Reason::HandingOver } else { Reason::Releasing });
+        match &owning.phase {
+            Phase::Sealing(_) if self.now < self.old_lease_ends() => (State::Agreeing, Reason::AwaitingLease),
+            Phase::Sealing(_) => (State::Agreeing, Reason::SealingMembers),
+            Phase::Agreeing => (State::Agreeing, Reason::AwaitingMembers),
+            Phase::Custodian => (State::Custodian, going.unwrap_or(Reason::BackingOutOfReach)),
+            Phase::Serving => (State::Owner, going.unwrap_or_else(|| self.reason_serving(owning))),
+        }
+    }
+
+    fn reason_serving(&self, owning: &super::Owning) -> Reason {
+        let undecided = self.coordinator.change.as_ref().is_some_and(|change| change.stage == Stage::Unknown);
+        if undecided {
+            Reason::ChangeUndecided
+        } else if self.tier_failed {
+            Reason::TierFailed
+        } else if owning.lease_told.is_none_or(|lease| lease <= self.now) {
+            Reason::NoLease
+        } else if !owning.record.unfenced.is_empty() {
+            Reason::Unfenced
+        } else if (owning.record.members.len() as u32) < 1 + self.requested.peers {
+            Reason::TooFewMembers
+        } else {
+            Reason::AsItShouldBe
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What ownership changes while a node owns the volume: the sets of members, proposed and decided, and the pause before
+//! the volume changes hands.
+//!
+//! - A proposal is *covered* when all that has been acknowledged is held by everybody whom it names, and, where its log is
+//!   not needed, the backing has synced it. So it stays, because from the proposal on everybody is asked (C4, S6).
+//! - A volume that is *quiescing* takes requests and carries none out; it is quiet when nothing is under way and nothing is
+//!   left to be done for whoever is next.
+
+use super::members::Changes;
+use super::*;
+use crate::cluster::{Config, LogState};
+
+/// A change of the record that may take effect.
+#[derive(Clone, Debug)]
+struct Proposal {
+    config: Config,
+    members: Vec<Incarnation>,
+    log: LogState,
+    /// Everything acknowledged before it lies at or below this position.
+    acknowledged: Lsn,
+    covered_told: bool,
+}
+
+/// The volume is about to change hands.
+#[derive(Clone, Copy, Debug)]
+struct Quiescing {
+    /// To this member; to nobody: the log is emptied.
+    to: Option<NodeId>,
+    quiet_told: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct OpenChanges {
+    proposals: Vec<Proposal>,
+    quiescing: Option<Quiescing>,
+}
+
+impl Volume {
+    pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState) {
+        if !planted!(self, ask_recorded_only) {
+            let changes = self.members.propose(self.own().node, &members);
+            self.carry_out(changes);
+        }
+        let acknowledged = self.committed;
+        self.open_changes.proposals.push(Proposal { config, members, log, acknowledged, covered_told: false });
+        self.look_at_copies();
+    }
+
+    pub(super) fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState) {
+        self.open_changes.proposals.clear();
+        self.standing.config = config;
+        self.checkpoint_wanted = true;
+        self.log_needed = log == LogState::Needed;
+        let changes = self.members.decide(self.own().node, members);
+        self.carry_out(changes);
+    }
+
+    /// Logs alone may stand for what is acknowledged: the record says so, and so does every change of it (A5).
+    pub(super) fn log_may_stand(&self) -> bool {
+        self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
+    }
+
+    /// Tells ownership which proposals are covered.
+    pub(super) fn tell_covered(&mut self) {
+        let mut told = Vec::new();
+        for at in 0..self.open_changes.proposals.len() {
+            if !self.open_changes.proposals[at].covered_told && self.is_covered(&self.open_changes.proposals[at]) {
+                self.open_changes.proposals[at].covered_told = true;
+                told.push(self.open_changes.proposals[at].config);
+            }
+        }
+        for config in told {
+            self.report(Report::Covered { config });
+        }
+    }
+
+    fn is_covered(&self, proposal: &Proposal) -> bool {
+        if planted!(self, cover_at_once) {
+            return true;
+        }
+        let own = self.own().node;
+        let newest = self.standing.mark.number;
+        let held = proposal.members.iter().filter(|who| who.node != own).all(|who| {
+            let peer = self.members.place_of(who).map(|at| &self.members.peers[at]);
+            peer.is_some_and(|peer| {
+                // Whom the record names already holds it by being asked; who comes has the present mark as well (S6).
+                let known = self.members.is_recorded(who) || peer.mark == newest || peer.marked_since_proposal;
+                peer.agreed && peer.held >= proposal.acknowledged && known
+            })
+        });
+        let in_backing = proposal.log == LogState::Needed
+            || (self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty());
+        held && in_backing
+    }
+
+    // --- quiescing ---
+
+    pub(super) fn quiesce(&mut self, to: Option<NodeId>) {
+        self.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
+        self.close_group();
+    }
+
+    pub(super) fn resume_requests(&mut self) {
+        self.open_changes.quiescing = None;
+        for (id, request) in core::mem::take(&mut self.early_requests) {
+            self.on_request(id, request);
+        }
+    }
+
+    pub(super) fn is_quiescing(&self) -> bool {
+        self.open_changes.quiescing.is_some()
+    }
+
+    /// Nothing new goes to the backing: the next owner has all of it.
+    pub(super) fn is_quiescing_to_member(&self) -> bool {
+        self.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
+    }
+
+    pub(super) fn tell_quiet(&mut self) {
+        let Some(Quiescing { to, quiet_told: false }) = self.open_changes.quiescing else { return };
+        let requests_rest = self.reads.is_empty() && self.writes.is_empty() && self.acks.is_empty();
+        let whole = match to {
+            Some(node) => {
+                let peers = self.members.peers.iter();
+                peers.filter(|peer| peer.who.node == node).any(|peer| peer.agreed && peer.held == self.accepted)
+            }
+            None => self.live.is_empty(),
+        };
+        if !requests_rest || !whole || !self.backing_quiet() || !self.journal_is_erased() || self.checkpoint_busy {
+            return;
+        }
+        self.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });
+        self.report(Report::Quiet);
+    }
+
+    /// Opens and closes streams as the sets say, and looks anew at everything that asks all members.
+    pub(super) fn carry_out(&mut self, changes: Changes) {
+        for who in changes.come {
+            // From its answer to `Begin` on it is read from where that node is.
+            let stream = self.open_stream(self.accepted);
+            self.members.join(who, stream);
+        }
+        for peer in changes.gone {
+            self.close_stream(peer.stream);
+        }
+        self.look_at_copies();
+        self.keep_whole();
+        self.marks_changed();
+        self.commit();
+    }
+}

@@ -1,0 +1,138 @@
+//! Which records a member keeps although newer ones cover them, or the backing has them (docs/protocol.md), as its recovery
+//! finds them:
+//!
+//! - S5: what is above the position that all members are known to hold is whole, so that whatever is fetched from here is.
+//! - D4: what lies in the window, or in a pinned one, stays, because its range must stay known.
+//! - T5: of a pinned block everything since its window began may be brought back by a former owner, so the newest content
+//!   of each sector stays, also where the backing has it. What is older was there before that owner wrote.
+//!
+//! Pinned are whole blocks: a backing may write no less. The rest of a zeroed range that reaches beyond them is history.
+
+use super::ranges::ZeroMap;
+use crate::cluster::PINS_MAX;
+use crate::format::{Descriptor, Kind, Standing};
+use crate::types::*;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use smallvec::SmallVec;
+
+/// Positions above the first up to the second.
+type Window = (Lsn, Lsn);
+
+/// See the module.
+#[derive(Default)]
+pub struct Kept {
+    committed: Lsn,
+    windows: SmallVec<[Window; PINS_MAX + 1]>,
+    /// For each pinned block the position after which its window began, and one more: 0 means that it is not pinned.
+    since: ZeroMap,
+}
+
+/// Blocks that a record is about.
+fn range(descriptor: &Descriptor) -> (BlockIndex, u64) {
+    match descriptor.kind {
+        Kind::Data { .. } | Kind::ZeroSectors { .. } => (descriptor.block, 1),
+        Kind::ZeroBlocks { blocks, .. } => (descriptor.block, u64::from(blocks)),
+    }
+}
+
+impl Kept {
+    /// What a member keeps by its own word, of these records. The standing is a possible one.
+    pub fn of<'a>(standing: &Standing, records: impl Iterator<Item = &'a Descriptor> + Clone) -> Kept {
+        let mark = &standing.mark;
+        let mut kept = Kept { committed: standing.committed, ..Kept::default() };
+        kept.windows.push((mark.watermark, mark.through));
+        // The oldest window last: where two have a block, it counts from the older one on.
+        let mut pins: SmallVec<[_; PINS_MAX]> = mark.pins.iter().collect();
+        pins.sort_unstable_by_key(|pin| core::cmp::Reverse(pin.above));
+        for pin in pins {
+            kept.windows.push((pin.above, pin.through));
+            let since = pin.above.next();
+            if pin.part.blocks > 0 {
+                kept.since.zero(pin.part.block, u64::from(pin.part.blocks), since);
+                continue;
+            }
+            for record in records.clone().filter(|record| pin.above < record.lsn && record.lsn <= pin.through) {
+                let (first, blocks) = range(record);
+                kept.since.zero(first, blocks, since);
+            }
+        }
+        kept
+    }
+
+    /// Everything up to here is history, whatever it is about.
+    pub(super) fn history_through(standing: &Standing, destaged: Lsn) -> Lsn {
+        standing.mark.pins.iter().map(|pin| pin.above).fold(destaged, Lsn::min)
+    }
+
+    /// All members are known to hold everything up to here.
+    pub(super) fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    pub(super) fn is_in_window(&self, lsn: Lsn) -> bool {
+        self.windows.iter().any(|&(above, through)| above < lsn && lsn <= through)
+    }
+
+    /// Which of these, all of them durable in the backing and in log order, are needed all the same.
+    pub fn needed(&self, records: &[Descriptor]) -> Vec<bool> {
+        let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+        let mut zeroed = ZeroMap::default();
+        let mut needed: Vec<bool> = records
+            .iter()
+            .rev()
+            .map(|record| {
+                let (first, blocks) = range(record);
+                let newest = match record.kind {
+                    Kind::Data { mask, .. } | Kind::ZeroSectors { mask } if self.is_pinned(first, record.lsn) => {
+                        let newer = covered.entry(first).or_default();
+                        let some = zeroed.zeroed(first) == Lsn(0) && !mask.without(*newer).is_empty();
+                        *newer = newer.or(mask);
+                        some
+                    }
+                    Kind::Data { .. } | Kind::ZeroSectors { .. } => false,
+                    Kind::ZeroBlocks { .. } => {
+                        zeroed.zero(first, blocks, record.lsn);
+                        self.unpinned(record) != [(first, blocks)]
+                    }
+                };
+                newest || self.is_in_window(record.lsn)
+            })
+            .collect();
+        needed.reverse();
+        needed
+    }
+
+    fn is_pinned(&self, block: BlockIndex, lsn: Lsn) -> bool {
+        let since = self.since.zeroed(block);
+        since > Lsn(0) && lsn >= since
+    }
+
+    /// The ranges of a record that is durable in the backing which are not pinned: of them it says nothing any more.
+    pub(super) fn unpinned(&self, record: &Descriptor) -> Vec<(BlockIndex, u64)> {
+        self.parts(record, false)
+    }
+
+    /// The ranges of such a record which are pinned.
+    pub fn pinned(&self, record: &Descriptor) -> Vec<(BlockIndex, u64)> {
+        self.parts(record, true)
+    }
+
+    fn parts(&self, record: &Descriptor, pinned: bool) -> Vec<(BlockIndex, u64)> {
+        let (first, blocks) = range(record);
+        let end = first.0 + blocks;
+        let mut found: Vec<(BlockIndex, u64)> = Vec::new();
+        let mut at = first;
+        while at.0 < end {
+            let next = self.since.next_change(at).0.clamp(at.0 + 1, end);
+            if self.is_pinned(at, record.lsn) == pinned {
+                match found.last_mut() {
+                    Some((start, count)) if start.0 + *count == at.0 => *count += next - at.0,
+                    _ => found.push((at, next - at.0)),
+                }
+            }
+            at = BlockIndex(next);
+        }
+        found
+    }
+}

@@ -1,0 +1,419 @@
+//! The role of a member, and of a learner: it takes the owner's log into its own, at the same positions, and says how far
+//! it is. It serves no client, destages nothing and touches no backing.
+//!
+//! - A record is taken when everything before it was (S3); a message that comes too early waits, within bounds.
+//! - A payload that does not match its descriptor is as if it had not arrived (S4).
+//! - What it says to hold, the tier has; what it says of term and marks is in a durable checkpoint (S1, S9, D3).
+//! - It frees only what the owner's watermark has passed (D4), keeps superseded records until they are committed (S5), and
+//!   lets nothing supersede what lies in the window (D4).
+//!
+//! Left to others: who the owner is (ownership), sealing and terms ([`super::terms`]).
+
+use super::append::SEGMENTS_KEPT_FREE;
+use super::live::State;
+use super::*;
+use crate::cluster::{Envelope, Mark, Message, Refusal, Room};
+use crate::format::{Descriptor, Kind};
+use alloc::collections::BTreeMap;
+
+/// An `Append` of the owner.
+pub(super) struct Append {
+    pub(super) from: Lsn,
+    pub(super) through: Lsn,
+    pub(super) committed: Lsn,
+    pub(super) sync: Lsn,
+    pub(super) records: Vec<Descriptor>,
+    pub(super) mark: Option<Mark>,
+    pub(super) payload: Vec<Payload>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Follower {
+    /// Whose `Begin` was taken in this term.
+    owner: Option<Incarnation>,
+    /// The node asks for ownership: the present term is listened to no more (T2).
+    pub(super) sealed: bool,
+    /// What came before its turn, by where it begins.
+    early: BTreeMap<Lsn, Append>,
+    early_blocks: u64,
+    /// The owner is to be told how far this node is.
+    answer: bool,
+    /// The owner asks for everything up to here to be durable in the medium.
+    sync_wanted: Lsn,
+    /// A new owner reads our log.
+    fetch: Option<(Incarnation, usize)>,
+    pub(super) fetch_under_way: Option<usize>,
+}
+
+impl Follower {
+    /// A sync of the tier that begins now would answer the owner.
+    pub(super) fn tier_sync_would_help(&self, held: Lsn, synced: Lsn) -> bool {
+        self.sync_wanted <= held && self.sync_wanted > synced
+    }
+
+    /// The owner waits for a sync.
+    pub(super) fn awaits_tier_sync(&self, synced: Lsn) -> bool {
+        self.sync_wanted > synced
+    }
+
+    /// The tier has got further.
+    pub(super) fn answer(&mut self) {
+        self.answer = true;
+    }
+}
+
+impl Volume {
+    /// A message for a follower, of its own term.
+    pub(super) fn follow(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+        match message {
+            Message::Begin { tail, committed, whole_from: _, mark } => {
+                self.take_begin(envelope.from, tail, committed, mark);
+            }
+            Message::Append { from, through, committed, sync, records, mark } => {
+                let append = Append { from, through, committed, sync, records, mark, payload };
+                if self.is_from_owner(&envelope) {
+                    self.take_append(append);
+                } else {
+                    self.release_append(append);
+                }
+                return;
+            }
+            Message::Mark(mark) => {
+                if self.is_from_owner(&envelope) {
+                    self.take_mark(mark);
+                    self.follower.answer = true;
+                }
+            }
+            Message::Fetch { from } => self.take_fetch(envelope.from, from),
+            // What is said to an owner, by somebody who does not know that this node is none.
+            Message::Held { .. } | Message::Refused { .. } => {}
+            Message::Beacon { .. }
+            | Message::Granted { .. }
+            | Message::Seal
+            | Message::Sealed { .. }
+            | Message::TakeOver
+            | Message::Who { .. }
+            | Message::Here { .. }
+            | Message::Learn { .. } => panic!("{message:?} is for ownership"),
+        }
+        self.release_payloads(payload);
+    }
+
+    /// Within a term, after `Begin` (S3, S9). That may have been before a restart: only the owner of a term sends these.
+    fn is_from_owner(&mut self, envelope: &Envelope) -> bool {
+        self.standing.agreed && *self.follower.owner.get_or_insert(envelope.from) == envelope.from
+    }
+
+    pub(super) fn release_payloads(&mut self, payload: Vec<Payload>) {
+        for Payload { frame, .. } in payload {
+            self.pool.release(frame);
+        }
+    }
+
+    fn release_append(&mut self, append: Append) {
+        self.release_payloads(append.payload);
+    }
+
+    /// A new term has been heard of: what an older owner sent does not count any more.
+    pub(super) fn forget_owner(&mut self) {
+        self.follower.owner = None;
+        self.follower.sealed = false;
+        self.follower.sync_wanted = Lsn(0);
+        self.follower.early_blocks = 0;
+        for (_, append) in core::mem::take(&mut self.follower.early) {
+            self.release_append(append);
+        }
+        self.end_fetch();
+    }
+
+    // --- Begin ---
+
+    fn take_begin(&mut self, from: Incarnation, tail: Lsn, committed: Lsn, mark: Mark) {
+        if self.standing.agreed {
+            // A repeated one is answered again.
+            if *self.follower.owner.get_or_insert(from) == from {
+                self.follower.answer = true;
+            }
+            return;
+        }
+        if self.accepted > tail && !planted!(self, keep_longer_tail) {
+            return self.refuse_peer(from, Refusal::BeyondTail);
+        }
+        // A learner begins where the owner's log does (S7). A member has all of that.
+        let first = mark.pins.iter().map(|pin| pin.above).fold(mark.watermark, Lsn::min);
+        if self.accepted < first {
+            if self.accepted > Lsn(0) || !self.live.is_empty() {
+                // It misses something that nobody can send any more: it is to be learnt anew.
+                return self.refuse_peer(from, Refusal::OtherIncarnation);
+            }
+            self.begin_at(first);
+        }
+        self.follower.owner = Some(from);
+        self.follower.answer = true;
+        self.standing.agreed = true;
+        self.standing.mark = mark;
+        self.size_bytes = self.standing.mark.size_bytes;
+        self.learn_committed(committed);
+        self.apply_mark();
+        self.checkpoint_wanted = true;
+    }
+
+    /// The log of a learner begins behind this position.
+    fn begin_at(&mut self, first: Lsn) {
+        (self.accepted, self.held, self.synced) = (first, first, first);
+        (self.durable, self.destaged, self.committed) = (first, first, first);
+        self.destage.resume(first);
+    }
+
+    // --- Append ---
+
+    pub(super) fn take_append(&mut self, append: Append) {
+        if !self.is_as_described(&append) {
+            self.counters.checksum_errors += 1;
+            return self.release_append(append);
+        }
+        if append.from > self.accepted && !planted!(self, take_gaps) {
+            return self.keep_early(append);
+        }
+        if !self.take_now(append) {
+            return;
+        }
+        // What was waiting for this.
+        while let Some(first) = self.follower.early.first_entry()
+            && *first.key() <= self.accepted
+        {
+            let append = first.remove();
+            self.follower.early_blocks -= append.payload.len() as u64;
+            self.take_now(append);
+        }
+    }
+
+    /// The message hangs together, and every payload is what its record says (S4).
+    fn is_as_described(&self, append: &Append) -> bool {
+        let mut payloads = append.payload.iter();
+        let mut last = append.from;
+        let ordered = append.records.iter().all(|record| {
+            let follows = record.lsn > last && record.lsn <= append.through;
+            last = record.lsn;
+            let whole = match record.kind {
+                Kind::Data { checksum, .. } => {
+                    payloads.next().is_some_and(|payload| payload.checksum == checksum || planted!(self, trust_payload))
+                }
+                Kind::ZeroSectors { .. } | Kind::ZeroBlocks { .. } => true,
+            };
+            follows && whole
+        });
+        ordered && payloads.next().is_none()
+    }
+
+    /// Waits until what is before it has come, unless that is too much: then it is sent again.
+    fn keep_early(&mut self, append: Append) {
+        let blocks = append.payload.len() as u64;
+        let most = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
+        let known = self.follower.early.get(&append.from).is_some_and(|other| other.through >= append.through);
+        if known || self.follower.early_blocks + blocks > most {
+            return self.release_append(append);
+        }
+        self.follower.early_blocks += blocks;
+        if let Some(shorter) = self.follower.early.insert(append.from, append) {
+            self.follower.early_blocks -= shorter.payload.len() as u64;
+            self.release_append(shorter);
+        }
+    }
+
+    /// Takes what of it is new. False: nothing can be taken now.
+    fn take_now(&mut self, append: Append) -> bool {
+        let Append { from: _, through, committed, sync, records, mark, payload } = append;
+        let known = self.accepted;
+        let new = |record: &&Descriptor| record.lsn > known;
+        let blocks = records.iter().filter(new).filter(|record| record.has_payload()).count() as u64;
+        let others = records.iter().filter(new).filter(|record| !record.has_payload()).count() as u32;
+        let refused = if !records.iter().all(|record| self.lies_within(record)) {
+            Some(Some(Refusal::BeyondSize))
+        } else if self.tier_failed {
+            Some(Some(Refusal::TierFailed))
+        } else if !self.has_room_for(blocks, others) {
+            Some(None)
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            self.release_payloads(payload);
+            self.follower.answer = true;
+            if let (Some(why), Some(owner)) = (why, self.follower.owner) {
+                self.refuse_peer(owner, why);
+            }
+            return false;
+        }
+        let mut payload = payload.into_iter();
+        for record in records {
+            let frame = record.has_payload().then(|| payload.next().expect("counted before").frame);
+            if record.lsn > known {
+                self.append_descriptor(record, frame);
+            } else if let Some(frame) = frame {
+                self.pool.release(frame);
+            }
+        }
+        if through <= known {
+            // A duplicate: its answer was lost, perhaps.
+            self.follower.answer = true;
+        }
+        self.accepted = self.accepted.max(through);
+        self.hold_accepted();
+        self.learn_committed(committed);
+        if sync > self.follower.sync_wanted {
+            self.follower.sync_wanted = sync;
+            self.follower.answer |= self.synced >= sync;
+        }
+        match mark {
+            Some(mark) => self.take_mark(mark),
+            None => self.apply_mark(),
+        }
+        true
+    }
+
+    fn lies_within(&self, record: &Descriptor) -> bool {
+        let blocks = match record.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        record.block.0.checked_add(blocks).is_some_and(|end| end <= self.size_bytes.div_ceil(BLOCK_BYTES))
+    }
+
+    fn has_room_for(&self, blocks: u64, others: u32) -> bool {
+        let flash_has = |flash: &FlashLog| flash.room(SEGMENTS_KEPT_FREE) >= blocks + u64::from(others);
+        self.live.others_left() >= others && self.flash.as_ref().is_none_or(flash_has)
+    }
+
+    /// Memory holds what it has accepted; flash, too, when nothing accepted is on its way, also positions that no record has.
+    pub(super) fn hold_accepted(&mut self) {
+        if self.flash.as_ref().is_none_or(|flash| !flash.has_new_unwritten()) {
+            self.on_held(self.accepted);
+        }
+    }
+
+    /// Room for more records, as the owner counts it: besides all that is accepted.
+    fn room(&self) -> Room {
+        let live = self.live.payload_blocks();
+        let blocks = self.dirty_blocks_max().saturating_sub(live);
+        let blocks = match &self.flash {
+            Some(flash) => {
+                let frames = self.pool.available_to_clients().saturating_sub(self.frames_kept());
+                u64::from(blocks).min(flash.room(SEGMENTS_KEPT_FREE)).min(u64::from(frames)) as u32
+            }
+            None => blocks,
+        };
+        Room { blocks, ranges: self.live.others_left() }
+    }
+
+    fn learn_committed(&mut self, committed: Lsn) {
+        let known = committed.min(self.accepted);
+        if known > self.committed {
+            self.committed = known;
+            self.keep_whole();
+        }
+    }
+
+    // --- Mark ---
+
+    fn take_mark(&mut self, mark: Mark) {
+        // Of two marks the higher number counts (S3).
+        if mark.number > self.standing.mark.number {
+            self.size_bytes = self.size_bytes.max(mark.size_bytes);
+            self.standing.mark = mark;
+            self.checkpoint_wanted = true;
+        }
+        self.apply_mark();
+    }
+
+    /// What is below the watermark ends, when the checkpoint says so; what is in the window stays as it is (D4).
+    pub(super) fn apply_mark(&mut self) {
+        let mark = &self.standing.mark;
+        let (watermark, through) = (mark.watermark.min(self.accepted), mark.through);
+        if !planted!(self, forget_window) {
+            self.live.fix_through(through);
+        }
+        self.refresh_pins();
+        self.learn_committed(watermark);
+        if watermark <= self.durable {
+            return;
+        }
+        self.pass_to_durable(watermark);
+    }
+
+    /// Everything up to here is durable in the backing, by another's word.
+    pub(super) fn pass_to_durable(&mut self, through: Lsn) {
+        while let Some(id) = self.live.cursor() {
+            let lsn = self.live.get(id).descriptor.lsn;
+            if lsn > through {
+                break;
+            }
+            self.live.set_state(id, State::Written);
+            self.live.advance_cursor();
+            self.destage.collected = lsn;
+        }
+        self.destage.collected = self.destage.collected.max(through);
+        self.durable = self.durable.max(through);
+        self.checkpoint_wanted = true;
+    }
+
+    // --- Fetch ---
+
+    /// A new owner wants what this log has more (T3): one message for each time it asks.
+    fn take_fetch(&mut self, to: Incarnation, from: Lsn) {
+        if self.follower.fetch_under_way.is_some() {
+            return;
+        }
+        let reader = match self.follower.fetch {
+            Some((asker, reader)) if asker == to => {
+                self.live.seek(reader, from);
+                reader
+            }
+            Some(_) | None => {
+                self.end_fetch();
+                let reader = self.live.begin_reading(from);
+                self.follower.fetch = Some((to, reader));
+                reader
+            }
+        };
+        // It asks again where nothing comes.
+        if let Some(message) = self.gather(to, reader, from) {
+            if self.messages[message].waits() {
+                self.follower.fetch_under_way = Some(message);
+            } else {
+                self.send_gathered(message);
+            }
+        }
+    }
+
+    fn end_fetch(&mut self) {
+        self.follower.fetch_under_way = None;
+        if let Some((_, reader)) = self.follower.fetch.take() {
+            self.live.end_reading(reader);
+        }
+    }
+
+    // --- Held ---
+
+    /// Tells the owner how far this node is, as soon as all it would say is so.
+    pub(super) fn answer_owner(&mut self) {
+        let Some(owner) = self.follower.owner else { return };
+        let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
+        if !self.follower.answer || !told || self.tier_failed {
+            return;
+        }
+        self.follower.answer = false;
+        let synced = self.flash.is_some().then_some(self.synced);
+        let mark = self.recorded_mark();
+        let (accepted, held, room, host) = (self.accepted, self.held, self.room(), self.cluster().host);
+        self.peer_counters.messages += 1;
+        self.send(owner, Message::Held { accepted, held, synced, mark, room, host });
+    }
+
+    /// The tier has failed: the owner is told, once it says something.
+    pub(super) fn refuse_peer(&mut self, to: Incarnation, why: Refusal) {
+        self.peer_counters.refusals += 1;
+        self.send(to, Message::Refused { why });
+    }
+}

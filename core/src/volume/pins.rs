@@ -1,0 +1,222 @@
+//! Quarantine: after a take-over, writes of a former owner may still reach the backing, at any time, in the window that it had
+//! last told (T5). The blocks of that window are *pinned* until there is proof that it can write no more (T6).
+//!
+//! - Which blocks are pinned the log itself says: a pin names positions, and the records at those positions stay. So does
+//!   the newest content, up to the watermark, of each sector of a pinned block: reads find it in the log.
+//! - Nothing supersedes a record of a pinned block: what is at or below the watermark must not give way to what is above.
+//! - The first that a new owner destages is the former window, where there is a journal as one batch.
+//! - With proof for every former owner, that newest content is written once more and synced; then all pins end. Nothing
+//!   else is chosen meanwhile: it would be overtaken by older content of the same block.
+//!
+//! Left to others: who may still write, and what proves that it cannot (ownership).
+
+use super::live::State;
+use super::*;
+use crate::cluster::{PINS_MAX, Pin};
+use crate::format::Kind;
+use alloc::collections::BTreeMap;
+
+/// The last writing of what is pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Rewriting {
+    #[default]
+    No,
+    /// There is proof. It begins when nothing is under way.
+    Due,
+    /// Its writes were chosen.
+    UnderWay,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Pins {
+    /// Windows of former terms: those of the newest mark, and those that the checkpoint still has.
+    windows: Vec<Pin>,
+    /// A former owner's window up to here is the first that is destaged.
+    first: Option<Lsn>,
+    rewriting: Rewriting,
+    /// Of zeroed ranges that are written again the pieces, by position.
+    pieces: BTreeMap<Lsn, Vec<(BlockIndex, u64)>>,
+}
+
+impl Volume {
+    /// Looks anew at what is pinned: a mark has come, or the checkpoint has one.
+    pub(super) fn refresh_pins(&mut self) {
+        let mut windows = self.standing.mark.pins.clone();
+        for pin in self.recorded().into_iter().flat_map(|recorded| &recorded.mark.pins) {
+            if !windows.contains(pin) {
+                windows.push(*pin);
+            }
+        }
+        if windows == self.pins.windows {
+            return;
+        }
+        self.pins.windows = windows;
+        self.live.unpin_all();
+        for at in 0..self.pins.windows.len() {
+            self.pin_window(self.pins.windows[at]);
+        }
+    }
+
+    /// Pins the blocks of a window's records, and of the rest of the groups that it begins and ends in: a record of the window
+    /// that one of those has superseded may be found again by a recovery, and its block is then taken for pinned (W17).
+    fn pin_window(&mut self, pin: Pin) {
+        let (mut first, mut last) = (None, None);
+        let mut next = self.live.oldest();
+        while let Some(id) = next {
+            let descriptor = self.live.get(id).descriptor;
+            next = self.live.after(id);
+            if descriptor.lsn <= pin.above {
+                continue;
+            }
+            let group = Some(descriptor.group);
+            first = first.or(group);
+            if descriptor.lsn <= pin.through {
+                last = group;
+            } else if group != first && group != last {
+                return;
+            }
+            self.pin_blocks_of(id);
+        }
+    }
+
+    fn pin_blocks_of(&mut self, id: u32) {
+        let descriptor = self.live.get(id).descriptor;
+        let blocks = match descriptor.kind {
+            Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
+            Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
+        };
+        self.live.pin(descriptor.block, blocks);
+    }
+
+    /// A record that came into the log may be of a pinned window.
+    pub(super) fn pin_if_in_window(&mut self, id: u32) {
+        if self.is_in_pinned_window(self.live.get(id).descriptor.lsn) {
+            self.pin_blocks_of(id);
+        }
+    }
+
+    fn is_in_pinned_window(&self, lsn: Lsn) -> bool {
+        self.pins.windows.iter().any(|pin| pin.above < lsn && lsn <= pin.through)
+    }
+
+    /// The record stays though it is durable in the backing.
+    pub(super) fn is_kept_by_pin(&self, id: u32, watermark: Lsn) -> bool {
+        if self.pins.windows.is_empty() || planted!(self, forget_pins) {
+            return false;
+        }
+        self.is_in_pinned_window(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
+    }
+
+    /// No other window is opened: should this owner be lost, its own would be one too many (T5).
+    pub(super) fn has_all_pins(&self) -> bool {
+        self.standing.mark.pins.len() >= PINS_MAX
+    }
+
+    /// Pins of a new term: those of former ones, and the window of the last owner that was heard, above the watermark.
+    pub(super) fn pins_of_new_term(&mut self, watermark: Lsn, unfenced: &[Term]) -> Vec<Pin> {
+        let Some(&term) = unfenced.last() else { return Vec::new() };
+        let mark = &self.standing.mark;
+        let mut pins = mark.pins.clone();
+        if mark.through > watermark && !planted!(self, forget_pins) {
+            pins.push(Pin { term, above: watermark, through: mark.through, part: mark.part });
+            self.pins.first = Some(mark.through);
+        }
+        pins
+    }
+
+    /// The window of the former owner, while it is to be destaged before anything else.
+    pub(super) fn first_window(&self) -> Option<Lsn> {
+        let next = self.live.get(self.live.cursor()?).descriptor.lsn;
+        self.pins.first.filter(|through| next <= *through)
+    }
+
+    // --- the last writing ---
+
+    /// No former owner can write any more.
+    pub(super) fn on_proven(&mut self) {
+        if self.standing.mark.pins.is_empty() || planted!(self, end_pins_at_once) {
+            return self.end_pins();
+        }
+        if self.pins.rewriting == Rewriting::No {
+            self.pins.rewriting = Rewriting::Due;
+        }
+    }
+
+    pub(super) fn pins_are_proven(&self) -> bool {
+        self.pins.rewriting != Rewriting::No
+    }
+
+    /// Everything that was chosen has to be chosen again.
+    pub(super) fn rewrite_pins_again(&mut self) {
+        if self.pins.rewriting == Rewriting::UnderWay {
+            self.pins.rewriting = Rewriting::Due;
+            self.pins.pieces.clear();
+        }
+    }
+
+    /// Chooses the newest content of what is pinned. The caller has made sure that nothing is under way.
+    pub(super) fn rewrite_pins(&mut self) -> bool {
+        let watermark = self.standing.mark.watermark;
+        if self.pins.rewriting != Rewriting::Due || watermark < self.durable {
+            return false;
+        }
+        self.pins.rewriting = Rewriting::UnderWay;
+        let zeros = self.live.pinned_zeros(watermark);
+        self.pins.pieces = zeros.into_iter().map(|(id, pieces)| (self.live.get(id).descriptor.lsn, pieces)).collect();
+        let mut next = self.live.oldest();
+        let mut chosen = Vec::new();
+        while let Some(id) = next {
+            let lsn = self.live.get(id).descriptor.lsn;
+            if lsn > watermark {
+                break;
+            }
+            let nothing = self.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
+            if self.live.is_newest_pinned(id, watermark) && !nothing {
+                chosen.push((id, lsn));
+            }
+            next = self.live.after(id);
+        }
+        for &(id, _) in &chosen {
+            self.live.set_state(id, State::Queued);
+        }
+        if chosen.is_empty() {
+            self.end_pins();
+        } else {
+            self.destage.queue_all(chosen);
+        }
+        true
+    }
+
+    /// Of a zeroed range that is written again: which pieces.
+    pub(super) fn pinned_pieces(&self, lsn: Lsn) -> Option<&[(BlockIndex, u64)]> {
+        self.pins.pieces.get(&lsn).map(Vec::as_slice)
+    }
+
+    /// The newest content of pinned blocks is read from the log, also where newer content of others has ended.
+    pub(super) fn confine_kept(&mut self) {
+        let mut next = self.live.oldest();
+        while let Some(id) = next
+            && self.live.get(id).descriptor.lsn <= self.destaged
+        {
+            self.live.confine_to_pinned(id);
+            next = self.live.after(id);
+        }
+    }
+
+    /// The backing's sync has ended after all of it was written.
+    pub(super) fn end_rewritten_pins(&mut self) {
+        if self.pins.rewriting == Rewriting::UnderWay {
+            self.end_pins();
+        }
+    }
+
+    fn end_pins(&mut self) {
+        self.pins.rewriting = Rewriting::No;
+        self.pins.pieces.clear();
+        if !self.standing.mark.pins.is_empty() {
+            self.tell_no_pins();
+        }
+        self.report(Report::PinsEnded);
+    }
+}

@@ -1,0 +1,403 @@
+//! Who this node is for the volume: alone, a follower, or the owner of a term; and how one becomes the other. Ownership decides
+//! ([`Order`]), this carries it out, and keeps what must outlive the process: the highest term and config seen (S1, C3).
+//!
+//! - No message of a lower term than the highest seen is listened to, nor one that is meant for another incarnation
+//!   (S1, S2). A higher term is remembered before anything of it is answered.
+//! - A term begins by agreement on its tail (S9): until every member has answered `Begin` and holds all of the tail,
+//!   requests are taken and nothing is answered (T4).
+//! - An owner that hears of a higher term acknowledges nothing more: whoever sends it has been told so by the record.
+//!
+//! Left to others: the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
+
+use super::*;
+use crate::cluster::{Config, Envelope, LogState, MarkNumber, Message, Refusal};
+
+/// What this node is for the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// The only one that ever has it.
+    Alone,
+    /// A member, a learner, or nobody yet.
+    Follower,
+    /// Of the term.
+    Owner,
+}
+
+/// What an owner fetches before the tail is fixed (T3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetching {
+    from: Incarnation,
+    through: Lsn,
+    ask_again_at: Instant,
+}
+
+impl Volume {
+    /// Set-up of a volume that several nodes keep.
+    pub(super) fn cluster(&self) -> &ClusterConfig {
+        self.config.cluster.as_ref().expect("only a volume of a cluster has peers")
+    }
+
+    pub(super) fn own(&self) -> Incarnation {
+        self.cluster().own
+    }
+
+    /// What nodes have told each other.
+    pub fn peer_counters(&self) -> PeerCounters {
+        self.peer_counters
+    }
+
+    /// Where this node stands by its durable checkpoint; none: in an older term.
+    pub(super) fn recorded(&self) -> Option<&Standing> {
+        self.checkpoint.standing.as_ref().filter(|_| self.checkpoint.term == self.term)
+    }
+
+    /// The newest mark of the term in the durable checkpoint.
+    pub(super) fn recorded_mark(&self) -> MarkNumber {
+        self.recorded().filter(|recorded| recorded.agreed).map_or(MarkNumber(0), |recorded| recorded.mark.number)
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        self.effects.push_back(Effect::Report(report));
+    }
+
+    /// How far a volume of a cluster is.
+    pub fn figures(&self) -> Figures {
+        // A follower says what would be there after its death.
+        let standing = match (self.role, &self.checkpoint.standing) {
+            (Role::Follower, Some(recorded)) => recorded,
+            (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
+        };
+        Figures {
+            term: if self.role == Role::Follower { self.checkpoint.term } else { self.term },
+            config: standing.config,
+            agreed: standing.agreed,
+            accepted: self.accepted,
+            held: self.held,
+            synced: self.flash.is_some().then_some(self.synced),
+            committed: self.committed,
+            mark: standing.mark.clone(),
+            serving: self.role == Role::Owner && self.phase == Phase::Serving,
+            drained: self.role == Role::Owner
+                && self.policy_kept() == Policy::Through
+                && self.control.effective == Policy::Through
+                && self.standing.mark.pins.is_empty(),
+            wants_log: self.role == Role::Owner && self.wants_log(),
+            tier_failed: self.tier_failed,
+        }
+    }
+
+    // --- messages ---
+
+    pub(super) fn on_peer(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+        let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
+        if !known || self.stepping_down {
+            return self.release_payloads(payload);
+        }
+        if let Some(why) = self.unfit(&envelope) {
+            self.release_payloads(payload);
+            // A refusal is not answered: two nodes would refuse each other for ever.
+            if !matches!(message, Message::Refused { .. }) {
+                self.refuse_peer(envelope.from, why);
+            }
+            return;
+        }
+        if envelope.term > self.term {
+            if self.role == Role::Owner {
+                self.release_payloads(payload);
+                return self.outdated(&envelope);
+            }
+        }
+        // A higher term or config was seen (C3).
+        self.remember(envelope.term, envelope.config);
+        match self.role {
+            Role::Alone => panic!("only a volume of a cluster has peers"),
+            Role::Follower => self.follow(envelope, message, payload),
+            Role::Owner => self.on_peer_of_owner(envelope, message, payload),
+        }
+    }
+
+    /// Why a message cannot be listened to.
+    fn unfit(&self, envelope: &Envelope) -> Option<Refusal> {
+        if envelope.volume != self.id {
+            return Some(Refusal::UnknownVolume);
+        }
+        if envelope.to != self.own() && !planted!(self, take_for_others) {
+            return Some(Refusal::OtherIncarnation);
+        }
+        let older = envelope.term < self.term || (envelope.term == self.term && self.follower.sealed);
+        (older && !planted!(self, take_older_terms)).then_some(Refusal::OldTerm)
+    }
+
+    fn on_peer_of_owner(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+        let place = self.members.place_of(&envelope.from);
+        match message {
+            Message::Held { .. } => {
+                if let Some(at) = place {
+                    self.on_held_by_peer(at, message);
+                }
+            }
+            Message::Append { from, through, records, .. } => {
+                let (committed, sync, mark) = (Lsn(0), Lsn(0), None);
+                let append = member::Append { from, through, committed, sync, records, mark, payload };
+                return self.take_fetched(&envelope, append);
+            }
+            Message::Refused { why } => self.peer_failed(&envelope.from, PeerFailure::Refused(why)),
+            // Of this term there is no other owner, and an owner is not sealed.
+            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } => {}
+            Message::Beacon { .. }
+            | Message::Granted { .. }
+            | Message::Seal
+            | Message::Sealed { .. }
+            | Message::TakeOver
+            | Message::Who { .. }
+            | Message::Here { .. }
+            | Message::Learn { .. } => panic!("{message:?} is for ownership"),
+        }
+        self.release_payloads(payload);
+    }
+
+    /// Somebody knows of a higher term than the own.
+    fn outdated(&mut self, envelope: &Envelope) {
+        if !core::mem::replace(&mut self.outdated, true) {
+            self.report(Report::Outdated { term: envelope.term, config: envelope.config });
+        }
+    }
+
+    // --- orders ---
+
+    pub(super) fn on_order(&mut self, order: Order) {
+        assert_ne!(self.role, Role::Alone, "ownership of a volume that one node has to itself is not decided");
+        match order {
+            Order::Seal => self.follower.sealed = true,
+            Order::Unseal => self.follower.sealed = false,
+            Order::Remember { term, config } => {
+                self.remember_wanted = true;
+                self.remember(term, config);
+            }
+            Order::Own(own) => self.begin_term(own),
+            Order::Propose { config, members, log } => self.propose(config, members, log),
+            Order::Decide { config, members, log } => self.decide(config, &members, log),
+            Order::Learn(who) => {
+                let changes = self.members.learn(who);
+                self.carry_out(changes);
+            }
+            Order::Forget(node) => {
+                let changes = self.members.forget(node);
+                self.carry_out(changes);
+            }
+            Order::Quiesce { to } => self.quiesce(to),
+            Order::Resume => self.resume_requests(),
+            Order::Lease { until } => {
+                self.lease_until = until;
+                self.lease_is_back();
+            }
+            Order::Proven => self.on_proven(),
+            Order::StepDown => self.step_down(),
+        }
+    }
+
+    /// A term and config were seen: nothing older counts from here on (S1, C3).
+    fn remember(&mut self, term: Term, config: Config) {
+        if self.role == Role::Owner {
+            return;
+        }
+        if term > self.term {
+            self.term = term;
+            self.standing.config = config;
+            self.standing.agreed = false;
+            self.forget_owner();
+            self.checkpoint_wanted = true;
+        } else if term == self.term && config > self.standing.config {
+            self.standing.config = config;
+            self.checkpoint_wanted = true;
+        }
+    }
+
+    /// The checkpoint has what ownership asked to be remembered.
+    pub(super) fn tell_remembered(&mut self) {
+        let same = self.recorded().is_some_and(|recorded| recorded.config == self.standing.config);
+        if self.remember_wanted && same {
+            self.remember_wanted = false;
+            self.report(Report::Remembered { term: self.term, config: self.standing.config });
+        }
+    }
+
+    fn begin_term(&mut self, own: Own) {
+        assert_eq!(self.role, Role::Follower, "who owns a term already begins no other: it steps down first");
+        assert!(own.term >= self.term, "an owner's term is the highest that was seen");
+        self.forget_owner();
+        self.role = Role::Owner;
+        self.phase = Phase::Agreeing;
+        self.term = own.term;
+        self.standing.config = own.config;
+        self.standing.agreed = true;
+        // What an owner of an earlier process, or of none, was granted is not this one's (L3).
+        self.lease_until = Instant(0);
+        self.log_needed = own.log == LogState::Needed;
+        self.drop_clean_cache();
+        // From here on everything is kept for whom the record names.
+        let changes = self.members.decide(self.own().node, &own.members);
+        let watermark = self.standing.mark.watermark.max(own.watermark).max(self.durable).min(self.accepted);
+        self.learn_watermark(watermark);
+        let pins = self.pins_of_new_term(watermark, &own.unfenced);
+        self.begin_marks(watermark, pins);
+        self.confine_kept();
+        self.journal.resume(self.term);
+        self.fetching = own.fetch.filter(|(_, through)| *through > self.accepted).map(|(from, through)| Fetching {
+            from,
+            through,
+            ask_again_at: self.now,
+        });
+        self.carry_out(changes);
+    }
+
+    fn learn_watermark(&mut self, watermark: Lsn) {
+        self.committed = self.committed.max(watermark);
+        self.keep_whole();
+        self.pass_to_durable(watermark);
+    }
+
+    /// What was superseded and must still be sent stays, everything else superseded ends (S5).
+    pub(super) fn keep_whole(&mut self) {
+        let above = match self.role {
+            Role::Alone => return,
+            Role::Follower => self.committed,
+            Role::Owner => self.members.whole_above(self.committed),
+        };
+        let above = if planted!(self, free_uncommitted) { Lsn(u64::MAX) } else { above };
+        let mut dead = core::mem::take(&mut self.dead);
+        self.live.keep_above(above, &mut dead);
+        self.counters.superseded_blocks += dead.len() as u64;
+        for id in dead.drain(..) {
+            self.free_place(id);
+        }
+        self.dead = dead;
+    }
+
+    /// Reads may be answered, and writes to the backing begun (L3).
+    pub(super) fn has_lease(&self) -> bool {
+        self.now < self.lease_until || planted!(self, read_without_lease)
+    }
+
+    /// What waited for a lease goes on.
+    fn lease_is_back(&mut self) {
+        if !self.has_lease() {
+            return;
+        }
+        for (id, pieces) in core::mem::take(&mut self.leaseless) {
+            self.effects.push_back(Effect::Reply { id, result: Ok(pieces) });
+        }
+        self.write_out_leaseless();
+    }
+
+    /// Admission: every member's tier has room for it, and its window (S8).
+    pub(super) fn peers_have_room(&self, blocks: u64, others: u32) -> bool {
+        let Some(cluster) = &self.config.cluster else { return true };
+        self.members.have_room(self.accepted, blocks, others, cluster.peer_window_bytes_max / BLOCK_BYTES)
+    }
+
+    /// Cached content is valid for one ownership only: what is clean may have been written by another since.
+    fn drop_clean_cache(&mut self) {
+        for block in self.pool.cached_blocks() {
+            if self.live.is_clean(block) {
+                self.pool.uncache(block);
+            }
+        }
+    }
+
+    /// An owner with other members answers nothing more, and one of them takes over; alone it does what a single node does.
+    pub(super) fn report_tier_failed(&mut self) {
+        if self.role == Role::Alone {
+            return;
+        }
+        self.outdated |= !self.members.is_alone();
+        self.report(Report::TierFailed);
+    }
+
+    // --- agreeing ---
+
+    /// Fetches what the longest log has more, fixes the tail, and serves when all hold it.
+    pub(super) fn go_on_agreeing(&mut self) {
+        if self.phase != Phase::Agreeing {
+            return;
+        }
+        match self.fetching {
+            Some(Fetching { through, .. }) if self.accepted >= through => self.fetching = None,
+            Some(fetching) if self.now >= fetching.ask_again_at => {
+                let ask_again_at = self.now + self.cluster().resend_after;
+                self.fetching = Some(Fetching { ask_again_at, ..fetching });
+                return self.send(fetching.from, Message::Fetch { from: self.accepted });
+            }
+            Some(_) => return,
+            None => {}
+        }
+        if self.tail.is_none() {
+            self.fix_tail();
+        }
+        let Some(tail) = self.tail else { return };
+        // W3: nothing of a term is accepted before the checkpoint has it.
+        let recorded = self.recorded().is_some_and(|recorded| recorded.agreed);
+        let held = self.held >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
+        if recorded && (held || planted!(self, answer_before_agreed)) {
+            self.serve();
+        }
+    }
+
+    fn fix_tail(&mut self) {
+        self.tail = Some(self.accepted);
+        self.recovered = self.accepted;
+        // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
+        self.group = self.group.next();
+        self.group_has_records = false;
+        self.hold_accepted();
+        self.log_was_recovered();
+    }
+
+    fn serve(&mut self) {
+        self.phase = Phase::Serving;
+        self.end_replayed();
+        self.report(Report::Agreed { term: self.term });
+        self.look_at_copies();
+        for (id, request) in core::mem::take(&mut self.early_requests) {
+            self.on_request(id, request);
+        }
+    }
+
+    fn take_fetched(&mut self, envelope: &Envelope, append: member::Append) {
+        let from_there = self.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
+        if !from_there || append.from > self.accepted {
+            return self.release_payloads(append.payload);
+        }
+        let before = self.accepted;
+        self.take_append(append);
+        if self.accepted > before
+            && let Some(fetching) = &mut self.fetching
+        {
+            fetching.ask_again_at = self.now;
+        }
+    }
+
+    pub(super) fn agreeing_timeout(&self) -> Option<Instant> {
+        self.fetching.as_ref().map(|fetching| fetching.ask_again_at)
+    }
+
+    // --- stepping down ---
+
+    /// Nothing is answered from here on, and nothing begun (T9).
+    fn step_down(&mut self) {
+        self.stepping_down = true;
+        let changes = self.members.clear();
+        self.carry_out(changes);
+        self.forget_owner();
+    }
+
+    /// Stops when the last write under way has ended.
+    pub(super) fn go_on_stepping_down(&mut self) {
+        let flash_rests = self.flash.as_ref().is_none_or(|flash| flash.flying.is_empty());
+        let rests = self.destage.in_flight == 0 && !self.journal_is_writing() && flash_rests && !self.checkpoint_busy;
+        if rests {
+            self.phase = Phase::Stopped;
+            self.report(Report::BackingQuiet);
+        }
+    }
+}

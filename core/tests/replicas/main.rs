@@ -1,0 +1,9 @@
+//! A log that several nodes keep: real volumes joined by pipes that lose, delay, reorder and duplicate. Who owns the
+//! volume is decided by the test, by the rules of docs/protocol.md.
+
+mod disks;
+mod oracle;
+mod storm;
+mod story;
+mod weather;
+mod world;

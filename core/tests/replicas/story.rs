@@ -1,0 +1,423 @@
+//! Single rules, each in a story that reads like a sentence.
+
+use crate::weather::{FAIR, ROUGH, Weather};
+use crate::world::*;
+use forebay_core::api::*;
+use forebay_core::cluster::*;
+use forebay_core::status::{Flush, Phase, Policy, Reason};
+use forebay_core::types::*;
+
+impl World {
+    pub fn own(&self, node: usize) -> Incarnation {
+        self.nodes[node].own
+    }
+
+    pub fn members(&self, nodes: &[usize]) -> Vec<Incarnation> {
+        nodes.iter().map(|&node| self.own(node)).collect()
+    }
+
+    /// The first term of the volume, or the first of nodes that have nothing of it.
+    pub fn found(&mut self, owner: usize, nodes: &[usize]) {
+        let members = self.members(nodes);
+        let own = Own {
+            term: Term(1),
+            config: Config(1),
+            members,
+            log: LogState::Needed,
+            watermark: Lsn(0),
+            fetch: None,
+            unfenced: Vec::new(),
+        };
+        self.owner = owner;
+        self.order(owner, Order::Own(own));
+        self.order(owner, Order::Lease { until: Instant(u64::MAX) });
+        self.hand(owner, Event::BackingReady);
+    }
+
+    pub fn until_serving(&mut self) {
+        let owner = self.owner;
+        self.until("the owner serves", |world| world.status(owner).phase == Phase::Serving);
+    }
+
+    pub fn until_answered(&mut self) {
+        self.until("all is answered", |world| world.open() == 0);
+    }
+
+    pub fn until_clean(&mut self) {
+        let owner = self.owner;
+        self.until("all is in the backing", |world| world.status(owner).dirty_bytes == 0);
+    }
+
+    /// Everything that was acknowledged is what is read, of every block.
+    pub fn read_all(&mut self) {
+        for block in 0..BLOCKS {
+            assert!(self.read(block), "block {block} is free");
+        }
+        self.until_answered();
+    }
+
+    pub fn reported(&self, node: usize, wanted: impl Fn(&Report) -> bool) -> bool {
+        self.nodes[node].reports.iter().any(wanted)
+    }
+
+    /// Asks everybody whom it needs, and fixes the tail, as ownership does (T2, T3). The former owner can write no more.
+    pub fn take_over(&mut self, owner: usize, former: &[usize], term: u32, config: u32) {
+        self.take_over_from(owner, former, term, config, &[]);
+    }
+
+    /// The same while the owners of these terms may still write (T5).
+    pub fn take_over_from(&mut self, owner: usize, former: &[usize], term: u32, config: u32, unfenced: &[u32]) {
+        self.order(owner, Order::Seal);
+        let others: Vec<usize> = former.iter().copied().filter(|node| *node != owner).collect();
+        for &node in &others {
+            self.order(node, Order::Remember { term: Term(term), config: Config(config) });
+            self.until("the term is remembered", |world| {
+                world.reported(node, |report| matches!(report, Report::Remembered { term: t, .. } if t.0 == term))
+            });
+        }
+        let longest = others.iter().map(|&node| (self.figures(node).held, node)).max();
+        let watermarks = former.iter().map(|&node| self.figures(node).mark.watermark);
+        let watermark = watermarks.max().expect("the owner is one");
+        let fetch = longest.map(|(held, node)| (self.own(node), held));
+        let own = Own {
+            term: Term(term),
+            config: Config(config),
+            members: self.members(former),
+            log: LogState::Needed,
+            watermark,
+            fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
+            unfenced: unfenced.iter().map(|&term| Term(term)).collect(),
+        };
+        self.owner = owner;
+        self.sessions_end();
+        self.order(owner, Order::Own(own));
+        self.order(owner, Order::Lease { until: Instant(u64::MAX) });
+        self.hand(owner, Event::BackingReady);
+    }
+
+    /// What an owner has acknowledged, every member holds.
+    pub fn check_copies(&self, owner: usize, members: &[usize]) {
+        let committed = self.status(owner).committed;
+        for &member in members {
+            if self.nodes[member].volume.is_some() {
+                let held = self.status(member).held;
+                assert!(held >= committed, "node {member} holds {held}, committed is {committed}\n{}", self.tell());
+            }
+        }
+    }
+}
+
+const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
+
+fn two(weather: Weather, makes: [Make; 2]) -> World {
+    let mut world = World::new(1, weather, &makes);
+    world.found(0, &[0, 1]);
+    world.until_serving();
+    world
+}
+
+#[test]
+fn a_write_is_acknowledged_when_both_hold_it_and_not_before() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.check_copies(0, &[1]);
+        world.nodes[1].cut_off = true;
+        assert!(world.write(8, 8));
+        world.run_ms(700);
+        assert_eq!(world.open(), 1, "the other does not hold it");
+        assert!(!world.reported(0, |report| matches!(report, Report::PeerFailed { .. })), "within 800 ms");
+        world.run_ms(200);
+        let failed = |report: &Report| matches!(report, Report::PeerFailed { why: PeerFailure::Stalled, .. });
+        assert!(world.reported(0, failed), "after 800 ms");
+        assert_eq!(world.open(), 1, "a report drops nobody");
+        world.nodes[1].cut_off = false;
+        world.until_answered();
+        world.check_copies(0, &[1]);
+    }
+}
+
+#[test]
+fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        world.nodes[1].cut_off = true;
+        assert!(world.write(0, 8));
+        world.run_ms(900);
+        assert_eq!(world.open(), 1);
+        let members = world.members(&[0]);
+        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
+        world.run_ms(500);
+        assert_eq!(world.open(), 1, "an undecided change drops nobody (C4)");
+        world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
+        world.until_answered();
+        assert_eq!(world.backing[0][0], 1, "the backing has it");
+        assert_eq!(world.status(0).reason, Reason::TooFewPeers);
+        assert_eq!(world.status(0).effective, Policy::Through);
+    }
+}
+
+#[test]
+fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
+    for makes in KINDS {
+        let mut world = World::new(2, ROUGH, &makes);
+        world.found(0, &[0]);
+        world.until_serving();
+        for round in 0..6 {
+            for block in 0..8 {
+                world.write(8 * block + round, 2);
+            }
+            world.until_answered();
+        }
+        let learner = world.own(1);
+        world.order(0, Order::Learn(learner));
+        for round in 0..30 {
+            world.write(8 * (round % 8), 8);
+            world.run_ms(5);
+        }
+        world.until("the learner is ready", |world| {
+            world.reported(0, |report| matches!(report, Report::LearnerReady { .. }))
+        });
+        let members = world.members(&[0, 1]);
+        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
+        world.until("the learner holds all that was acknowledged", |world| {
+            world.reported(0, |report| *report == Report::Covered { config: Config(2) })
+        });
+        world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
+        world.check_copies(0, &[1]);
+        world.until_answered();
+        world.check_copies(0, &[1]);
+        assert_eq!(world.status(0).effective, Policy::Back, "there are copies enough");
+        // Its log is whole: it takes over, and what was acknowledged is there.
+        world.write(0, 8);
+        world.until_answered();
+        world.kill(0);
+        world.take_over(1, &[1], 2, 3);
+        world.until_serving();
+        world.read_all();
+    }
+}
+
+#[test]
+fn a_member_takes_over_and_has_all_that_was_acknowledged() {
+    for makes in KINDS {
+        for seed in 0..10 {
+            let mut world = World::new(seed, ROUGH, &makes);
+            world.found(0, &[0, 1]);
+            world.until_serving();
+            for _ in 0..120 {
+                let sector = world.chance.below(BLOCKS * 8);
+                let count = 1 + world.chance.below(8 - sector % 8);
+                world.write(sector, count);
+                let wait = world.chance.below(3);
+                world.run_ms(wait);
+                world.check_copies(0, &[1]);
+            }
+            world.kill(0);
+            world.take_over(1, &[1], 2, 2);
+            world.until_serving();
+            world.read_all();
+        }
+    }
+}
+
+#[test]
+fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
+    let mut world = two(FAIR, [MEMORY, MEMORY]);
+    let (old, new) = (world.own(0), world.own(1));
+    world.order(1, Order::Remember { term: Term(2), config: Config(5) });
+    world.run_ms(10);
+    assert!(world.write(0, 8));
+    world.run_ms(100);
+    assert_eq!(world.open(), 1, "the member listens to no older term (S1)");
+    assert!(world.reported(0, |report| matches!(report, Report::Outdated { term: Term(2), config: Config(5) })));
+    let other = Incarnation { life: new.life + 1, ..new };
+    let envelope = Envelope { volume: [7; 16], term: Term(2), config: Config(5), from: old, to: other };
+    let held = world.status(1).held;
+    let mark = Mark { number: MarkNumber(9), ..Mark::default() };
+    world.hand(1, Event::Peer { envelope, message: Message::Mark(mark), payload: Vec::new() });
+    assert_eq!(world.status(1).held, held);
+    assert_ne!(world.figures(1).mark.number, MarkNumber(9), "meant for another (S2)");
+    assert_eq!(world.counters(1).refusals, 2);
+}
+
+#[test]
+fn a_flush_promises_the_media_of_all_while_all_are_on_flash() {
+    let mut world = two(FAIR, [FLASH, FLASH]);
+    assert!(world.write(0, 8));
+    world.until_answered();
+    let synced = world.figures(1).synced.expect("it is on flash");
+    world.flush();
+    world.until_answered();
+    assert!(world.figures(1).synced > Some(synced), "the member has synced it");
+    assert!(world.figures(0).synced >= Some(world.status(0).accepted));
+    // With a member in memory, holding is what is promised.
+    let mut world = two(FAIR, [FLASH, MEMORY]);
+    assert!(world.write(0, 8));
+    world.flush();
+    world.until_answered();
+    assert!(world.figures(0).synced < Some(world.status(0).accepted), "no sync was needed");
+}
+
+#[test]
+fn a_flush_asked_to_mean_destage_waits_for_the_backing() {
+    let make = Make { flush: Flush::Destage, ..MEMORY };
+    let mut world = two(FAIR, [make, make]);
+    assert!(world.write(0, 8));
+    world.until_answered();
+    world.flush();
+    world.until_answered();
+    assert_eq!(world.backing[0], [1; 8]);
+}
+
+#[test]
+fn nothing_goes_to_the_backing_before_the_member_knows_the_window() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.nodes[1].cut_off = true;
+        world.run_ms(700);
+        assert_eq!(world.backing[0], [0; 8], "the member has not got the mark (D3)");
+        world.nodes[1].cut_off = false;
+        world.until_clean();
+        assert_eq!(world.backing[0], [1; 8]);
+        world.until("the member lets go", |world| world.status(1).dirty_bytes == 0);
+    }
+}
+
+#[test]
+fn a_member_frees_nothing_before_it_is_told_to() {
+    let mut world = two(FAIR, [MEMORY, MEMORY]);
+    for block in 0..20 {
+        assert!(world.write(8 * block, 8));
+    }
+    world.until_answered();
+    world.nodes[1].cut_off = true;
+    world.run_ms(600);
+    assert_eq!(world.status(1).dirty_bytes, 20 * BLOCK_BYTES);
+}
+
+#[test]
+fn a_member_restarts_and_goes_on_where_it_was() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        for block in 0..20 {
+            assert!(world.write(8 * block, 8));
+        }
+        world.until_answered();
+        world.kill(1);
+        world.start(1);
+        let node = world.own(1).node;
+        world.hand(0, Event::Interrupted(node));
+        for block in 20..30 {
+            assert!(world.write(8 * block, 8));
+        }
+        world.until_answered();
+        world.check_copies(0, &[1]);
+        world.kill(0);
+        world.take_over(1, &[1], 2, 2);
+        world.until_serving();
+        world.read_all();
+    }
+}
+
+#[test]
+fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
+    let mut world = World::new(3, FAIR, &[MEMORY, MEMORY, MEMORY]);
+    world.found(0, &[0, 1, 2]);
+    world.until_serving();
+    assert!(world.write(0, 8));
+    world.until_answered();
+    // Only node 2 gets what follows, and is away when node 1 takes over.
+    world.nodes[1].cut_off = true;
+    assert!(world.write(8, 8));
+    world.run_ms(20);
+    assert_eq!(world.open(), 1);
+    world.kill(0);
+    world.nodes[1].cut_off = false;
+    world.nodes[2].cut_off = true;
+    world.take_over(1, &[1], 2, 2);
+    let members = world.members(&[1, 2]);
+    world.until_serving();
+    world.nodes[2].cut_off = false;
+    world.order(1, Order::Propose { config: Config(3), members, log: LogState::Needed });
+    world.run_ms(20);
+    let refused =
+        |report: &Report| matches!(report, Report::PeerFailed { why: PeerFailure::Refused(Refusal::BeyondTail), .. });
+    assert!(world.reported(1, refused), "{:?}", world.nodes[1].reports);
+}
+
+#[test]
+fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
+    for weather in [FAIR, ROUGH] {
+        let mut world = World::new(4, weather, &[MEMORY, FLASH, FLASH]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        world.write(0, 8);
+        world.until_answered();
+        world.nodes[1].cut_off = true;
+        for block in 1..40 {
+            world.write(8 * block, 8);
+        }
+        world.run_ms(100);
+        world.kill(0);
+        world.nodes[1].cut_off = false;
+        assert!(world.status(2).held > world.status(1).held);
+        let longest = world.status(2).held;
+        world.take_over(1, &[1, 2], 2, 2);
+        assert!(world.read(20));
+        world.until_serving();
+        assert!(world.status(1).accepted >= longest);
+        world.until_answered();
+        world.read_all();
+    }
+}
+
+#[test]
+fn without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing() {
+    let mut world = two(FAIR, [MEMORY, MEMORY]);
+    let until = Instant(world.now);
+    world.order(0, Order::Lease { until });
+    assert!(world.write(0, 8));
+    assert!(world.read(1));
+    world.run_ms(500);
+    assert_eq!(world.open(), 1, "the write is answered, the read waits (L3)");
+    assert_eq!(world.backing[0], [0; 8]);
+    let until = Instant(world.now + 1_000 * MS);
+    world.order(0, Order::Lease { until });
+    world.until_answered();
+    world.until_clean();
+}
+
+#[test]
+fn an_owner_that_steps_down_answers_nothing_and_stops_when_its_writes_have_ended() {
+    let mut world = two(Weather { disk_us_max: 50_000, ..FAIR }, [MEMORY, MEMORY]);
+    for block in 0..20 {
+        assert!(world.write(8 * block, 8));
+    }
+    world.run_ms(30);
+    let answered = world.answered;
+    assert!(world.write(8 * 30, 8));
+    world.order(0, Order::StepDown);
+    world.until("the backing is quiet", |world| world.reported(0, |report| *report == Report::BackingQuiet));
+    assert_eq!(world.status(0).phase, Phase::Stopped);
+    world.run_ms(100);
+    assert_eq!(world.answered, answered, "not even errors (T9)");
+}
+
+#[test]
+fn payloads_that_were_changed_on_the_way_are_sent_again() {
+    let weather = Weather { spoilt_percent: 30, ..FAIR };
+    let mut world = two(weather, [FLASH, FLASH]);
+    for block in 0..BLOCKS {
+        assert!(world.write(8 * block, 8));
+        world.until_answered();
+    }
+    assert!(world.status(1).counters.checksum_errors > 0);
+    world.kill(0);
+    world.take_over(1, &[1], 2, 2);
+    world.until_serving();
+    world.read_all();
+}

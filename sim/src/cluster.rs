@@ -1,0 +1,222 @@
+//! What a seed decides about a cluster: its nodes, the links between them, and what happens to both.
+
+use crate::random::Random;
+use crate::setup::{Faults, Setup};
+use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout, Version};
+use forebay_core::status::{Flush, Policy};
+use forebay_core::types::*;
+
+/// A node as it is bought.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSetup {
+    /// Its tier.
+    pub layout: TierLayout,
+    /// Frames of its arena.
+    pub frames: u32,
+    /// What its clock shows when the world's shows nothing.
+    pub clock_offset: Duration,
+    /// Parts in a million by which its clock is fast.
+    pub clock_fast: i64,
+}
+
+/// What happens to a node or to a link, now and then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mischief {
+    /// The process is killed.
+    Kill,
+    /// The host loses its power.
+    Power,
+    /// The process stands still for a while.
+    Pause,
+    /// One direction between two nodes carries nothing for a while.
+    Cut,
+    /// A node is cut off from all others, and they from it, for a while.
+    Isolate,
+    /// The coordinator does not answer for a while.
+    Outage,
+    /// All hosts lose their power at once.
+    Blackout,
+}
+
+impl Mischief {
+    /// All of them.
+    pub const ALL: [Mischief; 7] = [
+        Mischief::Kill,
+        Mischief::Power,
+        Mischief::Pause,
+        Mischief::Cut,
+        Mischief::Isolate,
+        Mischief::Outage,
+        Mischief::Blackout,
+    ];
+}
+
+/// Whom it hits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The recorded owner.
+    Owner,
+    /// A recorded member that is not the owner; the same one each time.
+    Member,
+    /// Somebody.
+    Anybody,
+}
+
+/// Mischief of a scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    /// When, from the start of the run.
+    pub at: Duration,
+    /// What.
+    pub what: Mischief,
+    /// Whom.
+    pub whom: Target,
+    /// For how long, where it ends.
+    pub lasts: Duration,
+}
+
+/// Chances of what happens on a link, in messages of a million, and how often something worse does.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // each name says which fault
+pub struct ClusterFaults {
+    pub message_lost: u32,
+    pub message_doubled: u32,
+    /// A bit of its payload flips.
+    pub message_damaged: u32,
+    /// Transactions that never reach the coordinator, or of which no answer comes back.
+    pub transaction_lost: u32,
+    pub answer_lost: u32,
+    /// Mean time between two mischiefs; 0: there are none.
+    pub mischief_every: Duration,
+    /// Weights of [`Mischief::ALL`].
+    pub mischief: [u32; 7],
+}
+
+impl ClusterFaults {
+    /// None.
+    pub fn none() -> ClusterFaults {
+        ClusterFaults {
+            message_lost: 0,
+            message_doubled: 0,
+            message_damaged: 0,
+            transaction_lost: 0,
+            answer_lost: 0,
+            mischief_every: Duration(0),
+            mischief: [0; 7],
+        }
+    }
+}
+
+/// Everything that shapes a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterSetup {
+    /// Its nodes; the first owns the volume at the start.
+    pub nodes: Vec<NodeSetup>,
+    /// Copies wanted besides the owner's own.
+    pub peers: usize,
+    /// With fewer than these the backing must have a write as well.
+    pub min_peers: u32,
+    /// What a flush promises.
+    pub flush: Flush,
+    /// Bounds of the stream and of the window.
+    pub peer_window_bytes_max: u64,
+    /// As in [`forebay_core::ClusterConfig`].
+    pub window_bytes_max: u64,
+    /// Who takes over has the former owner fenced before it goes on.
+    pub fenced_first: bool,
+    /// Longest way of a message.
+    pub link_micros_max: u64,
+    /// What may happen.
+    pub faults: ClusterFaults,
+    /// What will.
+    pub plan: Vec<Planned>,
+}
+
+fn node(kind: TierKind, tier_blocks: u32, flash_frames: u32) -> NodeSetup {
+    let layout = match kind {
+        TierKind::Memory => TierLayout::memory(tier_blocks),
+        TierKind::Flash => TierLayout::flash(tier_blocks),
+    }
+    .expect("large enough");
+    let frames = match kind {
+        TierKind::Memory => layout.payload_blocks,
+        TierKind::Flash => flash_frames,
+    };
+    NodeSetup { layout, frames, clock_offset: Duration(0), clock_fast: 0 }
+}
+
+impl ClusterSetup {
+    /// No faults: one node for each tier, all of them members.
+    pub fn quiet(tiers: &[TierKind]) -> ClusterSetup {
+        ClusterSetup {
+            nodes: tiers.iter().map(|&kind| node(kind, TIER_BLOCKS_MIN, 96)).collect(),
+            peers: tiers.len() - 1,
+            min_peers: 1,
+            flush: Flush::Best,
+            peer_window_bytes_max: 256 << 10,
+            window_bytes_max: 256 << 10,
+            fenced_first: false,
+            link_micros_max: 500,
+            faults: ClusterFaults::none(),
+            plan: Vec::new(),
+        }
+    }
+
+    /// What the seed says.
+    pub fn draw(random: &mut Random) -> ClusterSetup {
+        let count = random.pick(&[2, 2, 2, 3, 3, 4]);
+        let same = random.pick(&[TierKind::Memory, TierKind::Flash]);
+        let mixed = random.below(3) == 0;
+        let mut setup = ClusterSetup::quiet(&vec![same; count]);
+        for place in &mut setup.nodes {
+            let kind = if mixed { random.pick(&[TierKind::Memory, TierKind::Flash]) } else { same };
+            *place = node(kind, TIER_BLOCKS_MIN + random.pick(&[0, 0, 24, 100]), random.pick(&[96, 160]));
+            place.clock_offset = Duration::from_millis(random.below(100_000));
+            place.clock_fast = random.below(20_001) as i64 - 10_000;
+        }
+        setup.peers = if count > 2 { random.pick(&[1, 2]) } else { 1 };
+        setup.min_peers = random.pick(&[0, 1, 1, 1]);
+        setup.flush = random.pick(&[Flush::Best, Flush::Best, Flush::Replicated, Flush::Destage]);
+        setup.peer_window_bytes_max = random.pick(&[64 << 10, 256 << 10, 1 << 20]);
+        setup.window_bytes_max = random.pick(&[32 << 10, 128 << 10, 1 << 20]);
+        setup.fenced_first = random.below(4) == 0;
+        setup.link_micros_max = random.pick(&[50, 500, 20_000]);
+        let often = random.pick(&[0, 1_000, 5_000, 20_000]);
+        setup.faults = ClusterFaults {
+            message_lost: random.pick(&[0, 0, 10_000, 100_000]),
+            message_doubled: random.pick(&[0, 0, 10_000, 100_000]),
+            message_damaged: random.pick(&[0, 0, 10_000, 50_000]),
+            transaction_lost: random.pick(&[0, 0, 100_000]),
+            answer_lost: random.pick(&[0, 0, 200_000]),
+            mischief_every: Duration::from_millis(often),
+            mischief: std::array::from_fn(|_| random.pick(&[0, 1, 1, 4])),
+        };
+        setup.faults.mischief[6] = random.pick(&[0, 0, 0, 1]);
+        setup
+    }
+}
+
+/// Seeds of clusters are a family of their own: load and devices as for one node, and what [`ClusterSetup::draw`] adds.
+pub fn seeded(seed: u64) -> (Setup, Random) {
+    let mut random = Random::new(seed ^ 0x636c_7573_7465_7273);
+    let mut setup = Setup::draw(&mut random);
+    let cluster = ClusterSetup::draw(&mut random);
+    setup.layout = cluster.nodes[0].layout;
+    setup.frames = cluster.nodes[0].frames;
+    setup.version = Version::Two;
+    setup.policy = Policy::Back;
+    setup.requests = random.pick(&[50, 200, 400]);
+    setup.control = 0;
+    setup.faults = Faults {
+        process_killed: setup.faults.process_killed / 10,
+        power_lost: setup.faults.power_lost / 20,
+        backing_write_error: setup.faults.backing_write_error,
+        backing_sync_error: setup.faults.backing_sync_error,
+        backing_read_error: setup.faults.backing_read_error,
+        backing_stall: setup.faults.backing_stall / 10,
+        ..Faults::default()
+    };
+    setup.size_bytes_max = setup.size_bytes;
+    setup.cluster = Some(cluster);
+    (setup, random)
+}

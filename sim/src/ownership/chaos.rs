@@ -1,0 +1,404 @@
+//! What goes wrong, drawn anew for each seed; and the end of all faults, after which everything must become whole again.
+
+use super::oracle::violated;
+use super::{Item, MS, Setup, World};
+use crate::random::Random;
+use crate::run::{Failure, attempt};
+use forebay_core::cluster::*;
+use forebay_core::ownership::*;
+use std::collections::BTreeMap;
+
+/// Probabilities, in parts of a million; each seed has its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chaos {
+    message_lost: u32,
+    message_doubled: u32,
+    message_late: u32,
+    request_lost: u32,
+    answer_lost: u32,
+    write_slow: u32,
+    /// Faults come so many milliseconds apart, about; 0: none.
+    pause_ms: u64,
+    kinds: Kinds,
+}
+
+/// Which faults a seed has, as weights.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    kill: u64,
+    power: u64,
+    power_everywhere: u64,
+    pause: u64,
+    cut: u64,
+    cut_one_way: u64,
+    mend: u64,
+    coordinator: u64,
+    went_back: u64,
+    backing: u64,
+    tier: u64,
+    hand_over: u64,
+    release: u64,
+    open: u64,
+    policy: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    Power,
+    PowerEverywhere,
+    Pause,
+    Cut,
+    CutOneWay,
+    Mend,
+    Coordinator,
+    WentBack,
+    Backing,
+    Tier,
+    HandOver,
+    Release,
+    Open,
+    Policy,
+}
+
+/// How long faults go on.
+const FAULTY: u64 = 25_000 * MS;
+/// How long everything may take to become whole.
+const WHOLE_WITHIN: u64 = 120_000 * MS;
+
+impl Chaos {
+    /// A calm world.
+    pub fn none() -> Chaos {
+        Chaos::default()
+    }
+
+    fn draw(random: &mut Random) -> Chaos {
+        let mut weight = |most: u64| if random.chance(500_000) { random.range(1, most) } else { 0 };
+        let kinds = Kinds {
+            kill: weight(6),
+            power: weight(4),
+            power_everywhere: weight(2),
+            pause: weight(6),
+            cut: weight(6),
+            cut_one_way: weight(6),
+            mend: 5,
+            coordinator: weight(4),
+            went_back: weight(2),
+            backing: weight(3),
+            tier: weight(2),
+            hand_over: weight(5),
+            release: weight(2),
+            open: weight(2),
+            policy: weight(3),
+        };
+        let mut chance = |most: u64| if random.chance(600_000) { random.below(most) as u32 } else { 0 };
+        Chaos {
+            message_lost: chance(150_000),
+            message_doubled: chance(100_000),
+            message_late: chance(60_000),
+            request_lost: chance(300_000),
+            answer_lost: chance(300_000),
+            write_slow: chance(300_000),
+            pause_ms: random.range(200, 4_000),
+            kinds,
+        }
+    }
+
+    pub(super) fn deliveries(&self, random: &mut Random) -> Vec<u64> {
+        let mut delays = Vec::new();
+        if !random.chance(self.message_lost) {
+            delays.push(self.delay(random));
+        }
+        if random.chance(self.message_doubled) {
+            delays.push(self.delay(random));
+        }
+        delays
+    }
+
+    fn delay(&self, random: &mut Random) -> u64 {
+        if random.chance(self.message_late) {
+            return random.range(1, 12_000) * MS;
+        }
+        random.range(100_000, 4 * MS)
+    }
+
+    pub(super) fn loses_request(&self, random: &mut Random) -> bool {
+        random.chance(self.request_lost)
+    }
+
+    pub(super) fn loses_answer(&self, random: &mut Random) -> bool {
+        random.chance(self.answer_lost)
+    }
+
+    pub(super) fn slow_write(&self, random: &mut Random) -> u64 {
+        if random.chance(self.write_slow) { random.range(100, 15_000) * MS } else { random.range(1, 30) * MS }
+    }
+}
+
+impl Kinds {
+    fn all(&self) -> [(Fault, u64); 15] {
+        [
+            (Fault::Kill, self.kill),
+            (Fault::Power, self.power),
+            (Fault::PowerEverywhere, self.power_everywhere),
+            (Fault::Pause, self.pause),
+            (Fault::Cut, self.cut),
+            (Fault::CutOneWay, self.cut_one_way),
+            (Fault::Mend, self.mend),
+            (Fault::Coordinator, self.coordinator),
+            (Fault::WentBack, self.went_back),
+            (Fault::Backing, self.backing),
+            (Fault::Tier, self.tier),
+            (Fault::HandOver, self.hand_over),
+            (Fault::Release, self.release),
+            (Fault::Open, self.open),
+            (Fault::Policy, self.policy),
+        ]
+    }
+}
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.chaos.pause_ms == 0 {
+            return;
+        }
+        let pause = self.random.range(1, 2 * self.chaos.pause_ms) * MS;
+        self.after(pause, Item::Fault);
+        let all = self.chaos.kinds.all();
+        let mut at = self.random.below(all.iter().map(|(_, weight)| weight).sum());
+        for (fault, weight) in all {
+            if at < weight {
+                return self.wrong(fault);
+            }
+            at -= weight;
+        }
+    }
+
+    fn any(&mut self) -> usize {
+        self.random.below(self.setup.nodes as u64) as usize
+    }
+
+    fn wrong(&mut self, fault: Fault) {
+        let (node, other) = (self.any(), self.any());
+        let back = self.random.range(10, 9_000) * MS;
+        match fault {
+            Fault::Kill => {
+                self.kill(node);
+                self.after(back, Item::Start { node });
+            }
+            Fault::Power => {
+                self.cut_power(node);
+                self.after(back, Item::Start { node });
+            }
+            Fault::PowerEverywhere => {
+                for node in 0..self.setup.nodes {
+                    self.cut_power(node);
+                    let back = self.random.range(10, 3_000) * MS;
+                    self.after(back, Item::Start { node });
+                }
+            }
+            Fault::Pause => {
+                let time = self.random.range(100, 12_000) * MS;
+                self.pause(node, time);
+            }
+            Fault::Cut if node != other => {
+                self.cut(node, other);
+                self.cut(other, node);
+            }
+            Fault::CutOneWay if node != other => self.cut(node, other),
+            Fault::Cut | Fault::CutOneWay => {}
+            Fault::Mend => self.mend(),
+            Fault::Coordinator => self.coordinator.away_until = self.now + self.random.range(100, 15_000) * MS,
+            Fault::WentBack => {
+                let by = self.random.below(self.coordinator.history.len() as u64) as usize;
+                self.go_back(by);
+            }
+            // Its process is to hear of it at once: what it serves meanwhile is no fault of it.
+            Fault::Backing if self.now < self.nodes[node].paused_until => {}
+            Fault::Backing => {
+                let reached = self.random.chance(500_000);
+                self.reach(node, reached);
+            }
+            Fault::Tier => self.fail_tier(node),
+            Fault::HandOver => {
+                if let Some((owner, _)) = self.owner() {
+                    self.command(owner, Command::HandOver { to: NodeId(other as u64 + 1) });
+                }
+            }
+            Fault::Release => {
+                if let Some((owner, _)) = self.owner() {
+                    self.command(owner, Command::Release);
+                }
+            }
+            Fault::Open => drop(self.command(node, Command::Open { accept_loss: false })),
+            Fault::Policy => {
+                self.setup.requested.through = !self.setup.requested.through;
+                self.tell_requested();
+            }
+        }
+    }
+
+    /// The volume's definition asks for something else.
+    pub fn request(&mut self, requested: Requested) {
+        self.setup.requested = requested;
+        self.tell_requested();
+    }
+
+    fn tell_requested(&mut self) {
+        let requested = self.setup.requested;
+        for node in 0..self.setup.nodes {
+            self.drive(node, Event::Requested(requested));
+        }
+    }
+
+    /// The coordinator shows the record of so many changes ago.
+    ///
+    /// C3 protects by what nodes have seen: the coordinator goes back only to a record whose members have all seen more.
+    pub fn go_back(&mut self, by: usize) {
+        let Some(at) = self.coordinator.history.len().checked_sub(1 + by) else { return };
+        let older = self.coordinator.history[at].clone();
+        let seen_more = |member: &Incarnation| {
+            let node = member.node.0 as usize - 1;
+            let tier = self.tiers[node].as_ref().filter(|tier| tier.incarnation == *member);
+            tier.is_some_and(|tier| tier.seen > older.version())
+        };
+        // Whoever is no member may have seen nothing, and could open a volume that depends on no log.
+        let protected = older.log == LogState::Needed && older.members.iter().all(seen_more);
+        if protected && older.version() < self.coordinator.record.version() {
+            self.tell(|| format!("the coordinator goes back to {older:?}"));
+            self.coordinator.record = older;
+            self.coordinator.age += 1;
+            self.count("coordinator went back");
+        }
+    }
+
+    /// Faults end, and the operator does what only he can.
+    fn heal(&mut self) {
+        self.tell(|| "faults end".to_string());
+        self.chaos = Chaos::none();
+        self.mend();
+        self.coordinator.away_until = 0;
+        self.setup.requested.through = false;
+        for node in 0..self.setup.nodes {
+            self.nodes[node].paused_until = self.now;
+            if self.nodes[node].process.as_ref().is_some_and(|process| process.volume.has_failed()) {
+                // Its device works again; only a new process uses it.
+                self.kill(node);
+            }
+            self.start(node);
+            self.reach(node, true);
+        }
+        self.tell_requested();
+        let asked = self.now;
+        let whole = self.run_until(WHOLE_WITHIN, |world| {
+            let all = world.is_whole();
+            all && world.now > asked
+        });
+        if !whole {
+            violated(format!("faults ended, and after {} s: {}", WHOLE_WITHIN / 1_000 / MS, self.stand()));
+        }
+    }
+
+    fn is_whole(&mut self) -> bool {
+        self.help();
+        let record = &self.coordinator.record;
+        let wanted = (1 + self.setup.requested.peers as usize).min(self.setup.nodes);
+        self.owner().is_some()
+            && record.members.len() == wanted
+            && record.unfenced.is_empty()
+            && record.log == LogState::Needed
+            && !self.coordinator.went_back()
+    }
+
+    /// The record, and what each node shows.
+    pub fn stand(&self) -> String {
+        let lines = (0..self.setup.nodes).map(|node| match self.status(node) {
+            Some(status) => format!("node {}: {:?} {:?} {:?}", node + 1, status.state, status.reason, status.learners),
+            None => format!("node {} is down", node + 1),
+        });
+        let lines: Vec<String> = lines.collect();
+        format!("{:?}; {}", self.coordinator.record, lines.join("; "))
+    }
+
+    /// The operator: a coordinator that went back is brought forward, a released volume opened, and a loss accepted when nobody
+    /// has had the log for a while.
+    fn help(&mut self) {
+        if self.coordinator.went_back() {
+            return self.bring_forward();
+        }
+        let owned = (0..self.setup.nodes).any(|node| {
+            let state = self.status(node).map(|status| status.state);
+            matches!(state, Some(State::Agreeing | State::Owner | State::Custodian | State::SteppingDown))
+        });
+        let record = self.coordinator.record.clone();
+        let node = self.any();
+        if owned || self.random.chance(900_000) {
+            return;
+        }
+        if record.log != LogState::Needed {
+            self.command(node, Command::Open { accept_loss: false });
+            return;
+        }
+        let intact = |member: &Incarnation| self.tiers.iter().flatten().any(|tier| tier.incarnation == *member);
+        let nobody = !record.members.iter().any(intact);
+        let all_say_so = self.status(node).is_some_and(|status| status.reason == Reason::LossSuspected);
+        if nobody && all_say_so {
+            self.command(node, Command::Open { accept_loss: true });
+            self.count("operator accepts loss");
+        }
+    }
+
+    fn bring_forward(&mut self) {
+        let newest = self.newest_record().clone();
+        let of_newest = (0..self.setup.nodes).find(|node| {
+            self.status(*node).is_some_and(|status| {
+                let owns = matches!(status.state, State::Agreeing | State::Owner | State::Custodian);
+                owns && status.term == newest.term && status.reason == Reason::RecordWentBack
+            })
+        });
+        if let Some(node) = of_newest {
+            self.command(node, Command::RestoreRecord);
+            self.count("records restored by the owner");
+        } else if self.random.chance(20_000) {
+            // Nobody is there who knows it: the operator has a newer backup.
+            let record = Record { config: forebay_core::cluster::Config(newest.config.0 + 1), ..newest };
+            self.coordinator.record = record.clone();
+            self.coordinator.highest = record.version();
+            self.coordinator.history.push(record);
+        }
+    }
+}
+
+/// What a seed means.
+pub fn drawn(seed: u64) -> (Setup, Chaos, Random) {
+    let mut random = Random::new(seed);
+    let nodes = random.range(2, 4) as usize;
+    let peers = random.range(1, (nodes as u64 - 1).min(2)) as u32;
+    let flash = random.chance(500_000);
+    let requested =
+        Requested { peers, min_peers: random.range(0, 1) as u32, through: false, media: flash, tier_bytes: 1 << 20 };
+    let writes_die_with_host = random.chance(500_000);
+    let setup = Setup { nodes, flash, requested, drift_ppm: random.range(0, 9_900), writes_die_with_host };
+    let chaos = Chaos::draw(&mut random);
+    (setup, chaos, random)
+}
+
+/// Runs one seed: a volume is opened, faults come, faults end, and all becomes whole.
+pub fn run_seed(seed: u64, rules: Rules, trace: bool) -> Result<BTreeMap<&'static str, u64>, Failure> {
+    attempt(format!("ownership, seed {seed}"), || {
+        let (setup, chaos, random) = drawn(seed);
+        let mut world = World::new(setup, chaos, random, rules, trace);
+        world.command(0, Command::Open { accept_loss: false });
+        world.run_for(FAULTY);
+        world.heal();
+        let before = world.oracle.total;
+        let goes_on = world.run_until(20_000 * MS, |world| {
+            world.help();
+            world.oracle.total > before + 3
+        });
+        if !goes_on {
+            violated(format!("nothing is acknowledged any more: {}", world.stand()));
+        }
+        world.counts
+    })
+}

@@ -1,0 +1,890 @@
+//! Ownership simulated by itself: several real [`Ownership`] machines over a simulated coordinator and network, each with a
+//! stand-in for the volume that keeps numbers ([`volume`]). One seed decides everything.
+//!
+//! [`oracle`] says what must hold, [`chaos`] what goes wrong, [`coordinator`] what a record goes through. Messages are
+//! reordered, delayed, lost, doubled and cut off, also one way; clocks drift, processes pause, are killed and lose power;
+//! transactions are lost, late and without an answer, and the coordinator goes back in time.
+//!
+//! What it leaves to others: the real volume, payload, damage, bytes on a wire.
+
+pub mod chaos;
+pub mod coordinator;
+pub mod oracle;
+pub mod stories;
+pub mod volume;
+
+use crate::random::Random;
+use chaos::Chaos;
+use coordinator::{Coordinator, Transaction};
+use forebay_core::api::Report;
+use forebay_core::cluster::*;
+use forebay_core::ownership::*;
+use forebay_core::types::*;
+use oracle::{Oracle, violated};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use volume::{Ask, BackingWrite, Tier, Volume};
+
+const VOLUME: [u8; 16] = [7; 16];
+/// A millisecond of true time.
+pub const MS: u64 = 1_000_000;
+const TICK: u64 = 100 * MS;
+
+/// What a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Nodes, from 2.
+    pub nodes: usize,
+    /// Tiers on flash.
+    pub flash: bool,
+    /// Copies beside the owner's.
+    pub requested: Requested,
+    /// Clocks run up to so many parts of a million fast or slow.
+    pub drift_ppm: u64,
+    /// What was given to the backing dies with its host.
+    pub writes_die_with_host: bool,
+}
+
+/// What happens at a moment.
+#[derive(Debug)]
+enum Item {
+    Wake { node: usize, process: u64 },
+    Tick { node: usize, process: u64 },
+    Arrive { node: usize, envelope: Envelope, message: Message, numbers: Vec<u64> },
+    Report { node: usize, process: u64, report: Report },
+    Remembered { node: usize, process: u64, seen: (Term, Config) },
+    TierOpened { node: usize, process: u64 },
+    Ask { node: usize, process: u64, op: OpId, transaction: Option<Transaction>, answered: bool, age: u64 },
+    Answer { node: usize, process: u64, event: Event },
+    Late(Transaction, u64),
+    Landed { node: usize, write: BackingWrite },
+    Written { node: usize, process: u64, write: BackingWrite },
+    Start { node: usize },
+    Fault,
+}
+
+struct Entry(u64, u64, Item);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+struct Process {
+    id: u64,
+    ownership: Ownership,
+    volume: Volume,
+    /// Clients are let in, for this term.
+    served: Option<Term>,
+    wake: Option<u64>,
+    /// A new tier is asked for.
+    formats: bool,
+    /// The greatest watermark that it was told by those whom it has sealed, and in which term.
+    sealed: (Term, usize),
+    /// Locks on the image that it has taken, each for a term.
+    locks: BTreeSet<Term>,
+}
+
+impl Process {
+    /// A lock goes when its term is over, or was not won, and nothing of it is under way (T9).
+    fn holds(&self, term: Term) -> bool {
+        let state = || self.ownership.status().state;
+        let claims = || matches!(state(), State::Sealed | State::Agreeing | State::Owner | State::Custodian);
+        let claimed = || self.ownership.seen().0 <= term && claims();
+        self.locks.contains(&term) && (self.volume.owned() == Some(term) || claimed())
+    }
+}
+
+struct Node {
+    process: Option<Process>,
+    host: Host,
+    offset: u64,
+    ppm: i64,
+    paused_until: u64,
+    reaches_backing: bool,
+}
+
+/// Why a log may begin shorter than what was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loss {
+    /// The backing has everything.
+    InBacking,
+    /// Power was lost everywhere: what was flushed is there.
+    Power,
+    /// The operator has accepted it.
+    Accepted,
+}
+
+/// Several nodes with one volume.
+pub struct World {
+    /// What was drawn.
+    pub setup: Setup,
+    /// Broken on purpose; nothing is without the feature `mutants`.
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+    rules: Rules,
+    random: Random,
+    now: u64,
+    agenda: BinaryHeap<Reverse<Entry>>,
+    sequence: u64,
+    nodes: Vec<Node>,
+    tiers: Vec<Option<Tier>>,
+    /// The coordinator.
+    pub coordinator: Coordinator,
+    chaos: Chaos,
+    /// Ordered pairs of nodes between which nothing arrives.
+    cut: BTreeSet<(usize, usize)>,
+    under_way: Vec<BackingWrite>,
+    /// What was promised.
+    pub oracle: Oracle,
+    next_number: u64,
+    next_process: u64,
+    next_tier: u64,
+    next_command: u64,
+    /// The operator's commands and their answers.
+    pub answers: BTreeMap<ControlId, Result<(), CommandError>>,
+    /// Pinned ranges were written again, by the owner of this term.
+    rewritten: Option<Term>,
+    /// The next owner begins with another log than the one before.
+    loss: Option<Loss>,
+    /// The operator has said so.
+    loss_accepted: bool,
+    /// How often each thing happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The newest question to each node to become a learner.
+    learns: BTreeMap<usize, (Envelope, Message)>,
+    trace: bool,
+}
+
+impl World {
+    /// Nodes that start now; nobody serves yet.
+    pub fn new(setup: Setup, chaos: Chaos, mut random: Random, rules: Rules, trace: bool) -> World {
+        let record = Record::of_new_volume(NodeId(1), 1 << 30);
+        let mut nodes = Vec::new();
+        for node in 0..setup.nodes {
+            let ppm = random.range(0, 2 * setup.drift_ppm) as i64 - setup.drift_ppm as i64;
+            let host = Host { machine: [node as u8 + 1; 16], boot: [1; 16] };
+            let offset = random.range(1, 1_000_000) * MS;
+            nodes.push(Node { process: None, host, offset, ppm, paused_until: 0, reaches_backing: true });
+        }
+        let mut world = World {
+            tiers: vec![None; setup.nodes],
+            setup,
+            rules,
+            random,
+            now: 0,
+            agenda: BinaryHeap::new(),
+            sequence: 0,
+            nodes,
+            coordinator: Coordinator::new(record),
+            chaos,
+            cut: BTreeSet::new(),
+            under_way: Vec::new(),
+            oracle: Oracle::default(),
+            next_number: 1,
+            next_process: 1,
+            next_tier: 1,
+            next_command: 1,
+            answers: BTreeMap::new(),
+            rewritten: None,
+            loss: None,
+            loss_accepted: false,
+            counts: BTreeMap::new(),
+            learns: BTreeMap::new(),
+            trace,
+        };
+        for node in 0..setup.nodes {
+            world.start(node);
+        }
+        world.at(0, Item::Fault);
+        world
+    }
+
+    fn at(&mut self, time: u64, item: Item) {
+        self.sequence += 1;
+        self.agenda.push(Reverse(Entry(time.max(self.now), self.sequence, item)));
+    }
+
+    fn after(&mut self, delay: u64, item: Item) {
+        self.at(self.now + delay, item);
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn tell(&self, line: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>10.3} {}", self.now as f64 / 1e9, line());
+        }
+    }
+
+    // --- clocks ---
+
+    fn local(&self, node: usize) -> Instant {
+        let clock = &self.nodes[node];
+        let drift = self.now as i128 * i128::from(clock.ppm) / 1_000_000;
+        Instant((clock.offset as i128 + self.now as i128 + drift) as u64)
+    }
+
+    fn true_time(&self, node: usize, local: Instant) -> u64 {
+        let clock = &self.nodes[node];
+        let since = local.0.saturating_sub(clock.offset) as i128;
+        (since * 1_000_000 / i128::from(1_000_000 + clock.ppm)) as u64 + 2
+    }
+
+    // --- processes ---
+
+    /// Starts a process on a node.
+    pub fn start(&mut self, node: usize) {
+        if self.nodes[node].process.is_some() {
+            return;
+        }
+        let id = self.next_process;
+        self.next_process += 1;
+        self.nodes[node].paused_until = self.now;
+        let name = NodeId(node as u64 + 1);
+        let tier = &self.tiers[node];
+        let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
+        let remembered = tier.as_ref().map_or(Remembered::default(), |tier| Remembered {
+            term: tier.seen.0,
+            config: tier.seen.1,
+            agreed: tier.agreed,
+        });
+        let host = self.nodes[node].host;
+        let setup = forebay_core::ownership::Setup {
+            volume: VOLUME,
+            own,
+            host,
+            remembered,
+            fresh: tier.as_ref().is_some_and(|tier| tier.fresh),
+            timing: Timing { kept_out_max: Duration::from_secs(8), ..Timing::default() },
+            requested: self.setup.requested,
+            writes_die_with_host: self.setup.writes_die_with_host,
+        };
+        #[cfg_attr(not(feature = "mutants"), allow(unused_mut))]
+        let mut ownership = Ownership::new(setup, self.local(node));
+        #[cfg(feature = "mutants")]
+        {
+            ownership.rules = self.rules;
+        }
+        let volume = Volume::new(VOLUME, own, host, id, self.setup.requested.min_peers);
+        self.tell(|| format!("node {} starts as {own:?}, remembers {remembered:?}", node + 1));
+        let locks = BTreeSet::new();
+        let process =
+            Process { id, ownership, volume, served: None, wake: None, formats: false, sealed: (Term(0), 0), locks };
+        self.nodes[node].process = Some(process);
+        let first = self.random.below(TICK);
+        self.after(first, Item::Tick { node, process: id });
+        self.tell_candidates();
+        let reached = self.nodes[node].reaches_backing;
+        self.drive(node, Event::Backing(reached));
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        (0..self.nodes.len())
+            .map(|node| Candidate {
+                node: NodeId(node as u64 + 1),
+                domain: node as u64,
+                free_bytes: 1 << 30,
+                load_permille: 0,
+                flash: self.setup.flash,
+                reaches_backing: self.nodes[node].reaches_backing,
+            })
+            .collect()
+    }
+
+    fn tell_candidates(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.drive(node, Event::Candidates(self.candidates()));
+        }
+    }
+
+    /// The node can reach the backing from now on, or can not.
+    pub fn reach(&mut self, node: usize, reached: bool) {
+        self.tell(|| format!("node {} reaches the backing: {reached}", node + 1));
+        self.nodes[node].reaches_backing = reached;
+        self.drive(node, Event::Backing(reached));
+        self.tell_candidates();
+    }
+
+    /// Ends a process; its tier stays, and what it gave to the backing.
+    pub fn kill(&mut self, node: usize) {
+        let Some(process) = self.nodes[node].process.take() else { return };
+        self.tell(|| format!("node {} is killed", node + 1));
+        self.nodes[node].paused_until = 0;
+        if let Some(tier) = &mut self.tiers[node]
+            && process.volume.owned().is_some()
+        {
+            // What an owner knows of its own destaging is written down behind its members' (D3).
+            tier.watermark = tier.checkpoint;
+        }
+    }
+
+    /// Ends a machine's boot: memory is gone, flash keeps what was synced and perhaps more.
+    pub fn cut_power(&mut self, node: usize) {
+        self.kill(node);
+        self.tell(|| format!("node {} loses power", node + 1));
+        let host = &mut self.nodes[node].host;
+        host.boot[0] = host.boot[0].wrapping_add(1);
+        if self.setup.writes_die_with_host {
+            let machine = self.nodes[node].host.machine;
+            self.under_way.retain(|write| write.host.machine != machine);
+        }
+        let Some(tier) = &mut self.tiers[node] else { return };
+        if !tier.flash {
+            self.tiers[node] = None;
+            return;
+        }
+        let least = tier.synced.max(tier.checkpoint).min(tier.log.len());
+        let end = self.random.range(least as u64, tier.log.len() as u64);
+        tier.log.truncate(end as usize);
+        tier.synced = tier.log.len();
+        tier.incarnation.life += 1;
+    }
+
+    /// A process does not run for a while.
+    pub fn pause(&mut self, node: usize, time: u64) {
+        self.tell(|| format!("node {} pauses for {} ms", node + 1, time / MS));
+        self.nodes[node].paused_until = self.now + time;
+    }
+
+    /// Nothing arrives from one node at the other any more.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.tell(|| format!("nothing arrives from {} at {}", from + 1, to + 1));
+        self.cut.insert((from, to));
+    }
+
+    /// The newest question to a node to become a learner arrives once more.
+    pub fn ask_to_learn_again(&mut self, node: usize) {
+        let (envelope, message) = self.learns[&node].clone();
+        self.after(0, Item::Arrive { node, envelope, message, numbers: Vec::new() });
+    }
+
+    /// The network is whole again.
+    pub fn mend(&mut self) {
+        self.cut.clear();
+    }
+
+    /// The tier of a node fails.
+    pub fn fail_tier(&mut self, node: usize) {
+        if let Some(process) = &mut self.nodes[node].process {
+            process.volume.fail();
+            self.tell(|| format!("the tier of node {} fails", node + 1));
+            self.drive(node, Event::Timeout);
+        }
+    }
+
+    /// The operator's command; its answer appears among [`World::answers`].
+    pub fn command(&mut self, node: usize, command: Command) -> ControlId {
+        let id = ControlId(self.next_command);
+        self.next_command += 1;
+        if matches!(command, Command::Open { accept_loss: true }) {
+            self.loss_accepted = true;
+        }
+        self.tell(|| format!("node {}: {command:?} as {id:?}", node + 1));
+        self.drive(node, Event::Command(id, command));
+        id
+    }
+
+    /// Who serves clients now, and may read: the node and its term.
+    pub fn owner(&self) -> Option<(usize, Term)> {
+        let owner = |(at, node): (usize, &Node)| {
+            let process = node.process.as_ref()?;
+            let term = process.served.filter(|term| *term == self.coordinator.record.term)?;
+            process.volume.readable(self.local(at)).map(|_| (at, term))
+        };
+        self.nodes.iter().enumerate().find_map(owner)
+    }
+
+    /// What a node is now.
+    pub fn own(&self, node: usize) -> Option<Incarnation> {
+        Some(self.nodes[node].process.as_ref()?.ownership.own())
+    }
+
+    /// True time, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What a node shows.
+    pub fn status(&self, node: usize) -> Option<Status> {
+        Some(self.nodes[node].process.as_ref()?.ownership.status())
+    }
+
+    /// How many writes were acknowledged.
+    pub fn acknowledged(&self) -> usize {
+        self.oracle.acked.len()
+    }
+
+    // --- running ---
+
+    /// Runs for so long.
+    pub fn run_for(&mut self, time: u64) {
+        let end = self.now + time;
+        while self.agenda.peek().is_some_and(|Reverse(entry)| entry.0 <= end) {
+            let Some(Reverse(Entry(at, _, item))) = self.agenda.pop() else { break };
+            self.now = at;
+            self.happen(item);
+        }
+        self.now = end;
+    }
+
+    /// Runs until `done`, at most so long; false if it was not.
+    pub fn run_until(&mut self, most: u64, mut done: impl FnMut(&mut World) -> bool) -> bool {
+        let end = self.now + most;
+        while self.now < end {
+            if done(self) {
+                return true;
+            }
+            self.run_for(TICK);
+        }
+        done(self)
+    }
+
+    fn happen(&mut self, item: Item) {
+        let of = match &item {
+            Item::Wake { node, process }
+            | Item::Tick { node, process }
+            | Item::Report { node, process, .. }
+            | Item::Remembered { node, process, .. }
+            | Item::TierOpened { node, process }
+            | Item::Written { node, process, .. }
+            | Item::Answer { node, process, .. } => Some((*node, Some(*process))),
+            Item::Arrive { node, .. } => Some((*node, None)),
+            Item::Ask { .. } | Item::Late(..) | Item::Landed { .. } | Item::Start { .. } | Item::Fault => None,
+        };
+        if let Some((node, id)) = of {
+            let Some(process) = &self.nodes[node].process else { return };
+            if id.is_some_and(|id| id != process.id) {
+                return;
+            }
+            if self.now < self.nodes[node].paused_until {
+                return self.at(self.nodes[node].paused_until, item);
+            }
+        }
+        match item {
+            Item::Wake { node, .. } => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.wake = None;
+                }
+                self.drive(node, Event::Timeout);
+            }
+            Item::Tick { node, process } => self.tick(node, process),
+            Item::Arrive { node, envelope, message, numbers } => self.arrive(node, envelope, message, &numbers),
+            Item::Report { node, report, .. } => self.report(node, report),
+            Item::Remembered { node, seen, .. } => self.remembered(node, seen),
+            Item::TierOpened { node, .. } => self.tier_opened(node),
+            // What was on its way to a coordinator that went back is forgotten with the rest.
+            Item::Ask { node, process, op, transaction, answered, age } => {
+                if age == self.coordinator.age {
+                    self.coordinate(node, process, op, transaction, answered);
+                } else {
+                    self.leave_open(node, process, op, transaction.is_some());
+                }
+            }
+            // What a paused process is told of the definition is what it is when it hears it.
+            Item::Answer { node, event: Event::Requested(_), .. } => {
+                self.drive(node, Event::Requested(self.setup.requested))
+            }
+            Item::Answer { node, event: Event::Backing(_), .. } => {
+                self.drive(node, Event::Backing(self.nodes[node].reaches_backing))
+            }
+            Item::Answer { node, event: Event::Candidates(_), .. } => {
+                self.drive(node, Event::Candidates(self.candidates()))
+            }
+            Item::Answer { node, event, .. } => {
+                self.tell(|| format!("node {} hears {event:?}", node + 1));
+                self.drive(node, event)
+            }
+            Item::Late(transaction, age) if age == self.coordinator.age => drop(self.commit(&transaction)),
+            Item::Late(..) => {}
+            Item::Landed { node, write } => self.land(node, write),
+            Item::Written { node, write, .. } => self.written(node, write),
+            Item::Start { node } => self.start(node),
+            Item::Fault => self.fault(),
+        }
+    }
+
+    /// Gives a process an event, and does what follows.
+    fn drive(&mut self, node: usize, event: Event) {
+        let Some(process) = &self.nodes[node].process else { return };
+        if self.now < self.nodes[node].paused_until {
+            let process = process.id;
+            return self.at(self.nodes[node].paused_until, Item::Answer { node, process, event });
+        }
+        let now = self.local(node);
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(process) = &mut self.nodes[node].process else { return };
+            process.ownership.handle(now, event);
+            self.perform(node, now, &mut events);
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        process.ownership.validate();
+        let (id, wake) = (process.id, process.ownership.poll_timeout());
+        let Some(wake) = wake.map(|wake| self.true_time(node, wake)) else { return };
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.wake.is_none_or(|asked| wake < asked) {
+            process.wake = Some(wake);
+            self.at(wake, Item::Wake { node, process: id });
+        }
+    }
+
+    /// Effects of ownership, and what the volume asks for in turn.
+    fn perform(&mut self, node: usize, now: Instant, events: &mut VecDeque<Event>) {
+        loop {
+            let Some(process) = &mut self.nodes[node].process else { return };
+            if let Some(effect) = process.ownership.poll_effect() {
+                self.tell(|| format!("node {}: {effect:?}", node + 1));
+                self.effect(node, now, effect);
+                continue;
+            }
+            let asks = std::mem::take(&mut process.volume.asks);
+            if asks.is_empty() {
+                return;
+            }
+            for ask in asks {
+                self.ask(node, ask, events);
+            }
+        }
+    }
+
+    fn effect(&mut self, node: usize, now: Instant, effect: Effect) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let id = process.id;
+        match effect {
+            Effect::Read(op) => self.ask_coordinator(node, id, op, None),
+            Effect::Commit { op, compare, new } => {
+                if new.owner.0 == node as u64 + 1 && new.term > compare.term {
+                    // That of a term that it did not win, it has let go.
+                    let owned = process.volume.owned();
+                    process.locks.retain(|term| owned == Some(*term));
+                    process.locks.insert(new.term);
+                }
+                self.ask_coordinator(node, id, op, Some(Transaction { compare, new }));
+            }
+            Effect::Send(envelope, message) => self.send(node, envelope, message, Vec::new()),
+            Effect::Volume(order) => {
+                if let forebay_core::api::Order::Own(own) = &order {
+                    process.locks.insert(own.term);
+                    let (term, watermark) = process.sealed;
+                    if term == own.term && own.watermark.0 < watermark as u64 {
+                        violated(format!("the owner of term {term} begins at {}, {watermark} was told", own.watermark));
+                    }
+                    self.count("terms begun");
+                    let name = NodeId(node as u64 + 1);
+                    self.oracle.owns(own.term, name, id, &self.coordinator.history);
+                }
+                let delay = if self.setup.flash { self.random.range(0, 5_000) } else { 0 };
+                let Some(tier) = &mut self.tiers[node] else { return };
+                let Some(process) = &mut self.nodes[node].process else { return };
+                process.volume.order(now, tier, order, delay);
+            }
+            Effect::Serve(term) => {
+                if !self.nodes[node].reaches_backing {
+                    violated(format!("node {} serves and does not reach the backing", node + 1));
+                }
+                let Some(process) = &mut self.nodes[node].process else { return };
+                process.served = Some(term);
+                self.count("terms served");
+            }
+            Effect::EndSessions => process.served = None,
+            Effect::OpenTier { format } => {
+                process.formats = format;
+                let (name, delay) = (node + 1, self.random.range(1, 20) * MS);
+                if format {
+                    self.may_format(name);
+                } else if self.under_way.iter().any(|write| write.process == id) {
+                    violated(format!("node {name} lets go of its locks with a write under way"));
+                }
+                self.after(delay, Item::TierOpened { node, process: id });
+            }
+            Effect::Answer(id, result) => {
+                self.answers.insert(id, result);
+            }
+        }
+    }
+
+    /// S7: a tier that the record names is never formatted, whatever its life; unless the operator has given it up.
+    fn may_format(&self, name: usize) {
+        let Some(tier) = &self.tiers[name - 1] else { return };
+        let record = &self.coordinator.record;
+        let recorded = record.member(tier.incarnation.node).filter(|member| member.tier == tier.incarnation.tier);
+        // A log that has lost its end is worth nothing after write-through (T10).
+        let of_use = record.log == LogState::Needed || recorded == Some(tier.incarnation);
+        if recorded.is_some() && of_use && record.log != LogState::Released && !self.loss_accepted {
+            violated(format!("node {name} formats {:?}, which is recorded", tier.incarnation));
+        }
+    }
+
+    fn ask(&mut self, node: usize, ask: Ask, events: &mut VecDeque<Event>) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let id = process.id;
+        let term = process.volume.owned().unwrap_or_default();
+        match ask {
+            Ask::Send(envelope, message, numbers) => self.send(node, envelope, message, numbers),
+            Ask::Report(report, 0) => {
+                self.on_report(node, term, &report);
+                let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
+                events.push_back(Event::Volume(report, process.volume.figures(tier)));
+            }
+            Ask::Report(report, delay) => self.after(delay * 1000, Item::Report { node, process: id, report }),
+            Ask::Remember(term, config, 0) => {
+                let report = self.remember(node, (term, config));
+                let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
+                events.push_back(Event::Volume(report, process.volume.figures(tier)));
+            }
+            Ask::Remember(term, config, delay) => {
+                self.after(delay * 1000, Item::Remembered { node, process: id, seen: (term, config) });
+            }
+            Ask::Write(write) => {
+                self.tell(|| format!("node {}: {write:?}", node + 1));
+                self.oracle.may_land(&write, self.newest_record());
+                self.under_way.push(write);
+                let slow = self.chaos.slow_write(&mut self.random);
+                self.after(slow, Item::Landed { node, write });
+            }
+            Ask::Acknowledged(position) => {
+                let number = self.tiers[node].as_ref().map_or(0, |tier| tier.log[position - 1]);
+                let record = self.newest_record().clone();
+                self.oracle.acknowledged(term, position, number, &record, &self.tiers);
+            }
+            Ask::Flushed(through) => self.oracle.flushed = self.oracle.flushed.max(through),
+        }
+    }
+
+    /// The record of the highest number that there ever was: what the coordinator shows after it went back counts for
+    /// nothing.
+    fn newest_record(&self) -> &Record {
+        let newest = self.coordinator.history.iter().max_by_key(|record| record.version());
+        newest.unwrap_or(&self.coordinator.record)
+    }
+
+    fn on_report(&mut self, node: usize, term: Term, report: &Report) {
+        self.tell(|| format!("node {}: {report:?}", node + 1));
+        match report {
+            Report::Agreed { .. } => self.agreed(node, term),
+            Report::PinsEnded => self.rewritten = Some(term),
+            Report::Remembered { .. }
+            | Report::PeerFailed { .. }
+            | Report::LearnerReady { .. }
+            | Report::Covered { .. }
+            | Report::Quiet
+            | Report::Outdated { .. }
+            | Report::TierFailed
+            | Report::BackingQuiet => {}
+        }
+    }
+
+    /// T4: the new owner has all that was acknowledged; where loss is allowed, this is what is left.
+    fn agreed(&mut self, node: usize, term: Term) {
+        let Some(tier) = &self.tiers[node] else { return };
+        let end = tier.log.len();
+        if term != self.newest_record().term {
+            return;
+        }
+        if let Some(loss) = self.loss.take() {
+            if loss == Loss::Power && end < self.oracle.flushed {
+                violated(format!(
+                    "power was lost, and with it {} to {} that were flushed",
+                    end + 1,
+                    self.oracle.flushed
+                ));
+            }
+            self.loss_accepted = false;
+            self.oracle.begin_at(end);
+            let backing = self.oracle.backing;
+            if let Some(process) = &mut self.nodes[node].process {
+                process.volume.begin_at(backing);
+            }
+        } else if end < self.oracle.acked.len() {
+            violated(format!("owner of term {term} begins with {end} of {} acknowledged", self.oracle.acked.len()));
+        }
+    }
+
+    fn report(&mut self, node: usize, report: Report) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if report == Report::PinsEnded {
+            process.volume.unpinned();
+        }
+        let term = process.volume.owned().unwrap_or_default();
+        self.on_report(node, term, &report);
+        let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
+        let figures = process.volume.figures(tier);
+        self.drive(node, Event::Volume(report, figures));
+    }
+
+    fn remember(&mut self, node: usize, seen: (Term, Config)) -> Report {
+        if let Some(tier) = &mut self.tiers[node] {
+            if seen.0 > tier.seen.0 {
+                tier.agreed = false;
+            }
+            tier.seen = tier.seen.max(seen);
+        }
+        Report::Remembered { term: seen.0, config: seen.1 }
+    }
+
+    fn remembered(&mut self, node: usize, seen: (Term, Config)) {
+        let report = self.remember(node, seen);
+        let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
+        let figures = process.volume.figures(tier);
+        self.drive(node, Event::Volume(report, figures));
+    }
+
+    fn tier_opened(&mut self, node: usize) {
+        let (name, host) = (NodeId(node as u64 + 1), self.nodes[node].host);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.formats || self.tiers[node].is_none() {
+            let incarnation = Incarnation { node: name, tier: self.next_tier, life: 1 };
+            self.next_tier += 1;
+            let flash = self.setup.flash;
+            let seen = (Term(0), Config(0));
+            let log = Vec::new();
+            let (watermark, checkpoint, synced) = (0, 0, 0);
+            let tier =
+                Tier { incarnation, flash, fresh: true, log, synced, watermark, checkpoint, seen, agreed: false };
+            self.tiers[node] = Some(tier);
+        }
+        let Some(tier) = &self.tiers[node] else { return };
+        let (own, fresh) = (tier.incarnation, tier.fresh);
+        process.volume = Volume::new(VOLUME, own, host, process.id, self.setup.requested.min_peers);
+        self.drive(node, Event::TierOpened { own, fresh });
+    }
+
+    fn tick(&mut self, node: usize, id: u64) {
+        let now = self.local(node);
+        self.after(TICK, Item::Tick { node, process: id });
+        self.prove(node);
+        let writes: Vec<u64> = (0..self.random.below(3)).map(|more| self.next_number + more).collect();
+        let reached = self.nodes[node].reaches_backing;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(term) = process.volume.owned() else { return };
+        let served = process.served == Some(term);
+        let Some(tier) = &mut self.tiers[node] else { return };
+        let writes: &[u64] = if served { &writes } else { &[] };
+        self.next_number += writes.len() as u64;
+        process.volume.tick(now, tier, self.oracle.backing, reached, writes);
+        if served && let Some(shown) = process.volume.readable(now) {
+            self.oracle.read(term, shown);
+        }
+        let figures = process.volume.figures(tier);
+        self.drive(node, Event::Figures(figures));
+    }
+
+    fn arrive(&mut self, node: usize, envelope: Envelope, message: Message, numbers: &[u64]) {
+        let now = self.local(node);
+        let volumes = match message {
+            Message::Begin { .. }
+            | Message::Append { .. }
+            | Message::Mark(_)
+            | Message::Held { .. }
+            | Message::Fetch { .. } => true,
+            Message::Refused { .. }
+            | Message::Beacon { .. }
+            | Message::Granted { .. }
+            | Message::Seal
+            | Message::Sealed { .. }
+            | Message::TakeOver
+            | Message::Who { .. }
+            | Message::Here { .. }
+            | Message::Learn { .. } => false,
+        };
+        if !volumes {
+            if matches!(message, Message::Refused { .. }) {
+                self.give_volume(node, now, &envelope, &message, numbers);
+            }
+            if let (Message::Sealed { mark, .. }, Some(process)) = (&message, &mut self.nodes[node].process)
+                && envelope.to == process.ownership.own()
+            {
+                let before = if process.sealed.0 == envelope.term { process.sealed.1 } else { 0 };
+                process.sealed = (envelope.term, before.max(mark.watermark.0 as usize));
+            }
+            return self.drive(node, Event::Message(envelope, message));
+        }
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.ownership.admit(now, &envelope, &message) == Admission::Take {
+            self.give_volume(node, now, &envelope, &message, numbers);
+        }
+        self.drive(node, Event::Timeout);
+    }
+
+    fn give_volume(&mut self, node: usize, now: Instant, envelope: &Envelope, message: &Message, numbers: &[u64]) {
+        let (Some(process), Some(tier)) = (&mut self.nodes[node].process, &mut self.tiers[node]) else { return };
+        process.volume.receive(now, tier, envelope, message, numbers);
+    }
+
+    fn send(&mut self, from: usize, envelope: Envelope, message: Message, numbers: Vec<u64>) {
+        let to = envelope.to.node.0 as usize - 1;
+        if matches!(message, Message::Learn { .. }) {
+            self.learns.insert(to, (envelope, message.clone()));
+        }
+        if self.cut.contains(&(from, to)) {
+            return;
+        }
+        for delay in self.chaos.deliveries(&mut self.random) {
+            let item = Item::Arrive { node: to, envelope, message: message.clone(), numbers: numbers.clone() };
+            self.after(delay, item);
+        }
+    }
+
+    // --- backing ---
+
+    fn land(&mut self, node: usize, write: BackingWrite) {
+        let Some(at) = self.under_way.iter().position(|w| w.process == write.process && w.through == write.through)
+        else {
+            return;
+        };
+        self.under_way.remove(at);
+        self.oracle.may_land(&write, self.newest_record());
+        let newest = self.newest_record().term;
+        if newest == write.term && self.loss.is_none() {
+            self.oracle.backing = self.oracle.backing.max(write.through);
+        }
+        if newest != write.term {
+            self.count("late writes");
+        }
+        self.after(0, Item::Written { node, process: write.process, write });
+    }
+
+    fn written(&mut self, node: usize, write: BackingWrite) {
+        let (now, backing) = (self.local(node), self.oracle.backing);
+        let newest = self.coordinator.highest.0 == write.term;
+        let (Some(process), Some(tier)) = (&mut self.nodes[node].process, &mut self.tiers[node]) else { return };
+        if process.volume.owned() == Some(write.term) {
+            let through = if newest { write.through } else { tier.watermark };
+            process.volume.written(now, tier, through, backing);
+            self.drive(node, Event::Timeout);
+        }
+    }
+
+    /// What can be known of former owners is told to whoever waits for it.
+    fn prove(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else { return };
+        if process.volume.owned().is_none() && !self.random.chance(100_000) {
+            return;
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        let status = process.ownership.status();
+        let Some(record) = status.record else { return };
+        let mut terms: Vec<Term> = status.unproven.iter().map(|former| former.term).collect();
+        if record.log == LogState::Through && process.volume.owned().is_none() {
+            terms.push(record.term);
+        }
+        terms.retain(|term| !self.may_write(*term));
+        for term in terms {
+            self.drive(node, Event::Proof(term, Proof::LockGone));
+        }
+    }
+}

@@ -1,0 +1,666 @@
+//! A stand-in for the volume: a log of numbers, its stream to peers, acknowledgement and destage, as simple as the rules allow.
+//! It obeys what `docs/protocol.md` asks of the volume (S3, S5, S9, A1, D1, T4), so that what goes wrong is ownership's.
+
+use forebay_core::api::{Figures, Order, Own, PeerFailure, Report};
+use forebay_core::cluster::*;
+use forebay_core::types::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What outlives a process.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// Which life of which tier.
+    pub incarnation: Incarnation,
+    /// Keeps what was synced when power is lost.
+    pub flash: bool,
+    /// Nothing has ever been in it.
+    pub fresh: bool,
+    /// A number for each position; 0 where it was freed before this tier had it.
+    pub log: Vec<u64>,
+    /// Positions that survive a loss of power.
+    pub synced: usize,
+    /// The newest watermark told or made.
+    pub watermark: usize,
+    /// The watermark of the checkpoint: an owner's may lag behind what its members know.
+    pub checkpoint: usize,
+    /// Highest term and config seen.
+    pub seen: (Term, Config),
+    /// The term's `Begin` was answered.
+    pub agreed: bool,
+}
+
+/// A write to the backing that is under way; it outlives its process.
+#[derive(Clone, Copy, Debug)]
+pub struct BackingWrite {
+    /// Whose.
+    pub term: Term,
+    /// Everything up to here is in the backing when it lands.
+    pub through: usize,
+    /// Which process sent it.
+    pub process: u64,
+    /// On which machine.
+    pub host: Host,
+}
+
+/// What the volume asks the world for.
+#[derive(Debug)]
+pub enum Ask {
+    /// Send; the numbers go with an `Append`.
+    Send(Envelope, Message, Vec<u64>),
+    /// Tell ownership after so many microseconds.
+    Report(Report, u64),
+    /// Make seen terms durable, after so many microseconds, then report.
+    Remember(Term, Config, u64),
+    /// Begin a write to the backing.
+    Write(BackingWrite),
+    /// A write is acknowledged: its position, from 1.
+    Acknowledged(usize),
+    /// A flush of everything up to here is answered.
+    Flushed(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    incarnation: Incarnation,
+    agreed: bool,
+    held: usize,
+    synced: usize,
+    /// What it is to hold in the end grew, and it has made no progress since then.
+    open: Option<Instant>,
+    sent_at: Instant,
+    told_failed: bool,
+    told_ready: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Sets {
+    config: Config,
+    members: Vec<Incarnation>,
+    log: LogState,
+}
+
+/// The owner's part.
+#[derive(Debug)]
+struct Owner {
+    term: Term,
+    decided: Sets,
+    proposed: Vec<Sets>,
+    peers: BTreeMap<NodeId, Peer>,
+    fetch: Option<(Incarnation, usize, Instant)>,
+    begun: bool,
+    tail: usize,
+    agreed: bool,
+    opens_window: bool,
+    lease: Instant,
+    acked: usize,
+    flushed: usize,
+    under_way: bool,
+    quiesced: Option<Option<NodeId>>,
+    told_quiet: bool,
+    told_covered: BTreeSet<Config>,
+    pinned: bool,
+}
+
+/// The stand-in. The tier lies beside it.
+#[derive(Debug)]
+pub struct Volume {
+    id: [u8; 16],
+    own: Incarnation,
+    host: Host,
+    process: u64,
+    copies_min: usize,
+    sealed: bool,
+    owner: Option<Owner>,
+    stopping: bool,
+    stopped: bool,
+    failed: bool,
+    /// As far as is known durable in the backing.
+    backing: usize,
+    /// What the world is to do.
+    pub asks: Vec<Ask>,
+}
+
+impl Owner {
+    /// What it or a former owner may have acknowledged.
+    fn promised(&self) -> usize {
+        self.acked.max(self.tail)
+    }
+}
+
+const RESEND: Duration = Duration::from_millis(150);
+const STALL: Duration = Duration::from_millis(800);
+
+impl Volume {
+    /// Opens a tier as a follower.
+    pub fn new(id: [u8; 16], own: Incarnation, host: Host, process: u64, min_peers: u32) -> Volume {
+        Volume {
+            id,
+            own,
+            host,
+            process,
+            copies_min: 1 + min_peers as usize,
+            sealed: false,
+            owner: None,
+            stopping: false,
+            stopped: false,
+            failed: false,
+            backing: 0,
+            asks: Vec::new(),
+        }
+    }
+
+    /// The term that it owns, as far as it knows.
+    pub fn owned(&self) -> Option<Term> {
+        self.owner.as_ref().filter(|_| !self.stopped).map(|owner| owner.term)
+    }
+
+    /// How many writes this owner would show to a reader now; none: reads wait.
+    pub fn readable(&self, now: Instant) -> Option<usize> {
+        let owner = self.owner.as_ref()?;
+        let may = owner.agreed && now < owner.lease && !self.stopped && owner.quiesced.is_none();
+        may.then_some(owner.promised())
+    }
+
+    /// How far it is.
+    pub fn figures(&self, tier: &Tier) -> Figures {
+        let end = Lsn(tier.log.len() as u64);
+        let acked = self.owner.as_ref().map_or(0, |owner| owner.acked);
+        Figures {
+            term: tier.seen.0,
+            config: tier.seen.1,
+            agreed: tier.agreed,
+            accepted: end,
+            held: end,
+            synced: tier.flash.then_some(Lsn(tier.synced as u64)),
+            committed: Lsn(acked as u64),
+            mark: mark(tier),
+            serving: self.owner.as_ref().is_some_and(|owner| owner.agreed),
+            drained: self.owner.as_ref().is_some_and(|owner| owner.promised() <= self.backing && !owner.pinned),
+            wants_log: self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
+            tier_failed: self.failed,
+        }
+    }
+
+    /// The tier has failed in this process.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The tier fails.
+    pub fn fail(&mut self) {
+        self.failed = true;
+        self.asks.push(Ask::Report(Report::TierFailed, 0));
+    }
+
+    // --- orders ---
+
+    /// Ownership has decided something.
+    pub fn order(&mut self, now: Instant, tier: &mut Tier, order: Order, delay: u64) {
+        match order {
+            Order::Seal => self.sealed = true,
+            Order::Unseal => self.sealed = false,
+            Order::Remember { term, config } => self.asks.push(Ask::Remember(term, config, delay)),
+            Order::Own(own) => self.own_term(now, tier, own),
+            Order::Propose { config, members, log } => {
+                self.with_owner(|owner| owner.proposed.push(Sets { config, members, log }));
+            }
+            Order::Decide { config, members, log } => self.decide(now, Sets { config, members, log }),
+            Order::Learn(learner) => {
+                self.with_owner(|owner| {
+                    owner.peers.insert(learner.node, Peer::new(learner, now));
+                });
+                self.begin_to(now, tier, learner);
+            }
+            Order::Forget(node) => self.with_owner(|owner| {
+                owner.peers.remove(&node);
+            }),
+            Order::Quiesce { to } => self.with_owner(|owner| {
+                owner.quiesced = Some(to);
+                owner.told_quiet = false;
+            }),
+            Order::Resume => self.with_owner(|owner| {
+                owner.quiesced = None;
+                owner.told_quiet = false;
+            }),
+            Order::Lease { until } => self.with_owner(|owner| owner.lease = until),
+            Order::Proven => {
+                self.asks.push(Ask::Report(Report::PinsEnded, 50_000 + delay));
+            }
+            Order::StepDown => self.stopping = true,
+        }
+        self.progress(now, tier);
+    }
+
+    fn with_owner(&mut self, change: impl FnOnce(&mut Owner)) {
+        if let Some(owner) = &mut self.owner {
+            change(owner);
+        }
+    }
+
+    fn own_term(&mut self, now: Instant, tier: &mut Tier, own: Own) {
+        tier.agreed = true;
+        tier.fresh = false;
+        tier.watermark = tier.watermark.max(own.watermark.0 as usize);
+        let others = own.members.iter().filter(|member| member.node != self.own.node);
+        let fetch = own.fetch.map(|(from, through)| (from, through.0 as usize, now));
+        self.owner = Some(Owner {
+            term: own.term,
+            decided: Sets { config: own.config, members: own.members.clone(), log: own.log },
+            proposed: Vec::new(),
+            peers: others.map(|member| (member.node, Peer::new(*member, now))).collect(),
+            fetch,
+            begun: false,
+            tail: 0,
+            agreed: false,
+            opens_window: own.unfenced.len() < PINS_MAX,
+            lease: Instant(0),
+            acked: 0,
+            flushed: 0,
+            under_way: false,
+            quiesced: None,
+            told_quiet: false,
+            told_covered: BTreeSet::new(),
+            pinned: !own.unfenced.is_empty(),
+        });
+        if let Some((from, _, _)) = fetch {
+            let message = Message::Fetch { from: Lsn(tier.log.len() as u64) };
+            self.send(from, message, Vec::new());
+        }
+    }
+
+    fn decide(&mut self, now: Instant, sets: Sets) {
+        let own = self.own.node;
+        self.with_owner(|owner| {
+            owner.proposed.clear();
+            for member in sets.members.iter().filter(|member| member.node != own) {
+                owner.peers.entry(member.node).or_insert_with(|| Peer::new(*member, now));
+            }
+            let before = &owner.decided.members;
+            let left_out =
+                |peer: &Peer| before.contains(&peer.incarnation) && !sets.members.contains(&peer.incarnation);
+            owner.peers.retain(|_, peer| !left_out(peer));
+            owner.told_covered.clear();
+            owner.decided = sets;
+        });
+    }
+
+    // --- stream ---
+
+    fn send(&mut self, to: Incarnation, message: Message, numbers: Vec<u64>) {
+        let (term, config) = match &self.owner {
+            Some(owner) => (owner.term, owner.decided.config),
+            None => (Term(0), Config(0)),
+        };
+        let envelope = Envelope { volume: self.id, term, config, from: self.own, to };
+        self.asks.push(Ask::Send(envelope, message, numbers));
+    }
+
+    fn begin_to(&mut self, now: Instant, tier: &Tier, peer: Incarnation) {
+        let Some(owner) = &mut self.owner else { return };
+        let tail = Lsn(owner.tail.max(tier.watermark) as u64);
+        let committed = Lsn(owner.acked as u64);
+        if let Some(peer) = owner.peers.get_mut(&peer.node) {
+            peer.sent_at = now;
+            peer.open.get_or_insert(now);
+        }
+        self.send(peer, Message::Begin { tail, committed, whole_from: Lsn(0), mark: mark(tier) }, Vec::new());
+    }
+
+    fn append_to(&mut self, now: Instant, tier: &Tier, node: NodeId) {
+        let Some(owner) = &mut self.owner else { return };
+        let Some(peer) = owner.peers.get_mut(&node) else { return };
+        let (from, end, to) = (peer.held.min(tier.log.len()), tier.log.len(), peer.incarnation);
+        peer.sent_at = now;
+        if peer.held < end {
+            peer.open.get_or_insert(now);
+        }
+        let message = Message::Append {
+            from: Lsn(from as u64),
+            through: Lsn(end as u64),
+            committed: Lsn(owner.acked as u64),
+            sync: Lsn(owner.flushed as u64),
+            records: Vec::new(),
+            mark: Some(mark(tier)),
+        };
+        self.send(to, message, tier.log[from..end].to_vec());
+    }
+
+    /// A message that ownership has admitted.
+    pub fn receive(&mut self, now: Instant, tier: &mut Tier, envelope: &Envelope, message: &Message, numbers: &[u64]) {
+        match message {
+            Message::Begin { tail, mark, .. } => self.on_begin(tier, envelope, tail.0 as usize, mark),
+            Message::Append { from, mark, .. } => {
+                let fetched = self.owner.is_some();
+                if fetched {
+                    self.on_fetched(tier, envelope, from.0 as usize, numbers);
+                } else {
+                    self.on_append(tier, envelope, from.0 as usize, numbers, mark.as_ref());
+                }
+            }
+            Message::Mark(mark) => tier.watermark = tier.watermark.max(mark.watermark.0 as usize),
+            Message::Held { held, synced, .. } => self.on_held(now, envelope, held.0 as usize, *synced),
+            Message::Fetch { from } => self.on_fetch(tier, envelope, from.0 as usize),
+            Message::Refused { why: Refusal::BeyondTail } => self.on_refused(envelope.from),
+            Message::Refused { .. }
+            | Message::Beacon { .. }
+            | Message::Granted { .. }
+            | Message::Seal
+            | Message::Sealed { .. }
+            | Message::TakeOver
+            | Message::Who { .. }
+            | Message::Here { .. }
+            | Message::Learn { .. } => {}
+        }
+        self.progress(now, tier);
+    }
+
+    /// S9, and a learner's beginning (S7).
+    fn on_begin(&mut self, tier: &mut Tier, envelope: &Envelope, tail: usize, mark: &Mark) {
+        if self.owner.is_some() || tier.seen.0 < envelope.term {
+            return;
+        }
+        let learner = tier.fresh;
+        let watermark = mark.watermark.0 as usize;
+        if learner {
+            tier.log = vec![0; watermark];
+            tier.synced = 0;
+            tier.fresh = false;
+        } else if !tier.agreed && tier.log.len() > tail {
+            return self.reply(tier, envelope, Message::Refused { why: Refusal::BeyondTail });
+        }
+        tier.agreed = true;
+        tier.watermark = tier.watermark.max(watermark);
+        tier.checkpoint = tier.watermark;
+        self.tell_held(tier, envelope);
+    }
+
+    /// S3.
+    fn on_append(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64], mark: Option<&Mark>) {
+        let end = tier.log.len();
+        if self.sealed || !tier.agreed || tier.seen.0 < envelope.term || from > end {
+            return;
+        }
+        if from + numbers.len() > end {
+            tier.log.extend_from_slice(&numbers[end - from..]);
+        }
+        if let Some(mark) = mark {
+            tier.watermark = tier.watermark.max(mark.watermark.0 as usize);
+            tier.checkpoint = tier.watermark;
+        }
+        if tier.flash && tier.log.len().is_multiple_of(3) {
+            tier.synced = tier.log.len();
+        }
+        self.tell_held(tier, envelope);
+    }
+
+    fn tell_held(&mut self, tier: &Tier, envelope: &Envelope) {
+        let end = Lsn(tier.log.len() as u64);
+        let held = Message::Held {
+            accepted: end,
+            held: end,
+            synced: tier.flash.then_some(Lsn(tier.synced as u64)),
+            mark: MarkNumber(tier.watermark as u64),
+            room: Room::default(),
+            host: self.host,
+        };
+        self.reply(tier, envelope, held);
+    }
+
+    fn reply(&mut self, tier: &Tier, to: &Envelope, message: Message) {
+        let (term, config) = tier.seen;
+        let envelope = Envelope { volume: self.id, term, config, from: self.own, to: to.from };
+        self.asks.push(Ask::Send(envelope, message, Vec::new()));
+    }
+
+    fn on_fetch(&mut self, tier: &Tier, envelope: &Envelope, from: usize) {
+        if from < tier.log.len() && self.owner.is_none() {
+            let message = Message::Append {
+                from: Lsn(from as u64),
+                through: Lsn(tier.log.len() as u64),
+                committed: Lsn(0),
+                sync: Lsn(0),
+                records: Vec::new(),
+                mark: None,
+            };
+            let (term, config) = tier.seen;
+            let envelope = Envelope { volume: self.id, term, config, from: self.own, to: envelope.from };
+            self.asks.push(Ask::Send(envelope, message, tier.log[from..].to_vec()));
+        }
+    }
+
+    fn on_fetched(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64]) {
+        let Some(owner) = &mut self.owner else { return };
+        let asked = owner.fetch.is_some_and(|(member, _, _)| member == envelope.from);
+        if asked && !owner.begun && from == tier.log.len() {
+            tier.log.extend_from_slice(numbers);
+            owner.fetch = None;
+        }
+    }
+
+    fn on_held(&mut self, now: Instant, envelope: &Envelope, held: usize, synced: Option<Lsn>) {
+        let Some(owner) = &mut self.owner else { return };
+        let Some(peer) = owner.peers.get_mut(&envelope.from.node) else { return };
+        if peer.incarnation != envelope.from || envelope.term != owner.term {
+            return;
+        }
+        if held > peer.held || !peer.agreed {
+            peer.open = Some(now);
+            peer.told_failed = false;
+        }
+        peer.agreed = true;
+        peer.held = peer.held.max(held);
+        peer.synced = peer.synced.max(synced.map_or(0, |synced| synced.0 as usize));
+    }
+
+    fn on_refused(&mut self, from: Incarnation) {
+        let failed = self.owner.as_ref().is_some_and(|owner| {
+            owner.peers.get(&from.node).is_some_and(|peer| peer.incarnation == from && !peer.agreed)
+        });
+        if failed {
+            let why = PeerFailure::Refused(Refusal::BeyondTail);
+            self.asks.push(Ask::Report(Report::PeerFailed { peer: from, why }, 0));
+        }
+    }
+
+    // --- time and client ---
+
+    /// Some time has passed: clients write `writes` numbers, the backing takes what may go to it.
+    pub fn tick(&mut self, now: Instant, tier: &mut Tier, backing: usize, reached: bool, writes: &[u64]) {
+        let Some(owner) = &mut self.owner else { return };
+        if self.stopped {
+            return;
+        }
+        if owner.agreed && owner.quiesced.is_none() && !self.stopping && !self.failed {
+            tier.log.extend_from_slice(writes);
+        }
+        if tier.flash {
+            tier.synced = tier.log.len();
+        }
+        let drains = owner.quiesced.is_none_or(|to| to.is_none()) && !owner.told_quiet && !owner.under_way;
+        let may_write = owner.agreed && now < owner.lease && owner.opens_window && reached && drains;
+        let through = self.committed(tier);
+        if may_write && through > tier.watermark && !self.stopping {
+            let Some(owner) = &mut self.owner else { return };
+            owner.under_way = true;
+            let (term, process, host) = (owner.term, self.process, self.host);
+            self.asks.push(Ask::Write(BackingWrite { term, through, process, host }));
+        }
+        self.resend(now, tier);
+        self.backing = self.backing.max(backing);
+        self.progress(now, tier);
+    }
+
+    /// The write that it had under way has ended.
+    pub fn written(&mut self, now: Instant, tier: &mut Tier, through: usize, backing: usize) {
+        self.with_owner(|owner| owner.under_way = false);
+        if !self.stopping {
+            tier.watermark = tier.watermark.max(through);
+        }
+        self.backing = self.backing.max(backing);
+        self.progress(now, tier);
+    }
+
+    /// The log begins anew, and the backing counts as far as this.
+    pub fn begin_at(&mut self, backing: usize) {
+        self.backing = backing;
+    }
+
+    /// The pinned ranges have been written again.
+    pub fn unpinned(&mut self) {
+        self.with_owner(|owner| owner.pinned = false);
+    }
+
+    fn resend(&mut self, now: Instant, tier: &Tier) {
+        let Some(owner) = &mut self.owner else { return };
+        if !owner.begun || self.stopping {
+            return;
+        }
+        let end = tier.log.len();
+        let mut begin = Vec::new();
+        let mut append = Vec::new();
+        for peer in owner.peers.values_mut() {
+            let open = !peer.agreed || peer.held < end;
+            if !open {
+                peer.open = None;
+                continue;
+            }
+            let since = *peer.open.get_or_insert(now);
+            if now - since >= STALL && !peer.told_failed {
+                peer.told_failed = true;
+                let failed = Report::PeerFailed { peer: peer.incarnation, why: PeerFailure::Stalled };
+                self.asks.push(Ask::Report(failed, 0));
+            }
+            if !peer.agreed && now - peer.sent_at >= RESEND {
+                begin.push(peer.incarnation);
+            } else if peer.agreed {
+                append.push(peer.incarnation.node);
+            }
+        }
+        begin.into_iter().for_each(|peer| self.begin_to(now, tier, peer));
+        append.into_iter().for_each(|node| self.append_to(now, tier, node));
+    }
+
+    /// What every member of all sets holds (C4).
+    fn committed(&self, tier: &Tier) -> usize {
+        let Some(owner) = &self.owner else { return 0 };
+        let sets = owner.proposed.iter().chain([&owner.decided]);
+        let others = sets.flat_map(|sets| &sets.members).filter(|member| member.node != self.own.node);
+        let held = |member: &Incarnation| {
+            let peer = owner.peers.get(&member.node).filter(|peer| peer.incarnation == *member && peer.agreed);
+            peer.map_or(0, |peer| peer.held)
+        };
+        others.map(held).min().unwrap_or(usize::MAX).min(tier.log.len())
+    }
+
+    /// What follows.
+    fn progress(&mut self, now: Instant, tier: &mut Tier) {
+        if self.stopping && !self.stopped && self.owner.as_ref().is_none_or(|owner| !owner.under_way) {
+            self.stopped = true;
+            self.asks.push(Ask::Report(Report::BackingQuiet, 0));
+        }
+        if self.stopped || self.stopping || self.failed {
+            return;
+        }
+        self.begin(now, tier);
+        let committed = self.committed(tier);
+        let (own, copies_min) = (self.own.node, self.copies_min);
+        let Some(owner) = &mut self.owner else { return };
+        let every = |test: &dyn Fn(&Peer) -> bool| {
+            let all = owner.proposed.iter().chain([&owner.decided]).flat_map(|sets| &sets.members);
+            let mut all = all.filter(|member| member.node != own);
+            all.all(|member| owner.peers.get(&member.node).is_some_and(|p| p.incarnation == *member && test(p)))
+        };
+        if owner.begun && !owner.agreed && every(&|peer| peer.agreed && peer.held >= owner.tail) {
+            owner.agreed = true;
+            self.asks.push(Ask::Report(Report::Agreed { term: owner.term }, 0));
+        }
+        if !owner.agreed {
+            return;
+        }
+        let flushed = owner.peers.values().map(|peer| peer.synced).min().unwrap_or(tier.synced).min(tier.synced);
+        if tier.flash && flushed > owner.flushed && every(&|peer| peer.synced >= flushed) && flushed <= owner.acked {
+            owner.flushed = flushed;
+            self.asks.push(Ask::Flushed(flushed));
+        }
+        // A1: the members of all sets, and the backing as well where the record asks for it or copies are missing.
+        let copies = |sets: &Sets| sets.members.len() >= copies_min && sets.log == LogState::Needed;
+        let backing_too = !owner.proposed.iter().chain([&owner.decided]).all(copies);
+        let ground = if backing_too { committed.min(self.backing) } else { committed };
+        for position in owner.acked + 1..=ground {
+            self.asks.push(Ask::Acknowledged(position));
+        }
+        owner.acked = owner.acked.max(ground);
+        self.tell_progress(tier, committed);
+    }
+
+    /// Reports that ownership waits for.
+    fn tell_progress(&mut self, tier: &Tier, committed: usize) {
+        let Some(owner) = &mut self.owner else { return };
+        let known = self.backing;
+        for sets in &owner.proposed {
+            let in_backing = sets.log == LogState::Needed || owner.promised() <= known;
+            // What a flush was answered for, every member must have on its medium (T10).
+            let others = sets.members.iter().filter(|member| member.node != self.own.node);
+            let synced = |member: &Incarnation| owner.peers.get(&member.node).map_or(0, |peer| peer.synced);
+            let flushed = !tier.flash || others.map(synced).all(|synced| synced >= owner.flushed);
+            if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.config) {
+                self.asks.push(Ask::Report(Report::Covered { config: sets.config }, 0));
+            }
+        }
+        // A learner may trail a little when it is proposed (S6).
+        let end = tier.log.len();
+        for peer in owner.peers.values_mut() {
+            let recorded = owner.decided.members.contains(&peer.incarnation);
+            if peer.agreed && !recorded && peer.held + 3 >= end && !peer.told_ready {
+                peer.told_ready = true;
+                self.asks.push(Ask::Report(Report::LearnerReady { peer: peer.incarnation }, 0));
+            }
+        }
+        if let Some(to) = owner.quiesced
+            && !owner.told_quiet
+            && !owner.under_way
+        {
+            let quiet = match to {
+                Some(to) => owner.peers.get(&to).is_some_and(|peer| peer.agreed && peer.held >= end),
+                None => known >= end && owner.acked >= end,
+            };
+            if quiet {
+                owner.told_quiet = true;
+                self.asks.push(Ask::Report(Report::Quiet, 0));
+            }
+        }
+    }
+
+    /// T3's end: what was fetched is there, or the one who has it does not answer.
+    fn begin(&mut self, now: Instant, tier: &Tier) {
+        let Some(owner) = &mut self.owner else { return };
+        let fetching = owner.fetch.is_some_and(|(_, through, since)| tier.log.len() < through && now - since < STALL);
+        if owner.begun || fetching {
+            return;
+        }
+        owner.begun = true;
+        owner.fetch = None;
+        owner.tail = tier.log.len();
+        let peers: Vec<Incarnation> = owner.peers.values().map(|peer| peer.incarnation).collect();
+        peers.into_iter().for_each(|peer| self.begin_to(now, tier, peer));
+    }
+}
+
+impl Peer {
+    fn new(incarnation: Incarnation, now: Instant) -> Peer {
+        Peer {
+            incarnation,
+            agreed: false,
+            held: 0,
+            synced: 0,
+            open: Some(now),
+            sent_at: now,
+            told_failed: false,
+            told_ready: false,
+        }
+    }
+}
+
+fn mark(tier: &Tier) -> Mark {
+    Mark { watermark: Lsn(tier.watermark as u64), through: Lsn(tier.watermark as u64), ..Mark::default() }
+}

@@ -1,0 +1,335 @@
+//! Several nodes and one volume: what the world keeps beside its nodes, how they start, die and pause, and what goes wrong
+//! now and then.
+//!
+//! Checked: see [`super::replicas`].
+
+use super::*;
+use crate::cluster::{Mischief, Planned, Target};
+use forebay_core::status::Flush;
+
+/// What nodes share, beside backing and clients.
+pub(super) struct Cluster {
+    pub(super) setup: ClusterSetup,
+    pub(super) links: Links,
+    pub(super) coordinator: Coordinator,
+    /// Tiers and boots that ever were: the numbers that are random elsewhere.
+    numbers: u64,
+    /// What owners have put into their logs, by position: the newest of each, with block and sectors.
+    pub(super) log: BTreeMap<u64, (BlockIndex, Vec<u32>)>,
+    /// The first owner has begun its term.
+    pub(super) begun: bool,
+    /// Term and node that clients were last served by.
+    pub(super) served: Option<(Term, usize)>,
+    /// The next owner has what was synced, not what was held (T10).
+    pub(super) power_cut: bool,
+    /// Since when no recorded member has its log any more.
+    pub(super) lost_since: Option<Instant>,
+}
+
+impl Cluster {
+    /// Nodes with empty tiers, the first of them the owner, and as many members as are wanted.
+    pub(super) fn new(setup: &ClusterSetup, size_bytes: u64) -> (Cluster, Vec<Node>) {
+        let mut nodes = Vec::new();
+        for (i, place) in setup.nodes.iter().enumerate() {
+            let clock = Clock::new(place.clock_offset, place.clock_fast);
+            let mut node = Node::new(place.layout, place.frames, clock);
+            node.incarnation = Incarnation { node: name_of(i), tier: i as u64 + 1, life: 0 };
+            node.boot = i as u64 + 1;
+            nodes.push(node);
+        }
+        let record = Record {
+            term: Term(1),
+            config: Config(1),
+            owner: name_of(0),
+            host: Host { machine: [0; 16], boot: std::array::from_fn(|i| 1u64.to_le_bytes()[i % 8]) },
+            members: nodes.iter().take(setup.peers + 1).map(|node| node.incarnation).collect(),
+            log: LogState::Needed,
+            size_bytes,
+            unfenced: Vec::new(),
+        };
+        let cluster = Cluster {
+            setup: setup.clone(),
+            links: Links::default(),
+            coordinator: Coordinator::new(record),
+            numbers: nodes.len() as u64,
+            log: BTreeMap::new(),
+            begun: false,
+            served: None,
+            power_cut: false,
+            lost_since: None,
+        };
+        (cluster, nodes)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+impl World {
+    pub(super) fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("a world of several nodes")
+    }
+
+    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
+        self.cluster.as_mut().expect("a world of several nodes")
+    }
+
+    /// All nodes start.
+    pub(super) fn start_cluster(&mut self) {
+        for i in 0..self.away.len() {
+            self.turn_to(i);
+            let wait = self.micros(100_000);
+            self.schedule(wait, Due::Restart);
+        }
+        for planned in self.cluster().setup.plan.clone() {
+            self.schedule_at(0, planned.at, Due::Mischief(Some(planned)));
+        }
+        self.schedule_mischief();
+    }
+
+    /// The process of this node starts: what it is to do with its tier, the record says.
+    pub(super) fn start_process(&mut self) {
+        self.node.part.starting = true;
+        self.node.part.letter_from_peer = self.now;
+        self.node.part.heard = self.clock();
+        self.beat();
+    }
+
+    /// The record has been read: the tier is opened, or made anew.
+    pub(super) fn open_tier(&mut self, record: &Record) {
+        let own = self.node.incarnation;
+        let older = record.members.iter().any(|member| member.tier == own.tier && member.life < own.life);
+        if older && !self.power_was_cut_everywhere(record) {
+            // It has what was synced, not all that was held: it waits until it is no member (T10).
+            return;
+        }
+        let named = older || record.members.contains(&own);
+        if self.node.formatted && named {
+            trace!(self, "tier {:?} is opened", self.node.incarnation);
+            self.process_has_started(record, false);
+        } else {
+            self.make_tier_anew(record);
+        }
+    }
+
+    /// What was in the tier is nobody's.
+    pub(super) fn make_tier_anew(&mut self, record: &Record) {
+        if self.node.formatted {
+            self.new_tier();
+        } else {
+            // One that was never ready has vouched for nothing.
+            (self.node.incarnation.life, self.node.lost_power) = (0, false);
+        }
+        self.node.tier = Media::new(self.node.tier.current.len());
+        trace!(self, "tier {:?} is made", self.node.incarnation);
+        self.process_has_started(record, true);
+    }
+
+    fn process_has_started(&mut self, record: &Record, fresh: bool) {
+        self.node.part.starting = false;
+        self.node.part.known = Some(record.clone());
+        self.begin_volume(fresh);
+    }
+
+    /// T10: no member of the record has what it held, all that are left have what was synced, and flushes were `media`.
+    pub(super) fn power_was_cut_everywhere(&self, record: &Record) -> bool {
+        let media = matches!(self.cluster().setup.flush, Flush::Best | Flush::Media);
+        let all_on_flash = self.each_node().all(|(_, node)| node.layout.kind == TierKind::Flash);
+        let lost_power = |member: &Incarnation| {
+            let own = self.node_at(index_of(member.node)).incarnation;
+            own.tier != member.tier || own.life > member.life
+        };
+        let one_left = |member: &Incarnation| self.node_at(index_of(member.node)).incarnation.tier == member.tier;
+        media && all_on_flash && record.members.iter().all(lost_power) && record.members.iter().any(one_left)
+    }
+
+    /// What this node had is nobody's any more.
+    fn new_tier(&mut self) {
+        let tier = self.cluster_mut().next_number();
+        self.node.incarnation = Incarnation { tier, life: 0, ..self.node.incarnation };
+        self.node.formatted = false;
+        self.node.term = Term(0);
+    }
+
+    /// The node's process has died, or all of its host.
+    pub(super) fn node_dies(&mut self, crash: Crash, ghosts: Vec<Late>) {
+        self.coverage.see(match crash {
+            Crash::ProcessKilled => "node killed",
+            Crash::PowerLost | Crash::LogsLost => "node lost its power",
+        });
+        if crash != Crash::ProcessKilled {
+            self.node.boot = self.cluster_mut().next_number();
+            match self.node.layout.kind {
+                TierKind::Memory => self.new_tier(),
+                TierKind::Flash if crash == Crash::LogsLost => self.new_tier(),
+                TierKind::Flash => {
+                    self.node.tier.power_loss(Landing::Random, &mut self.random);
+                    if !std::mem::replace(&mut self.node.lost_power, true) {
+                        self.node.incarnation.life += 1;
+                    }
+                }
+            }
+        }
+        self.node.paused_until = None;
+        self.node.part = Part::default();
+        for late in ghosts {
+            if self.random.below(4) > 0 {
+                let wait = self.micros(12_000_000);
+                self.schedule(wait, Due::Ghost(late));
+            }
+        }
+        self.move_clients_from(self.at);
+        let down = self.micros(8_000_000);
+        self.schedule(down, Due::Restart);
+    }
+
+    /// The process ends in good order, and another begins.
+    pub(super) fn restart_process(&mut self) {
+        trace!(self, "the process begins anew");
+        self.crash_now(Crash::ProcessKilled);
+    }
+
+    fn schedule_mischief(&mut self) {
+        let mean = self.cluster().setup.faults.mischief_every;
+        if mean > Duration(0) && self.cluster().setup.faults.mischief.iter().any(|&weight| weight > 0) {
+            let wait = Duration(self.random.below(2 * mean.0 + 1));
+            self.schedule_at(0, wait, Due::Mischief(None));
+        }
+    }
+
+    /// Something goes wrong: as planned, or as it happens.
+    pub(super) fn mischief(&mut self, planned: Option<Planned>) {
+        if self.stage != Stage::Work {
+            return;
+        }
+        if let Some(planned) = planned {
+            let node = self.whom(planned.whom);
+            return self.do_mischief(planned.what, node, self.now + planned.lasts);
+        }
+        self.schedule_mischief();
+        let weights = self.cluster().setup.faults.mischief;
+        let mut draw = self.random.below(u64::from(weights.iter().sum::<u32>())) as u32;
+        let mut which = 0;
+        while draw >= weights[which] {
+            draw -= weights[which];
+            which += 1;
+        }
+        let node = self.whom(Target::Anybody);
+        let until = self.now + Duration::from_millis(self.random.pick(&[100, 900, 4_000, 15_000]));
+        self.do_mischief(Mischief::ALL[which], node, until);
+    }
+
+    fn whom(&mut self, target: Target) -> usize {
+        let record = &self.cluster().coordinator.record;
+        match target {
+            Target::Owner => index_of(record.owner),
+            Target::Member => {
+                let member = record.members.iter().find(|member| member.node != record.owner);
+                member.map_or(0, |member| index_of(member.node))
+            }
+            Target::Anybody => self.random.below(self.away.len() as u64) as usize,
+        }
+    }
+
+    fn do_mischief(&mut self, what: Mischief, node: usize, until: Instant) {
+        trace!(self, "MISCHIEF {what:?} at n{node} until {until:?}");
+        match what {
+            Mischief::Kill => self.end_life_of(node, Crash::ProcessKilled),
+            Mischief::Power => self.end_life_of(node, Crash::PowerLost),
+            Mischief::Pause => {
+                self.turn_to(node);
+                if self.node.volume.is_some() {
+                    self.coverage.see("node paused");
+                    self.node.paused_until = Some(until);
+                }
+            }
+            Mischief::Cut => {
+                let to = self.random.below(self.away.len() as u64) as usize;
+                self.coverage.see("link cut one way");
+                self.cluster_mut().links.cut(node, to, until);
+            }
+            Mischief::Isolate => {
+                self.coverage.see("node isolated");
+                for other in 0..self.away.len() {
+                    self.cluster_mut().links.cut(node, other, until);
+                    self.cluster_mut().links.cut(other, node, until);
+                }
+            }
+            Mischief::Blackout => {
+                for node in 0..self.away.len() {
+                    self.end_life_of(node, Crash::PowerLost);
+                }
+            }
+            Mischief::Outage => self.cluster_mut().coordinator.away_until = until,
+        }
+    }
+
+    fn end_life_of(&mut self, node: usize, crash: Crash) {
+        self.turn_to(node);
+        if self.node.volume.is_some() {
+            self.node.paused_until = None;
+            self.crash_now(crash);
+        }
+    }
+
+    /// No more faults.
+    pub(super) fn heal_cluster(&mut self) {
+        let now = self.now;
+        let cluster = self.cluster_mut();
+        cluster.links.mend();
+        cluster.coordinator.away_until = cluster.coordinator.away_until.min(now);
+        for i in 0..self.away.len() {
+            self.turn_to(i);
+            self.node.paused_until = self.node.paused_until.map(|until| until.min(now));
+        }
+    }
+
+    /// The node that serves clients, if one does.
+    pub(super) fn serving_node(&self) -> Option<usize> {
+        let (term, node) = self.cluster().served?;
+        let serves = |node: &Node| node.serving && node.volume.is_some() && node.part.owns == Some(term);
+        serves(self.node_at(node)).then_some(node)
+    }
+
+    /// The owner of a new term answers. What was open elsewhere is there or not, and is decided by what it reads now.
+    pub(super) fn on_owner_serving(&mut self, term: Term) {
+        let served = self.cluster().served;
+        assert!(served.is_none_or(|(earlier, _)| earlier < term), "term {term} serves after {served:?}");
+        let here = self.at;
+        let former = self.cluster_mut().served.replace((term, here));
+        let Some((_, former)) = former else { return self.clients_come() };
+        self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
+        let now = self.tick();
+        let durable = std::mem::take(&mut self.cluster_mut().power_cut);
+        if durable {
+            self.coverage.see("flushed writes survived a power cut everywhere");
+            self.oracle.power_lost(now);
+        } else {
+            self.oracle.process_killed(now);
+        }
+        self.audit = Some(Audit { node: self.at, next: 0, durable, failures: 0, settle: true });
+        self.schedule(Duration(0), Due::Audit);
+    }
+
+    /// Clients of this node have no connection any more.
+    pub(super) fn move_clients_from(&mut self, node: usize) {
+        for client in self.clients.iter_mut().filter(|client| client.node == node) {
+            client.reconnect(node);
+        }
+    }
+
+    /// The owner of a new term serves: clients come to it, also from an owner that does not know that it is none; but
+    /// for some that have not noticed.
+    pub(super) fn clients_come(&mut self) {
+        for i in 0..self.clients.len() {
+            let old = self.clients[i].node;
+            let stays = old != self.at && self.node_at(old).serving && self.random.below(2) == 0;
+            if !stays {
+                self.clients[i].reconnect(self.at);
+            }
+        }
+        self.wake_clients();
+    }
+}

@@ -1,0 +1,155 @@
+//! Links between nodes: each message takes its own time, so that messages overtake each other; it may be lost, doubled
+//! or damaged, and a direction may carry nothing for a while. What is on the way outlives who sent it and who is meant.
+//!
+//! Checked: frames named in a message hold what its descriptors say.
+
+use super::*;
+
+/// A message on its way.
+#[derive(Clone)]
+pub(super) struct Letter {
+    pub(super) envelope: Envelope,
+    pub(super) message: Message,
+    /// The payload of an [`Message::Append`], a block each.
+    pub(super) blocks: Vec<Vec<u8>>,
+}
+
+/// Directions that carry nothing, by sender and receiver, until a moment.
+#[derive(Default)]
+pub(super) struct Links {
+    cut: BTreeMap<(usize, usize), Instant>,
+}
+
+impl Links {
+    pub(super) fn cut(&mut self, from: usize, to: usize, until: Instant) {
+        self.cut.insert((from, to), until);
+    }
+
+    pub(super) fn carries(&self, from: usize, to: usize, now: Instant) -> bool {
+        self.cut.get(&(from, to)).is_none_or(|&until| until <= now)
+    }
+
+    pub(super) fn mend(&mut self) {
+        self.cut.clear();
+    }
+}
+
+impl World {
+    /// The volume of this node sends something.
+    pub(super) fn send(&mut self, op: Option<OpId>, envelope: Envelope, message: Message, frames: Vec<FrameId>) {
+        assert_eq!(op.is_some(), !frames.is_empty(), "a completion there if and only if there are frames");
+        assert_eq!(envelope.from, self.node.incarnation, "who sends is who it says");
+        let mut blocks = Vec::new();
+        if let Message::Append { records, .. } = &message {
+            let with_payload = records.iter().filter_map(|record| match record.kind {
+                Kind::Data { mask, checksum } => Some(Check { block: record.block, mask, term: record.term, checksum }),
+                Kind::ZeroSectors { .. } | Kind::ZeroBlocks { .. } => None,
+            });
+            let checks: Vec<Check> = with_payload.collect();
+            assert_eq!(checks.len(), frames.len(), "a frame for each record that has a payload");
+            for (&frame, check) in frames.iter().zip(&checks) {
+                self.pin_source(frame, "a message");
+                let bytes = self.frame(frame).to_vec();
+                assert!(self.check_holds(check, &bytes), "{frame:?} is sent as the payload of {check:?}, and is not");
+                blocks.push(bytes);
+            }
+        } else {
+            assert!(frames.is_empty(), "only an append has a payload");
+        }
+        self.post(Letter { envelope, message, blocks });
+        if let Some(op) = op {
+            self.begin(op, OpKind::Send { frames }, None, 200, 0);
+        }
+    }
+
+    /// Puts a message on its way.
+    pub(super) fn post(&mut self, letter: Letter) {
+        let faults = self.cluster().setup.faults.clone();
+        let micros = self.cluster().setup.link_micros_max;
+        let to = index_of(letter.envelope.to.node);
+        if !self.cluster().links.carries(self.at, to, self.now) {
+            return self.coverage.see("message lost at a cut");
+        }
+        if self.fault(faults.message_lost) {
+            return self.coverage.see("message lost");
+        }
+        if self.fault(faults.message_doubled) {
+            self.coverage.see("message doubled");
+            // The second may come very late.
+            let late = self.micros(micros * 1_000);
+            self.schedule_at(to, late, Due::Letter(Box::new(letter.clone())));
+        }
+        let mut letter = letter;
+        if !letter.blocks.is_empty() && self.fault(faults.message_damaged) {
+            self.coverage.see("payload damaged on its way");
+            let which = self.random.below(letter.blocks.len() as u64) as usize;
+            let at = self.random.below(BLOCK_BYTES) as usize;
+            letter.blocks[which][at] ^= 1 << self.random.below(8);
+        }
+        let way = self.micros(micros);
+        self.schedule_at(to, way, Due::Letter(Box::new(letter)));
+    }
+
+    /// It arrives at this node, whatever process lives there now.
+    pub(super) fn letter_arrives(&mut self, letter: Letter) {
+        let from = index_of(letter.envelope.from.node);
+        let lives = self.node.volume.as_ref().is_some_and(|volume| {
+            !matches!(volume.status(self.clock()).phase, Phase::Recovering | Phase::Stopped | Phase::Refused(_))
+        });
+        // Also what was sent before the cut is lost by it.
+        if !lives || !self.cluster().links.carries(from, self.at, self.now) {
+            return;
+        }
+        match letter.message {
+            Message::Begin { .. }
+            | Message::Append { .. }
+            | Message::Mark(_)
+            | Message::Held { .. }
+            | Message::Fetch { .. }
+            | Message::Refused { .. } => self.letter_for_volume(letter),
+            Message::Beacon { .. }
+            | Message::Granted { .. }
+            | Message::Seal
+            | Message::Sealed { .. }
+            | Message::TakeOver
+            | Message::Who { .. }
+            | Message::Here { .. }
+            | Message::Learn { .. } => {
+                trace!(self, "letter {:?}", letter.message);
+                self.letter_for_ownership(&letter);
+            }
+        }
+    }
+
+    fn letter_for_volume(&mut self, letter: Letter) {
+        let mut payload = Vec::new();
+        if let Message::Append { records, .. } = &letter.message {
+            let mut frames = Frames::new();
+            let count = letter.blocks.len() as u32;
+            if !self.node.volume.as_mut().expect("it lives").take_frames_for_peer(count, &mut frames) {
+                return self.coverage.see("no frames for a peer's message");
+            }
+            let mut filled = frames.iter().zip(&letter.blocks);
+            for record in records {
+                let Kind::Data { mask, .. } = record.kind else { continue };
+                let (&frame, bytes) = filled.next().expect("a frame for each payload");
+                self.assert_writable(frame, "a peer's payload");
+                self.frame_mut(frame).copy_from_slice(bytes);
+                let checksum = payload_checksum(&VOLUME_UUID, record.block, mask, record.term, bytes);
+                payload.push(Payload { frame, checksum });
+            }
+        }
+        self.node.part.letter_from_peer = self.now;
+        self.hand(Event::Peer { envelope: letter.envelope, message: letter.message, payload });
+    }
+}
+
+/// Name of a node of this world.
+pub(super) fn name_of(index: usize) -> NodeId {
+    NodeId(100 + index as u64)
+}
+
+/// The node of this name.
+pub(super) fn index_of(node: NodeId) -> usize {
+    (node.0 - 100) as usize
+}

@@ -1,0 +1,266 @@
+//! Several nodes: what docs/protocol.md says that a fault meets, each a scenario with a name; and the fixed seeds.
+
+use forebay_core::format::TierKind;
+use forebay_core::types::Duration;
+use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
+use forebay_sim::coverage::Coverage;
+use forebay_sim::run::{run_cluster_seed, run_setup};
+use forebay_sim::setup::Setup;
+
+const MEMORY: TierKind = TierKind::Memory;
+const FLASH: TierKind = TierKind::Flash;
+
+/// Runs seeds of a cluster with these tiers, the first of them the owner's; gives what they met.
+fn holds(name: &str, tiers: &[TierKind], seeds: u64, shape: impl Fn(&mut Setup, &mut ClusterSetup)) -> Coverage {
+    let mut coverage = Coverage::default();
+    for seed in 0..seeds {
+        let mut cluster = ClusterSetup::quiet(tiers);
+        let mut setup = Setup::quiet(tiers[0], 24);
+        (setup.requests, setup.clients, setup.depth_max) = (300, 2, 4);
+        (setup.weights, setup.hot_blocks) = ([4, 10, 1, 2, 0], 8);
+        (setup.think_micros_max, setup.batch_max, setup.check) = (50_000, 4, 20_000);
+        shape(&mut setup, &mut cluster);
+        setup.cluster = Some(cluster);
+        match run_setup(name, setup, seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    coverage
+}
+
+/// The same on memory, on flash, and with the last node on the other.
+fn holds_everywhere(name: &str, nodes: usize, seeds: u64, shape: impl Fn(&mut Setup, &mut ClusterSetup)) -> Coverage {
+    let mut coverage = Coverage::default();
+    for (kind, last) in [(MEMORY, MEMORY), (FLASH, FLASH), (MEMORY, FLASH), (FLASH, MEMORY)] {
+        let mut tiers = vec![kind; nodes];
+        tiers[nodes - 1] = last;
+        coverage.merge(&holds(name, &tiers, seeds, &shape));
+    }
+    coverage
+}
+
+fn met(coverage: &Coverage, names: &[&str]) {
+    for &name in names {
+        let count = coverage.between_nodes().chain(coverage.all()).find(|(known, _)| *known == name);
+        assert!(count.expect("a name of a state").1 > 0, "never met: {name}");
+    }
+}
+
+fn after(millis: u64, what: Mischief, whom: Target, lasts_millis: u64) -> Planned {
+    Planned { at: Duration::from_millis(millis), what, whom, lasts: Duration::from_millis(lasts_millis) }
+}
+
+#[test]
+fn without_faults_every_member_holds_what_is_acknowledged_and_everything_is_destaged() {
+    let coverage = holds_everywhere("no faults", 2, 20, |_, _| {});
+    met(&coverage, &["term begun by agreement on the tail", "flush acknowledged", "zeros destaged"]);
+}
+
+#[test]
+fn three_nodes_hold_the_log_as_two_do() {
+    holds_everywhere("three nodes", 3, 10, |_, _| {});
+}
+
+#[test]
+fn messages_that_are_late_doubled_lost_or_damaged_change_nothing() {
+    let coverage = holds_everywhere("bad links", 2, 20, |_, cluster| {
+        cluster.link_micros_max = 20_000;
+        (cluster.faults.message_lost, cluster.faults.message_doubled) = (50_000, 100_000);
+        cluster.faults.message_damaged = 50_000;
+    });
+    met(&coverage, &["message lost", "message doubled", "payload damaged on its way"]);
+}
+
+#[test]
+fn a_killed_owner_is_followed_by_a_member_that_has_all_that_was_acknowledged() {
+    let coverage = holds_everywhere("owner killed", 2, 20, |_, cluster| {
+        cluster.plan = vec![after(500, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["node killed", "take-over won", "former owners proven gone", "pins ended"]);
+}
+
+#[test]
+fn an_owner_that_loses_its_power_and_its_memory_is_followed_by_a_member() {
+    let coverage = holds("owner without power", &[MEMORY, MEMORY], 30, |_, cluster| {
+        cluster.plan = vec![after(500, Mischief::Power, Target::Owner, 0)];
+    });
+    met(&coverage, &["node lost its power", "take-over served", "learner ready", "change of members decided"]);
+}
+
+#[test]
+fn an_owner_paused_past_its_lease_acknowledges_nothing_when_it_goes_on() {
+    let coverage = holds_everywhere("owner paused", 2, 20, |_, cluster| {
+        cluster.plan = vec![after(500, Mischief::Pause, Target::Owner, 15_000)];
+    });
+    met(&coverage, &["node paused", "take-over served", "owner stepped down", "tier of no member made anew"]);
+}
+
+#[test]
+fn what_a_paused_owner_had_under_way_to_the_backing_hits_only_what_is_pinned() {
+    let coverage = holds_everywhere("late writes", 2, 40, |setup, cluster| {
+        setup.backing_micros_max = 400_000;
+        cluster.plan = vec![
+            after(500, Mischief::Pause, Target::Owner, 9_000),
+            after(20_000, Mischief::Kill, Target::Owner, 0),
+            after(40_000, Mischief::Power, Target::Owner, 0),
+        ];
+    });
+    met(&coverage, &["late write of a former owner landed in quarantine", "pins ended"]);
+}
+
+#[test]
+fn a_member_that_was_cut_off_is_dropped_before_anything_is_acknowledged_without_it() {
+    let coverage = holds_everywhere("member isolated", 2, 20, |_, cluster| {
+        cluster.plan = vec![after(500, Mischief::Isolate, Target::Member, 15_000)];
+    });
+    met(&coverage, &["node isolated", "member failed", "change of members decided", "learner ready"]);
+}
+
+#[test]
+fn a_member_that_was_dropped_and_does_not_know_takes_nothing_over() {
+    let coverage = holds_everywhere("dropped member", 3, 20, |_, cluster| {
+        cluster.plan =
+            vec![after(500, Mischief::Isolate, Target::Member, 8_000), after(4_000, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["member failed", "take-over served"]);
+}
+
+#[test]
+fn a_member_that_comes_back_with_empty_memory_is_no_member() {
+    let coverage = holds("member without power", &[MEMORY, MEMORY], 30, |_, cluster| {
+        cluster.plan =
+            vec![after(500, Mischief::Power, Target::Member, 0), after(12_000, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["member failed", "learner ready"]);
+}
+
+#[test]
+fn a_member_on_flash_that_lost_its_power_does_not_count_for_what_it_held() {
+    let coverage = holds("member on flash without power", &[FLASH, FLASH], 30, |_, cluster| {
+        cluster.plan =
+            vec![after(500, Mischief::Power, Target::Member, 0), after(12_000, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["member failed", "learner ready"]);
+}
+
+#[test]
+fn flushed_writes_survive_a_power_cut_of_all_members_on_flash() {
+    let coverage = holds("power cut everywhere", &[FLASH, FLASH], 60, |_, cluster| {
+        cluster.plan =
+            vec![after(500, Mischief::Power, Target::Owner, 0), after(500, Mischief::Power, Target::Member, 0)];
+    });
+    met(&coverage, &["flushed writes survived a power cut everywhere"]);
+}
+
+#[test]
+fn of_two_members_that_take_over_at_once_one_wins() {
+    let coverage = holds_everywhere("two candidates", 3, 20, |_, cluster| {
+        cluster.plan = vec![after(500, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["take-over won", "take-over lost to another", "member sealed"]);
+}
+
+#[test]
+fn a_lost_transaction_is_undecided_until_the_record_says() {
+    let coverage = holds_everywhere("lost transactions", 2, 20, |_, cluster| {
+        (cluster.faults.transaction_lost, cluster.faults.answer_lost) = (300_000, 300_000);
+        cluster.plan =
+            vec![after(500, Mischief::Isolate, Target::Member, 3_000), after(9_000, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["transaction lost", "answer of the coordinator lost", "undecided transaction asked again"]);
+}
+
+#[test]
+fn an_outage_of_the_coordinator_stops_no_request_of_members_that_are_well() {
+    let coverage = holds_everywhere("outage", 2, 10, |_, cluster| {
+        cluster.plan = vec![
+            after(200, Mischief::Outage, Target::Anybody, 10_000),
+            after(4_000, Mischief::Kill, Target::Member, 0),
+        ];
+    });
+    met(&coverage, &["coordinator away"]);
+}
+
+#[test]
+fn tails_of_different_length_are_made_one_before_anything_is_answered() {
+    let coverage = holds_everywhere("longer tail", 3, 40, |setup, cluster| {
+        setup.think_micros_max = 5_000;
+        cluster.link_micros_max = 20_000;
+        cluster.plan = vec![after(200, Mischief::Kill, Target::Owner, 0)];
+    });
+    met(&coverage, &["longer tail fetched from a member", "term begun by agreement on the tail"]);
+}
+
+#[test]
+fn a_new_owner_that_dies_before_all_have_its_tail_has_answered_nobody() {
+    let coverage = holds_everywhere("owner after owner", 3, 20, |_, cluster| {
+        cluster.plan = (0..6).map(|i| after(500 + 5_500 * i, Mischief::Kill, Target::Owner, 0)).collect();
+    });
+    met(&coverage, &["take-over served"]);
+}
+
+#[test]
+fn a_second_take_over_in_quarantine_proves_both_former_owners_gone() {
+    let coverage = holds_everywhere("second take-over", 3, 20, |setup, cluster| {
+        setup.backing_micros_max = 400_000;
+        cluster.plan = vec![
+            after(500, Mischief::Pause, Target::Owner, 30_000),
+            after(7_000, Mischief::Pause, Target::Owner, 20_000),
+        ];
+    });
+    met(&coverage, &["take-over served", "owner stepped down", "pins ended"]);
+}
+
+#[test]
+fn a_one_way_cut_ends_in_one_owner() {
+    let coverage = holds_everywhere("one-way cuts", 3, 20, |_, cluster| {
+        cluster.plan = (0..8).map(|i| after(500 + 1_500 * i, Mischief::Cut, Target::Owner, 7_000)).collect();
+    });
+    met(&coverage, &["link cut one way", "member failed"]);
+}
+
+#[test]
+fn a_member_with_a_smaller_tier_slows_the_owner_and_loses_nothing() {
+    for kind in [MEMORY, FLASH] {
+        holds("smaller member", &[kind, kind], 20, |setup, cluster| {
+            setup.layout = match kind {
+                MEMORY => forebay_core::format::TierLayout::memory(400),
+                FLASH => forebay_core::format::TierLayout::flash(400),
+            }
+            .expect("large enough");
+            cluster.nodes[0].layout = setup.layout;
+            if kind == MEMORY {
+                cluster.nodes[0].frames = setup.layout.payload_blocks;
+            }
+            (setup.requests, setup.think_micros_max, setup.backing_micros_max) = (800, 50, 100_000);
+        });
+    }
+}
+
+#[test]
+fn fixed_seeds_of_clusters_keep_every_promise_and_reach_every_state() {
+    let mut coverage = Coverage::default();
+    for seed in 0..300 {
+        match run_cluster_seed(seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!(
+                "{}: {}\nrepeat: cargo run -p forebay-sim -- --cluster --replay {seed} --trace",
+                failure.run, failure.message
+            ),
+        }
+    }
+    let missed: Vec<_> = coverage.between_nodes().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect();
+    assert!(missed.is_empty(), "the fixed seeds never reached: {missed:?}");
+}
+
+#[test]
+fn a_cluster_seed_is_the_same_run_each_time() {
+    for seed in 0..5 {
+        let run = |_| {
+            let report = run_cluster_seed(seed, false).unwrap_or_else(|f| panic!("{}: {}", f.run, f.message));
+            (report.points, report.elapsed, report.coverage.between_nodes().collect::<Vec<_>>())
+        };
+        assert_eq!(run(0), run(1), "seed {seed}");
+    }
+}
