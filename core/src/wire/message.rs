@@ -131,8 +131,8 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
             put_host(out, host);
         }
         Message::Beacon { sent } | Message::Granted { sent } | Message::Who { sent } => put_u64(out, sent.0),
-        Message::Learn { sent, at } => [sent, at].iter().for_each(|time| put_u64(out, time.0)),
         Message::Seal | Message::TakeOver => {}
+        Message::Learn { sent, at } => [sent, at].iter().for_each(|time| put_u64(out, time.0)),
         Message::Here { sent, at, host, fresh } => {
             [sent, at].iter().for_each(|time| put_u64(out, time.0));
             put_host(out, host);
@@ -173,8 +173,8 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
             let room = Room { blocks: bytes.u32()?, ranges: bytes.u32()? };
             Message::Held { accepted, held, synced, mark, room, host: bytes.host()? }
         }
-        kind::BEACON => Message::Beacon { sent: Instant(bytes.u64()?) },
-        kind::GRANTED => Message::Granted { sent: Instant(bytes.u64()?) },
+        kind::BEACON => Message::Beacon { sent: bytes.instant()? },
+        kind::GRANTED => Message::Granted { sent: bytes.instant()? },
         kind::SEAL => Message::Seal,
         kind::SEALED => Message::Sealed { held: bytes.lsn()?, mark: bytes.mark()?, host: bytes.host()? },
         kind::FETCH => Message::Fetch { from: bytes.lsn()? },
@@ -182,12 +182,12 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
         kind::REFUSED => {
             Message::Refused { why: of_code(&REFUSALS, bytes.u8()?).ok_or("message: refused for an unknown reason")? }
         }
-        kind::WHO => Message::Who { sent: Instant(bytes.u64()?) },
+        kind::WHO => Message::Who { sent: bytes.instant()? },
         kind::HERE => {
-            let [sent, at] = [Instant(bytes.u64()?), Instant(bytes.u64()?)];
+            let (sent, at) = (bytes.instant()?, bytes.instant()?);
             Message::Here { sent, at, host: bytes.host()?, fresh: bytes.truth()? }
         }
-        kind::LEARN => Message::Learn { sent: Instant(bytes.u64()?), at: Instant(bytes.u64()?) },
+        kind::LEARN => Message::Learn { sent: bytes.instant()?, at: bytes.instant()? },
         _ => return Err("message: unknown kind"),
     };
     bytes.end((envelope, message))
@@ -216,6 +216,10 @@ fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
 impl Bytes<'_> {
     fn lsn(&mut self) -> Result<Lsn, Reason> {
         self.u64().map(Lsn)
+    }
+
+    fn instant(&mut self) -> Result<Instant, Reason> {
+        self.u64().map(Instant)
     }
 
     fn truth(&mut self) -> Result<bool, Reason> {

@@ -170,10 +170,10 @@ fn one_of_each() -> Vec<Message> {
         Message::Fetch { from: Lsn(12) },
         Message::TakeOver,
         Message::Refused { why: Refusal::BeyondTail },
-        Message::Who { sent: Instant(77) },
-        Message::Here { sent: Instant(77), at: Instant(u64::MAX), host: host(), fresh: true },
-        Message::Here { sent: Instant(0), at: Instant(1), host: host(), fresh: false },
-        Message::Learn { sent: Instant(78), at: Instant(79) },
+        Message::Who { sent: Instant(81) },
+        Message::Here { sent: Instant(82), at: Instant(83), host: host(), fresh: true },
+        Message::Here { sent: Instant(84), at: Instant(85), host: host(), fresh: false },
+        Message::Learn { sent: Instant(86), at: Instant(87) },
     ]
 }
 

@@ -25,6 +25,12 @@ use std::collections::VecDeque;
 
 /// No progress for so long while something is open: the channel is dead, and its messages go by others.
 pub(super) const STALL_MAX: Duration = Duration::from_millis(150);
+/// The same where no other channel is better: nothing could go by another, and it is rather the other node that is slow.
+const STALL_EVERYWHERE_MAX: Duration = Duration::from_millis(600);
+/// No progress for so long makes one ask the other channels how they are.
+const SUSPECT: Duration = Duration::from_millis(60);
+/// A channel on which something was heard within this shows that the other node is well.
+const WELL: Duration = Duration::from_millis(100);
 /// As long as the other side's kernel takes bytes, its process may be that slow; then the channel is begun anew.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often a living channel is looked at while something is open.
@@ -626,8 +632,25 @@ impl Live {
         if self.is_open() { (self.looked_at + LOOK_EVERY).min(ping) } else { ping }
     }
 
-    /// Looks whether it gets on.
-    pub(super) fn look(&mut self, now: Instant) -> Result<(), Failure> {
+    /// Something was heard just now.
+    pub(super) fn is_well(&self, now: Instant) -> bool {
+        now - self.heard_at < WELL
+    }
+
+    /// Nothing gets on although something is open: whether others are well would tell why.
+    pub(super) fn is_suspect(&self, now: Instant) -> bool {
+        self.was_open && now - self.progress_at >= SUSPECT
+    }
+
+    /// Asks for a sign, if there was none lately and none is waited for.
+    pub(super) fn ask(&mut self, now: Instant) {
+        if !self.ping_open && !self.is_well(now) {
+            self.ping(now);
+        }
+    }
+
+    /// Looks whether it gets on. `others_well`: another channel does.
+    pub(super) fn look(&mut self, others_well: bool, now: Instant) -> Result<(), Failure> {
         if self.deadline() > now {
             return Ok(());
         }
@@ -637,7 +660,8 @@ impl Live {
             self.progress_at = self.progress_at.max(self.looked_at);
         }
         self.was_open = open;
-        if open && now - self.progress_at > STALL_MAX {
+        let stall_max = if others_well { STALL_MAX } else { STALL_EVERYWHERE_MAX };
+        if open && now - self.progress_at > stall_max {
             // Bytes that wait for the other side's process say nothing about the path: that is the member's matter.
             let stuck = tcp_trouble(self.channel.socket()).is_none_or(|silent_for| silent_for > STALL_MAX);
             if stuck || now - self.heard_at > SILENCE_MAX {
@@ -645,6 +669,7 @@ impl Live {
             }
         }
         if !self.ping_open && now - self.pinged_at >= PING_EVERY {
+            self.pace.forgets();
             self.ping(now);
         }
         Ok(())

@@ -14,8 +14,8 @@
 //!   then [`LinkEvent::Interrupted`] says so, and the volume's stream sends again what it needs to.
 //! - Its memory is read until [`Link::take_released`] has named it.
 //! - What is not acknowledged is bounded by `bytes_max`; who would send more is told so, and asks again when there is room.
-//! - A channel on which nothing gets on for [`live::STALL_MAX`] while something is open is dead. What it carried goes by the
-//!   others at once; it is begun anew, with growing pauses.
+//! - A channel on which nothing gets on for [`live::STALL_MAX`] while something is open, and another is well, is dead. What it
+//!   carried goes by the others at once; it is begun anew, with growing pauses.
 //! - Nobody is let in, and nothing is told to anybody, before both sides have shown who they are ([`greeting`],
 //!   [`security`]). What a peer sends costs its own link only.
 //! - Nothing here blocks, waits or keeps a clock: the shard that owns the link calls it.
@@ -393,12 +393,18 @@ impl Link {
                     self.fail(reactor, receiver, index, Failure::Connect(io::ErrorKind::TimedOut), now);
                 }
                 State::Greeting { .. } => self.fail(reactor, receiver, index, Failure::TooSlow, now),
-                State::Up(live) => {
-                    if let Err(why) = live.look(now) {
+                State::Up(_) => {
+                    let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
+                    let well = others.any(|(_, slot)| slot.live().is_some_and(|live| live.is_well(now)));
+                    let live = self.slots[index].live_mut().expect("it is up");
+                    if let Err(why) = live.look(well, now) {
                         self.fail(reactor, receiver, index, why, now);
                     }
                 }
             }
+        }
+        if self.slots.iter().filter_map(Slot::live).any(|live| live.is_suspect(now)) {
+            self.slots.iter_mut().filter_map(Slot::live_mut).for_each(|live| live.ask(now));
         }
         self.give_overdue(now);
     }

@@ -7,6 +7,9 @@ use forebay_core::types::{Duration, Instant};
 
 /// Length of a sample: long beside the burst of a shaper or a batch of acknowledgements.
 const SAMPLE: Duration = Duration::from_millis(20);
+/// How much faster a channel is believed to be for each half second without a sample, and how fast at most.
+const FORGETS: f64 = 1.5;
+const RATE_BELIEVED_MAX: f64 = 1.25e9;
 /// Weight of a new sample.
 const WEIGHT: f64 = 0.3;
 /// Round trips whose smallest counts.
@@ -26,12 +29,14 @@ pub(super) struct Pace {
     bytes: u64,
     idle: bool,
     starved: bool,
+    /// Since `forgets` was called last.
+    sampled: bool,
 }
 
 impl Pace {
     pub(super) fn new(now: Instant) -> Pace {
         let round_trips = [Duration(u64::MAX); ROUND_TRIPS];
-        Pace { rate: None, round_trips, measured: 0, since: now, bytes: 0, idle: true, starved: false }
+        Pace { rate: None, round_trips, measured: 0, since: now, bytes: 0, idle: true, starved: false, sampled: false }
     }
 
     /// Bytes a second, if anything is known.
@@ -73,11 +78,24 @@ impl Pace {
         }
         let sample = self.bytes as f64 / time.as_secs_f64();
         self.rate = Some(match self.rate {
+            None if self.starved => {
+                (self.since, self.bytes, self.starved) = (now, 0, false);
+                return;
+            }
             None => sample,
             Some(rate) if self.starved => rate.max(sample),
             Some(rate) => rate + (sample - rate) * WEIGHT,
         });
         (self.since, self.bytes, self.starved) = (now, 0, false);
+        self.sampled = true;
+    }
+
+    /// Called now and then: a rate that nothing has confirmed meanwhile is believed to be higher than it was, so that a
+    /// channel that was slow for a moment is tried again.
+    pub(super) fn forgets(&mut self) {
+        if !std::mem::take(&mut self.sampled) {
+            self.rate = self.rate.map(|rate| (rate * FORGETS).min(RATE_BELIEVED_MAX));
+        }
     }
 
     /// It could have carried more than there was.
@@ -124,6 +142,22 @@ mod tests {
             pace.arrived(1000, Instant((100_000 + i) * 1_000_000));
         }
         assert!((pace.rate().unwrap() - 312e6).abs() < 1e6, "a megabyte a second because there was no more");
+    }
+
+    #[test]
+    fn a_channel_that_was_slow_for_a_moment_is_tried_again() {
+        let mut pace = Pace::new(Instant(0));
+        pace.starved();
+        run(&mut pace, 1, 30, 5_000);
+        assert_eq!(pace.rate(), None, "five megabytes a second, because there was no more");
+        run(&mut pace, 100, 100, 5_000);
+        assert!(pace.rate().unwrap() < 6e6);
+        pace.forgets();
+        assert!(pace.rate().unwrap() < 6e6, "that was confirmed just now");
+        (0..10).for_each(|_| pace.forgets());
+        assert!(pace.rate().unwrap() > 150e6, "five seconds later it may be anything");
+        (0..100).for_each(|_| pace.forgets());
+        assert!(pace.rate().unwrap() <= RATE_BELIEVED_MAX);
     }
 
     #[test]
