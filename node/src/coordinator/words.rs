@@ -36,7 +36,7 @@ fn write<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain values with text as keys")
 }
 
-/// Reads what [`write`] wrote, and nothing else.
+/// Reads what [`write()`] wrote, and nothing else.
 fn read<T: Serialize + DeserializeOwned>(text: &str) -> Result<T, String> {
     match serde_json::from_str::<Versioned>(text) {
         Ok(Versioned { version: VERSION }) => {}

@@ -1,7 +1,7 @@
 //! One request, one connection: HTTP/1.1 to a member of etcd, plain or by TLS with a certificate of our own.
 //!
-//! A connection is never used again. Requests are few, and so it is certain what has left this machine: an error before
-//! [`Sent`] had no effect, one behind it may have had any.
+//! A connection is never used again. Requests are few, and so it is certain what has left this machine: what is
+//! [`Lost::NotSent`] had no effect, and what is [`Lost::Sent`] may have had any.
 
 use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
