@@ -253,10 +253,8 @@ impl Ownership {
         match &self.role {
             Role::Owning(owning) if owning.record == record => {}
             Role::Owning(owning) if owning.record.term < record.term => self.on_superseded(),
-            // The operator has written it anew without the owner.
-            Role::Owning(owning) if (Record { config: record.config, ..owning.record.clone() }) == record => {
-                self.on_decided(record);
-            }
+            // The operator has written it anew without the owner: as it was, or as this owner had proposed.
+            Role::Owning(owning) if owning.may_be_but_for_config(&record) => self.on_decided(record),
             // Nobody else changes the record within its term (C1).
             Role::Owning(_) => self.coordinator.went_back = Some(record),
             Role::Asking(_) => self.on_read_to_ask(record),

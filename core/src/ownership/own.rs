@@ -128,6 +128,12 @@ impl Owning {
         self.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Proposed)
     }
 
+    /// The record, or one that was proposed, under another number.
+    pub(super) fn may_be_but_for_config(&self, shown: &Record) -> bool {
+        let mut known = core::iter::once(&self.record).chain(&self.undecided);
+        known.any(|known| Record { config: shown.config, ..known.clone() } == *shown)
+    }
+
     /// Peers that are neither members nor learners any more.
     fn let_go(&mut self) -> Vec<NodeId> {
         let (record, learners) = (&self.record, &self.learners);
