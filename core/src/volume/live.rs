@@ -102,7 +102,7 @@ pub struct LiveLog {
     kept_above: Lsn,
     /// Records up to here are not superseded.
     fixed_through: Lsn,
-    /// Nor are those of these blocks: ranges of any number but 0.
+    /// Nor are those of these blocks, pinned from a position on.
     pinned: ZeroMap,
     index: BlockMap,
     zeros: ZeroMap,
@@ -296,9 +296,17 @@ impl LiveLog {
 
     // --- pins ---
 
-    /// These blocks are pinned (T5).
-    pub fn pin(&mut self, first: BlockIndex, blocks: u64) {
-        self.pinned.zero(first, blocks, Lsn(1));
+    /// These blocks are pinned by a window that begins behind a position (T5): what is older than all of a block's windows
+    /// was in the backing before, and is history.
+    pub fn pin(&mut self, first: BlockIndex, blocks: u64, above: Lsn) {
+        let (mut at, end) = (first, first.0 + blocks);
+        while at.0 < end {
+            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            let known = self.pinned.zeroed(at);
+            let since = if known > Lsn(0) { known.min(above.next()) } else { above.next() };
+            self.pinned.zero(at, next - at.0, since);
+            at = BlockIndex(next);
+        }
     }
 
     /// No block is.
@@ -310,9 +318,23 @@ impl LiveLog {
         self.pinned.zeroed(block) > Lsn(0)
     }
 
-    /// Pinned parts of a range of blocks.
-    fn pinned_parts(&self, first: BlockIndex, blocks: u64) -> Vec<(BlockIndex, u64)> {
-        self.pinned.pieces(first, blocks, Lsn(1))
+    /// It is, and a record of this position is not older than the window.
+    fn is_pinned_for(&self, block: BlockIndex, lsn: Lsn) -> bool {
+        self.is_pinned(block) && lsn >= self.pinned.zeroed(block)
+    }
+
+    /// Parts of a record's range that are pinned.
+    fn pinned_parts(&self, first: BlockIndex, blocks: u64, lsn: Lsn) -> Vec<(BlockIndex, u64)> {
+        let (mut at, end) = (first, first.0 + blocks);
+        let mut parts = Vec::new();
+        while at.0 < end {
+            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            if self.is_pinned_for(at, lsn) {
+                parts.push((at, next - at.0));
+            }
+            at = BlockIndex(next);
+        }
+        parts
     }
 
     /// A zeroed range that stays only because of pins says nothing any more of the blocks that are not pinned: what is newer
@@ -323,7 +345,7 @@ impl LiveLog {
         let (mut at, end) = (block, block.0 + u64::from(blocks));
         while at.0 < end {
             let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
-            if !self.is_pinned(at) {
+            if !self.is_pinned_for(at, lsn) {
                 self.zeros.forget(at, next - at.0, lsn);
             }
             at = BlockIndex(next);
@@ -338,7 +360,7 @@ impl LiveLog {
         while id != NONE && self.table.get(id).descriptor.lsn <= watermark {
             let Descriptor { lsn, block, kind, .. } = self.table.get(id).descriptor;
             if let Kind::ZeroBlocks { blocks, .. } = kind {
-                for (first, count) in self.pinned_parts(block, u64::from(blocks)) {
+                for (first, count) in self.pinned_parts(block, u64::from(blocks), lsn) {
                     zeros.zero(first, count, lsn);
                 }
                 ranges.push((id, lsn, block, u64::from(blocks)));
@@ -356,10 +378,10 @@ impl LiveLog {
             return false;
         }
         if let Kind::ZeroBlocks { blocks, .. } = kind {
-            return !self.pinned_parts(block, u64::from(blocks)).is_empty();
+            return !self.pinned_parts(block, u64::from(blocks), lsn).is_empty();
         }
         let zeroed = self.zeros.zeroed(block);
-        if !self.is_pinned(block) || (lsn < zeroed && zeroed <= watermark) {
+        if !self.is_pinned_for(block, lsn) || (lsn < zeroed && zeroed <= watermark) {
             return false;
         }
         let mut left = record.mask;

@@ -76,23 +76,25 @@ impl Volume {
             } else if group != first && group != last {
                 return;
             }
-            self.pin_blocks_of(id);
+            self.pin_blocks_of(id, pin.above);
         }
     }
 
-    fn pin_blocks_of(&mut self, id: u32) {
+    fn pin_blocks_of(&mut self, id: u32, above: Lsn) {
         let descriptor = self.live.get(id).descriptor;
         let blocks = match descriptor.kind {
             Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
             Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
         };
-        self.live.pin(descriptor.block, blocks);
+        self.live.pin(descriptor.block, blocks, above);
     }
 
     /// A record that came into the log may be of a pinned window.
     pub(super) fn pin_if_in_window(&mut self, id: u32) {
-        if self.is_in_pinned_window(self.live.get(id).descriptor.lsn) {
-            self.pin_blocks_of(id);
+        let lsn = self.live.get(id).descriptor.lsn;
+        let windows = self.pins.windows.iter().filter(|pin| pin.above < lsn && lsn <= pin.through);
+        if let Some(above) = windows.map(|pin| pin.above).min() {
+            self.pin_blocks_of(id, above);
         }
     }
 
@@ -193,11 +195,12 @@ impl Volume {
         self.pins.pieces.get(&lsn).map(Vec::as_slice)
     }
 
-    /// The newest content of pinned blocks is read from the log, also where newer content of others has ended.
-    pub(super) fn confine_kept(&mut self) {
+    /// What the backing has is read from the log in pinned blocks only: of others newer content may have ended, here or where
+    /// this log was learnt from.
+    pub(super) fn confine_kept(&mut self, watermark: Lsn) {
         let mut next = self.live.oldest();
         while let Some(id) = next
-            && self.live.get(id).descriptor.lsn <= self.destaged
+            && self.live.get(id).descriptor.lsn <= watermark
         {
             self.live.confine_to_pinned(id);
             next = self.live.after(id);

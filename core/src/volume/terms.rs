@@ -252,7 +252,7 @@ impl Volume {
         self.learn_watermark(watermark);
         let pins = self.pins_of_new_term(watermark, &own.unfenced);
         self.begin_marks(watermark, pins);
-        self.confine_kept();
+        self.confine_kept(watermark);
         self.journal.resume(self.term);
         self.fetching = own.fetch.filter(|(_, through)| *through > self.accepted).map(|(from, through)| Fetching {
             from,
