@@ -1,4 +1,4 @@
-//! Deterministic simulation of a Forebay volume on one node.
+//! Deterministic simulation of a Forebay volume on one node, or on several that keep its log together.
 //!
 //! The real [`forebay_core::Volume`] is driven by its event and effect seam in a world made of simulated clients,
 //! devices, clock and operator ([`world`]). One `u64` seed decides everything; the same seed is the same run.

@@ -4,7 +4,6 @@
 use forebay_core::format::TierKind;
 use forebay_core::status::Policy;
 use forebay_core::volume::Rules;
-use forebay_sim::cluster;
 use forebay_sim::mutants::is_caught;
 use forebay_sim::random::Random;
 use forebay_sim::run::seeded;

@@ -13,7 +13,8 @@
 //! This file has the state, the clock and the turns. What each other file owns: [`life`] starts and stops, [`crash`] the
 //! other ends and what is late, [`rot`] what damages a tier between two lives; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
 //! [`frames`] between them; [`clients`] and [`operator`] those who ask; [`checks`] what must hold at any moment; [`stages`]
-//! the way from faults to rest; [`brief`] traces.
+//! the way from faults to rest; [`brief`] traces. Of several nodes: [`node`] what each has, [`cluster`] what they share and what goes
+//! wrong, [`links`] and [`coordinator`] between them, [`ownership`] who may serve, [`replicas`] what must hold.
 
 /// Prints a line when the run is traced.
 macro_rules! trace {

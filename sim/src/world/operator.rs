@@ -134,9 +134,10 @@ impl World {
     pub(super) fn note_policy(&mut self) {
         let Some(volume) = &self.node.volume else { return };
         let status = volume.status(self.clock());
-        // In quarantine the backing may be behind: the log has it (T5).
+        // Where the record says that logs are needed, the backing alone is promised nothing (A5).
+        let promised = |cluster: &Cluster| cluster.coordinator.record.log == LogState::Through;
         if status.effective == Policy::Through
-            && !self.in_quarantine()
+            && self.cluster.as_deref().is_none_or(promised)
             && matches!(status.reason, Reason::AsRequested | Reason::DrainedThrough)
         {
             if self.node.through_since.is_none() {

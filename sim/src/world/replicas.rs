@@ -46,7 +46,10 @@ impl World {
         let record = self.cluster().coordinator.record.clone();
         if record.log == LogState::Released {
             let may = self.stage != Stage::LastStop && self.stage != Stage::Done;
-            return if may { self.open_by_operator(false) } else { () };
+            if may {
+                self.open_by_operator(false);
+            }
+            return;
         }
         let is_there = |member: &Incarnation| self.node_at(index_of(member.node)).incarnation == *member;
         if record.members.iter().any(is_there) {
