@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`Ownership`] takes events and gives effects, like [`crate::Volume`], and touches nothing. The volume beside it does the
-//! stream, the acknowledgements and destage; it is told who it is by [`Order`](crate::api::Order)s and says how far it is by
-//! [`Report`](crate::api::Report)s. No acknowledged write depends on what time this module is told (L4).
+//! stream, the acknowledgements and destage; it is told who it is by [`Order`]s and says how far it is by
+//! [`Report`]s. No acknowledged write depends on what time this module is told (L4).
 //!
 //! Invariants, checked by [`Ownership::validate`]:
 //! - It owns only a term that a linearizable answer of the coordinator has named it the owner of, with this incarnation.
