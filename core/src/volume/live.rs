@@ -104,6 +104,9 @@ pub struct LiveLog {
     fixed_through: Lsn,
     /// Nor are those of these blocks, pinned from a position on.
     pinned: ZeroMap,
+    /// Of these blocks everything up to a position is history, pinned or not: what was newer there has ended when no pin kept
+    /// it, and only a zeroed range is left, because of others of its blocks.
+    history: ZeroMap,
     index: BlockMap,
     zeros: ZeroMap,
     free_ids: FreeIds,
@@ -125,6 +128,7 @@ impl LiveLog {
             kept_above: Lsn(u64::MAX),
             fixed_through: Lsn(0),
             pinned: ZeroMap::default(),
+            history: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
             zeros: ZeroMap::default(),
             free_ids: FreeIds::new(payloads, others),
@@ -314,13 +318,37 @@ impl LiveLog {
         self.pinned = ZeroMap::default();
     }
 
+    /// No window is left: what stayed because of one ends.
+    pub fn forget_history(&mut self) {
+        self.history = ZeroMap::default();
+    }
+
+    /// Of these blocks a zeroed range says nothing any more: the backing has what is newer.
+    fn make_history(&mut self, first: BlockIndex, blocks: u64, lsn: Lsn) {
+        self.zeros.forget(first, blocks, lsn);
+        let (mut at, end) = (first, first.0 + blocks);
+        while at.0 < end {
+            let next = self.history.next_change(at).0.clamp(at.0 + 1, end);
+            if self.history.zeroed(at) < lsn {
+                self.history.zero(at, next - at.0, lsn);
+            }
+            at = BlockIndex(next);
+        }
+    }
+
     fn is_pinned(&self, block: BlockIndex) -> bool {
         self.pinned.zeroed(block) > Lsn(0)
     }
 
-    /// It is, and a record of this position is not older than the window.
+    /// It is, and a record of this position is not older than the window, nor history.
     fn is_pinned_for(&self, block: BlockIndex, lsn: Lsn) -> bool {
-        self.is_pinned(block) && lsn >= self.pinned.zeroed(block)
+        self.is_pinned(block) && lsn >= self.pinned.zeroed(block) && lsn > self.history.zeroed(block)
+    }
+
+    /// Where [`LiveLog::is_pinned_for`] may change at the earliest, up to `end`.
+    fn next_pin_change(&self, at: BlockIndex, end: u64) -> u64 {
+        let next = self.pinned.next_change(at).min(self.history.next_change(at));
+        next.0.clamp(at.0 + 1, end)
     }
 
     /// Parts of a record's range that are pinned.
@@ -328,7 +356,7 @@ impl LiveLog {
         let (mut at, end) = (first, first.0 + blocks);
         let mut parts = Vec::new();
         while at.0 < end {
-            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            let next = self.next_pin_change(at, end);
             if self.is_pinned_for(at, lsn) {
                 parts.push((at, next - at.0));
             }
@@ -344,9 +372,9 @@ impl LiveLog {
         let Kind::ZeroBlocks { blocks, .. } = kind else { return };
         let (mut at, end) = (block, block.0 + u64::from(blocks));
         while at.0 < end {
-            let next = self.pinned.next_change(at).0.clamp(at.0 + 1, end);
+            let next = self.next_pin_change(at, end);
             if !self.is_pinned_for(at, lsn) {
-                self.zeros.forget(at, next - at.0, lsn);
+                self.make_history(at, next - at.0, lsn);
             }
             at = BlockIndex(next);
         }
@@ -540,7 +568,7 @@ impl LiveLog {
         let descriptor = self.table.get(id).descriptor;
         if let Kind::ZeroBlocks { .. } = descriptor.kind {
             for &(first, blocks) in history {
-                self.zeros.forget(first, blocks, descriptor.lsn);
+                self.make_history(first, blocks, descriptor.lsn);
             }
         }
     }

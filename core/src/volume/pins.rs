@@ -53,6 +53,9 @@ impl Volume {
         }
         self.pins.windows = windows;
         self.live.unpin_all();
+        if self.pins.windows.is_empty() {
+            self.live.forget_history();
+        }
         for at in 0..self.pins.windows.len() {
             self.pin_window(self.pins.windows[at]);
         }
