@@ -711,10 +711,22 @@ impl Volume {
         }
     }
 
+    /// Nothing of the backing's is under way; what waits for a lease is not.
+    pub(super) fn backing_rests(&self) -> bool {
+        self.destage.in_flight as usize == self.destage.leaseless.len()
+    }
+
     /// There is a lease (again).
     pub(super) fn write_out_leaseless(&mut self) {
         for write in core::mem::take(&mut self.destage.leaseless) {
-            self.write_out(write);
+            let writing = &self.destage.writing[write];
+            if writing.zeros_left.is_some() {
+                self.write_zeros(write);
+            } else if !writing.pieces_left.is_empty() {
+                self.zero_next_piece(write);
+            } else {
+                self.write_out(write);
+            }
         }
     }
 
@@ -777,6 +789,11 @@ impl Volume {
 
     /// Zeroes the next piece of a range; when there is none, the write has ended.
     fn zero_next_piece(&mut self, write: usize) {
+        // Between two pieces the lease may have ended, or the ownership.
+        let may_go_on = self.has_lease() && !self.stepping_down;
+        if !may_go_on && !self.destage.writing[write].pieces_left.is_empty() {
+            return self.destage.leaseless.push(write);
+        }
         let writing = &mut self.destage.writing[write];
         let Some((from, end)) = writing.pieces_left.pop() else { return self.end_write(write) };
         writing.piece = (from, end);
@@ -794,6 +811,9 @@ impl Volume {
 
     /// Writes the next piece of a zeroed range as data, one at a time: the range runs alone anyway.
     fn write_zeros(&mut self, write: usize) {
+        if !self.has_lease() || self.stepping_down {
+            return self.destage.leaseless.push(write);
+        }
         let (from, end) = self.destage.writing[write].zeros_left.expect("a range that is written as data");
         let stop = end.min(from + u64::from(self.config.backing_write_bytes_max) / BLOCK_BYTES * BLOCK_BYTES);
         let mut parts = Parts::new();

@@ -405,7 +405,7 @@ impl Volume {
     /// Stops when the last write under way has ended.
     pub(super) fn go_on_stepping_down(&mut self) {
         let flash_rests = self.flash.as_ref().is_none_or(|flash| flash.flying.is_empty());
-        let rests = self.destage.in_flight == 0 && !self.journal_is_writing() && flash_rests && !self.checkpoint_busy;
+        let rests = self.backing_rests() && !self.journal_is_writing() && flash_rests && !self.checkpoint_busy;
         if rests {
             self.phase = Phase::Stopped;
             self.report(Report::BackingQuiet);
