@@ -235,8 +235,8 @@ pub enum Order {
         /// By the clock of the events.
         until: Instant,
     },
-    /// No former owner can write to the backing any more, for every term in the record's `unfenced`: the pinned ranges are
-    /// written once more, then [`Report::PinsEnded`] follows (T6).
+    /// No former owner can write to the backing any more, for every term in the record's `unfenced`, and that has room for
+    /// this owner (T8): the pinned ranges are written once more, then [`Report::PinsEnded`] follows (T6).
     Proven,
     /// The node is not the owner (any more): nothing is answered from here on, not even errors, and no write to the backing
     /// or the journal is begun (T9). What is under way is waited for: then [`Report::BackingQuiet`] follows, and the

@@ -82,7 +82,8 @@ impl Record {
     }
 
     /// `by` owns a new term (T2). The former owner is no member any more, nor is whoever is `left_out`, and it is
-    /// unfenced. Where no further window can be pinned it has opened none (T5), and need not be named.
+    /// unfenced. One that found the list full has written nothing to the backing before it was shortened (T8), and
+    /// need not be named.
     pub fn taken_over(&self, by: Incarnation, host: Host, left_out: impl Fn(NodeId) -> bool) -> Record {
         let stays = |member: &&Incarnation| member.node != self.owner && !left_out(member.node);
         let others = self.members.iter().filter(|member| member.node != by.node).filter(stays).copied();
@@ -131,6 +132,13 @@ impl Record {
         Record { unfenced: Vec::new(), ..self.changed() }
     }
 
+    /// All who are listed can write no more. Only the last of them stays, and with it the quarantine: so there is room for
+    /// the owner of this term, who writes the pinned ranges again, when another takes over (T8).
+    pub fn shortened(&self) -> Record {
+        let last = self.unfenced.last().copied();
+        Record { unfenced: last.into_iter().collect(), ..self.changed() }
+    }
+
     fn in_new_term(&self, owner: NodeId, host: Host) -> Record {
         Record { term: Term(self.term.0 + 1), owner, host, ..self.changed() }
     }
@@ -167,6 +175,7 @@ mod tests {
             record.without(&[NodeId(2), NodeId(3)]),
             record.with(incarnation(4)),
             record.fenced(),
+            record.shortened(),
         ];
         for change in changes {
             assert_eq!(change.validate(), Ok(()), "{change:?}");
@@ -197,13 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn no_fifth_owner_is_unfenced() {
+    fn a_fifth_owner_is_unfenced_once_the_list_was_shortened() {
+        let take_over = |record: &Record| record.taken_over(incarnation(1), host(1), |_| false);
+        let terms = |record: &Record| record.unfenced.iter().map(|former| former.term.0).collect::<Vec<_>>();
         let mut record = of_three();
         for _ in 0..UNFENCED_MAX + 2 {
-            record = record.taken_over(incarnation(1), host(1), |_| false);
+            record = take_over(&record);
             assert_eq!(record.validate(), Ok(()));
         }
-        assert_eq!(record.unfenced.iter().map(|former| former.term.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!((terms(&record), record.term), (vec![1, 2, 3, 4], Term(7)));
+        let shortened = record.shortened();
+        assert_eq!((shortened.validate(), terms(&shortened)), (Ok(()), vec![4]));
+        assert_eq!(terms(&take_over(&shortened)), [4, 7]);
     }
 
     #[test]

@@ -356,6 +356,11 @@ fn a_second_take_over_in_quarantine_needs_proof_for_both_former_owners() {
 }
 
 #[test]
+fn a_fifth_owner_that_dies_while_it_writes_the_pinned_ranges_again_is_asked_about_as_well() {
+    fifth_owner_dies_while_it_writes_the_pinned_ranges_again(Rules::default());
+}
+
+#[test]
 fn a_write_through_volume_is_opened_elsewhere_only_with_proof_for_its_owner() {
     let requested = Requested { peers: 0, min_peers: 0, through: true, media: false, tier_bytes: 1 << 20 };
     let setup = Setup { nodes: 2, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };

@@ -130,6 +130,8 @@ rules! {
     fenced_before_rewritten,
     /// T8: one proof ends the pins of all.
     one_proof_for_all,
+    /// T8: the pinned ranges are written again by an owner for whom the list has no room.
+    rewrites_unlisted,
     /// T9: an owner that finds another in the record goes on.
     goes_on_when_superseded,
     /// T9: the tier is opened anew while writes to the backing are under way.
@@ -146,7 +148,7 @@ rules! {
     restart_goes_on,
     /// A volume whose logs are lost is opened without the operator's word.
     accepts_loss,
-    /// A write-through volume is opened without proof for its owner.
+    /// A volume that has no log is opened without proof for its owner.
     opens_unproven,
 }
 

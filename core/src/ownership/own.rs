@@ -8,6 +8,7 @@ use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role}
 use crate::api::Order;
 use crate::cluster::*;
 use crate::ownership::commands::{Goal, GoalStage};
+use crate::record::UNFENCED_MAX;
 use crate::types::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -280,6 +281,9 @@ impl Ownership {
             // What is under way comes first: these changes would only delay it.
         } else if !record.unfenced.is_empty() && owning.rewritten {
             let new = record.fenced();
+            self.announce(new, Stage::Ready);
+        } else if self.waits_for_room(record) && self.all_are_proven(record) {
+            let new = record.shortened();
             self.announce(new, Stage::Ready);
         } else if log != record.log {
             let new = Record { log, ..record.changed() };
@@ -603,20 +607,29 @@ impl Ownership {
             others.for_each(|node| self.send(Incarnation::none(node), Message::Who { sent: now }));
         }
         let Role::Owning(owning) = &self.role else { return };
-        let one_is_enough = planted!(self, one_proof_for_all);
-        let mut unfenced = owning.record.unfenced.iter();
-        let all = if one_is_enough {
-            unfenced.any(|former| self.is_proven(former))
-        } else {
-            unfenced.all(|former| self.is_proven(former))
-        };
-        if all || planted!(self, ends_pins_unproven) {
+        if self.all_are_proven(&owning.record) && !self.waits_for_room(&owning.record) {
             let early = planted!(self, fenced_before_rewritten);
             let Role::Owning(owning) = &mut self.role else { return };
             owning.proven_told = true;
             owning.rewritten = early;
             self.order(Order::Proven);
         }
+    }
+
+    /// T8: whoever takes over from this owner finds no room for it in the list. It writes nothing to the backing before
+    /// that was shortened.
+    fn waits_for_room(&self, record: &Record) -> bool {
+        record.unfenced.len() >= UNFENCED_MAX && !planted!(self, rewrites_unlisted)
+    }
+
+    fn all_are_proven(&self, record: &Record) -> bool {
+        let mut unfenced = record.unfenced.iter();
+        let all = if planted!(self, one_proof_for_all) {
+            unfenced.any(|former| self.is_proven(former))
+        } else {
+            unfenced.all(|former| self.is_proven(former))
+        };
+        all || planted!(self, ends_pins_unproven)
     }
 
     pub(super) fn is_proven(&self, former: &Unfenced) -> bool {

@@ -14,6 +14,7 @@ use super::live::State;
 use super::*;
 use crate::cluster::{PINS_MAX, Pin};
 use crate::format::Kind;
+use crate::record::UNFENCED_MAX;
 use alloc::collections::BTreeMap;
 
 /// The last writing of what is pinned.
@@ -32,6 +33,9 @@ enum Rewriting {
 pub(super) struct Pins {
     /// Windows of former terms: those of the newest mark, and those that the checkpoint still has.
     windows: Vec<Pin>,
+    /// The record cannot name this owner as unfenced: until it is told that all former ones are proven gone, and the list
+    /// was shortened, it writes nothing to the backing (T8).
+    unlisted: bool,
     /// A former owner's window up to here is the first that is destaged.
     first: Option<Lsn>,
     rewriting: Rewriting,
@@ -113,13 +117,15 @@ impl Volume {
         self.is_in_pinned_window(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
     }
 
-    /// No other window is opened: should this owner be lost, its own would be one too many (T5).
+    /// No other window is opened: should this owner be lost, its own would be one too many (T5), or nobody would ask for
+    /// proof about it (T8).
     pub(super) fn has_all_pins(&self) -> bool {
-        self.standing.mark.pins.len() >= PINS_MAX
+        self.standing.mark.pins.len() >= PINS_MAX || self.pins.unlisted
     }
 
     /// Pins of a new term: those of former ones, and the window of the last owner that was heard, above the watermark.
     pub(super) fn pins_of_new_term(&mut self, watermark: Lsn, unfenced: &[Term]) -> Vec<Pin> {
+        self.pins.unlisted = unfenced.len() >= UNFENCED_MAX;
         let Some(&term) = unfenced.last() else { return Vec::new() };
         let mark = &self.standing.mark;
         let mut pins = mark.pins.clone();
@@ -140,6 +146,7 @@ impl Volume {
 
     /// No former owner can write any more.
     pub(super) fn on_proven(&mut self) {
+        self.pins.unlisted = false;
         if self.standing.mark.pins.is_empty() || planted!(self, end_pins_at_once) {
             return self.end_pins();
         }

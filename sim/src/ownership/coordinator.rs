@@ -140,23 +140,24 @@ impl World {
         true
     }
 
-    /// T6: a former owner leaves the list when it can write no more, and after the pinned ranges were written again.
+    /// T6, T8: a former owner leaves the list when it can write no more, and the last one after the pinned ranges were
+    /// written again.
     pub(super) fn check_fenced(&mut self, before: &Record, after: &Record) {
         let gone = |former: &&Unfenced| !after.unfenced.contains(former);
         let emptied: Vec<Unfenced> = before.unfenced.iter().filter(gone).copied().collect();
         if emptied.is_empty() {
             return;
         }
-        self.count("pins ended");
+        self.count(if after.unfenced.is_empty() { "pins ended" } else { "unfenced shortened" });
         for former in &emptied {
             let owner = &self.nodes[former.node.0 as usize - 1];
             let same = owner.host == former.host && owner.process.is_some();
             let owner_may = same && owner.process.as_ref().is_some_and(|process| process.holds(former.term));
-            if owner_may || self.under_way.iter().any(|write| write.term == former.term) {
+            if owner_may || self.is_writing(former.term) {
                 violated(format!("{former:?} is called fenced and may still write"));
             }
         }
-        if self.rewritten != Some(before.term) {
+        if after.unfenced.is_empty() && self.rewritten != Some(before.term) {
             violated("unfenced is emptied before the pinned ranges were written again".into());
         }
     }
@@ -164,7 +165,7 @@ impl World {
     /// Somebody holds a lock of that term: its owner, or a candidate for it.
     pub(super) fn may_write(&self, term: Term) -> bool {
         let holds = |node: &Node| node.process.as_ref().is_some_and(|process| process.holds(term));
-        self.under_way.iter().any(|write| write.term == term) || self.nodes.iter().any(holds)
+        self.is_writing(term) || self.nodes.iter().any(holds)
     }
 
     /// T10 and `--accept-loss`: what is acknowledged may be lost only when nobody has it any more.

@@ -146,6 +146,8 @@ pub struct World {
     /// Ordered pairs of nodes between which nothing arrives.
     cut: BTreeSet<(usize, usize)>,
     under_way: Vec<BackingWrite>,
+    /// Every write to the backing takes so many nanoseconds.
+    pub writes_take: Option<u64>,
     /// What was promised.
     pub oracle: Oracle,
     next_number: u64,
@@ -191,6 +193,7 @@ impl World {
             chaos,
             cut: BTreeSet::new(),
             under_way: Vec::new(),
+            writes_take: None,
             oracle: Oracle::default(),
             next_number: 1,
             next_process: 1,
@@ -423,6 +426,16 @@ impl World {
         Some(self.nodes[node].process.as_ref()?.ownership.status())
     }
 
+    /// Writes of the owner of this term may still land in the backing.
+    pub fn is_writing(&self, term: Term) -> bool {
+        self.under_way.iter().any(|write| write.term == term)
+    }
+
+    /// Nothing that is under way to the backing lands any more: the operator has switched off whoever sent it.
+    pub fn drop_writes(&mut self) {
+        self.under_way.clear();
+    }
+
     /// How many writes were acknowledged.
     pub fn acknowledged(&self) -> usize {
         self.oracle.acked.len()
@@ -653,7 +666,7 @@ impl World {
                 self.tell(|| format!("node {}: {write:?}", node + 1));
                 self.oracle.may_land(&write, self.newest_record());
                 self.under_way.push(write);
-                let slow = self.chaos.slow_write(&mut self.random);
+                let slow = self.writes_take.unwrap_or_else(|| self.chaos.slow_write(&mut self.random));
                 self.after(slow, Item::Landed { node, write });
             }
             Ask::Acknowledged(position) => {
@@ -715,10 +728,7 @@ impl World {
     }
 
     fn report(&mut self, node: usize, report: Report) {
-        let Some(process) = &mut self.nodes[node].process else { return };
-        if report == Report::PinsEnded {
-            process.volume.unpinned();
-        }
+        let Some(process) = &self.nodes[node].process else { return };
         let term = process.volume.owned().unwrap_or_default();
         self.on_report(node, term, &report);
         let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
@@ -879,7 +889,7 @@ impl World {
         let status = process.ownership.status();
         let Some(record) = status.record else { return };
         let mut terms: Vec<Term> = status.unproven.iter().map(|former| former.term).collect();
-        if record.log == LogState::Through && process.volume.owned().is_none() {
+        if record.log != LogState::Released && process.volume.owned().is_none() {
             terms.push(record.term);
         }
         terms.retain(|term| !self.may_write(*term));

@@ -5,14 +5,17 @@ use super::{MS, Setup, World};
 use crate::random::Random;
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
+use forebay_core::record::UNFENCED_MAX;
+use forebay_core::types::*;
 
 /// One of them; it panics where a promise is broken.
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 2] = [
+pub const ALL: [(&str, Story); 3] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
+    ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
 ];
 
 /// A calm world in which node 1 serves, with as many members as there are nodes.
@@ -67,4 +70,40 @@ pub fn owner_is_cut_off_from_one_member_and_the_coordinator(rules: Rules) {
     world.cut(0, 1);
     world.cut(1, 0);
     until_node_2_serves(&mut world);
+}
+
+/// T8: four former owners have writes under way, so the list is full. They land; the fifth owner writes the pinned ranges
+/// again and dies in that. Its successor must ask for proof about it, too.
+pub fn fifth_owner_dies_while_it_writes_the_pinned_ranges_again(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.writes_take = Some(20_000 * MS);
+    for term in 1..=UNFENCED_MAX as u32 {
+        let writes = world.run_until(3_000 * MS, |world| world.is_writing(Term(term)));
+        assert!(writes, "{}", world.stand());
+        restart_owner(&mut world, Term(term + 1));
+    }
+    let fifth = Term(UNFENCED_MAX as u32 + 1);
+    assert_eq!(unfenced(&world), [1, 2, 3, 4]);
+    world.run_for(5_000 * MS);
+    assert!(!world.is_writing(fifth), "nobody would ask for proof about it");
+    let rewrites = world.run_until(40_000 * MS, |world| world.is_writing(fifth));
+    assert!(rewrites, "{}", world.stand());
+    restart_owner(&mut world, Term(fifth.0 + 1));
+    assert_eq!(unfenced(&world), [4, 5]);
+    world.run_for(5_000 * MS);
+    assert_eq!(unfenced(&world), [4, 5], "its write is under way");
+    let ended = world.run_until(90_000 * MS, |world| world.coordinator.record.unfenced.is_empty());
+    assert!(ended, "{}", world.stand());
+}
+
+fn unfenced(world: &World) -> Vec<u32> {
+    world.coordinator.record.unfenced.iter().map(|former| former.term.0).collect()
+}
+
+/// The process of the owner, on the first node, is killed; another one serves there.
+fn restart_owner(world: &mut World, next: Term) {
+    world.kill(0);
+    world.start(0);
+    let serves = world.run_until(3_000 * MS, |world| world.owner() == Some((0, next)));
+    assert!(serves, "{}", world.stand());
 }

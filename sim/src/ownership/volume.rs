@@ -3,6 +3,7 @@
 
 use forebay_core::api::{Figures, Order, Own, PeerFailure, Report};
 use forebay_core::cluster::*;
+use forebay_core::record::UNFENCED_MAX;
 use forebay_core::types::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,6 +100,15 @@ struct Owner {
     told_quiet: bool,
     told_covered: BTreeSet<Config>,
     pinned: bool,
+    rewriting: Rewriting,
+}
+
+/// T6: the pinned ranges are written once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rewriting {
+    No,
+    Due,
+    UnderWay,
 }
 
 /// The stand-in. The tier lies beside it.
@@ -223,9 +233,7 @@ impl Volume {
                 owner.told_quiet = false;
             }),
             Order::Lease { until } => self.with_owner(|owner| owner.lease = until),
-            Order::Proven => {
-                self.asks.push(Ask::Report(Report::PinsEnded, 50_000 + delay));
-            }
+            Order::Proven => self.with_owner(|owner| owner.rewriting = Rewriting::Due),
             Order::StepDown => self.stopping = true,
         }
         self.progress(now, tier);
@@ -252,7 +260,7 @@ impl Volume {
             begun: false,
             tail: 0,
             agreed: false,
-            opens_window: own.unfenced.len() < PINS_MAX,
+            opens_window: own.unfenced.len() < UNFENCED_MAX,
             lease: Instant(0),
             acked: 0,
             flushed: 0,
@@ -261,6 +269,7 @@ impl Volume {
             told_quiet: false,
             told_covered: BTreeSet::new(),
             pinned: !own.unfenced.is_empty(),
+            rewriting: Rewriting::No,
         });
         if let Some((from, _, _)) = fetch {
             let message = Message::Fetch { from: Lsn(tier.log.len() as u64) };
@@ -477,11 +486,16 @@ impl Volume {
             tier.synced = tier.log.len();
         }
         let drains = owner.quiesced.is_none_or(|to| to.is_none()) && !owner.told_quiet && !owner.under_way;
-        let may_write = owner.agreed && now < owner.lease && owner.opens_window && reached && drains;
-        let through = self.committed(tier);
-        if may_write && through > tier.watermark && !self.stopping {
+        let may_write = owner.agreed && now < owner.lease && reached && drains && !self.stopping;
+        let (rewrites, opens_window) = (owner.rewriting == Rewriting::Due, owner.opens_window);
+        let committed = self.committed(tier);
+        let through = if rewrites { tier.watermark } else { committed };
+        if may_write && (rewrites || (opens_window && through > tier.watermark)) {
             let Some(owner) = &mut self.owner else { return };
             owner.under_way = true;
+            if rewrites {
+                owner.rewriting = Rewriting::UnderWay;
+            }
             let (term, process, host) = (owner.term, self.process, self.host);
             self.asks.push(Ask::Write(BackingWrite { term, through, process, host }));
         }
@@ -492,7 +506,13 @@ impl Volume {
 
     /// The write that it had under way has ended.
     pub fn written(&mut self, now: Instant, tier: &mut Tier, through: usize, backing: usize) {
-        self.with_owner(|owner| owner.under_way = false);
+        let Some(owner) = &mut self.owner else { return };
+        owner.under_way = false;
+        if owner.rewriting == Rewriting::UnderWay && !self.stopping {
+            owner.rewriting = Rewriting::No;
+            (owner.pinned, owner.opens_window) = (false, true);
+            self.asks.push(Ask::Report(Report::PinsEnded, 0));
+        }
         if !self.stopping {
             tier.watermark = tier.watermark.max(through);
         }
@@ -503,11 +523,6 @@ impl Volume {
     /// The log begins anew, and the backing counts as far as this.
     pub fn begin_at(&mut self, backing: usize) {
         self.backing = backing;
-    }
-
-    /// The pinned ranges have been written again.
-    pub fn unpinned(&mut self) {
-        self.with_owner(|owner| owner.pinned = false);
     }
 
     fn resend(&mut self, now: Instant, tier: &Tier) {
