@@ -199,6 +199,44 @@ fn a_volume_whose_logs_are_gone_opens_only_by_the_operators_word() {
     assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)));
 }
 
+/// Two nodes whose memory is gone, with a write of the last owner under way; a loss is not accepted before it is known to
+/// be none any more.
+fn whole_loss_with_a_late_write() -> World {
+    let mut world = whole(2, 1, false);
+    world.writes_take = Some(30 * SECOND);
+    // What was under way before ends as soon as ever.
+    world.run_for(SECOND);
+    assert!(world.run_until(5 * SECOND, |world| world.is_writing(Term(1))));
+    (0..2).for_each(|node| world.cut_power(node));
+    (0..2).for_each(|node| world.start(node));
+    world.run_for(10 * SECOND);
+    let refused = world.command(0, Command::Open { accept_loss: true });
+    world.run_for(2 * SECOND);
+    assert_eq!(world.answers[&refused], Err(CommandError::NeedsProof));
+    assert!(world.is_writing(Term(1)));
+    world
+}
+
+#[test]
+fn a_loss_is_not_accepted_while_the_lost_owners_last_write_may_land() {
+    let mut world = whole_loss_with_a_late_write();
+    world.run_for(30 * SECOND);
+    world.command(0, Command::Open { accept_loss: true });
+    assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+#[test]
+fn a_loss_is_accepted_when_the_operator_has_fenced_the_lost_owner() {
+    let mut world = whole_loss_with_a_late_write();
+    world.drop_writes();
+    let fenced = world.command(0, Command::Fenced);
+    let opened = world.command(0, Command::Open { accept_loss: true });
+    assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)), "{}", world.stand());
+    assert_eq!((world.answers[&fenced], world.answers[&opened]), (Ok(()), Ok(())));
+    goes_on(&mut world);
+}
+
 #[test]
 fn a_loss_is_not_accepted_while_a_member_is_alive() {
     let mut world = whole(3, 1, false);

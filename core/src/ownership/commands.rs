@@ -289,7 +289,8 @@ impl Ownership {
         };
         let record = record.ok_or(CommandError::NoRecord)?;
         let mut terms: Vec<Term> = record.unfenced.iter().map(|former| former.term).collect();
-        if record.log == LogState::Through && record.owner != self.own.node {
+        // Whoever has no part in the volume is to open it: the recorded owner is gone as well.
+        if record.log != LogState::Released && matches!(self.role, Role::Outside(_)) {
             terms.push(record.term);
         }
         if terms.is_empty() {
@@ -348,16 +349,23 @@ impl Ownership {
             return;
         }
         let accept_loss = opening.accept_loss || planted!(self, accepts_loss);
-        let owner = Unfenced { term: record.term, node: record.owner, host: record.host };
-        let mut former = record.unfenced.iter().chain([&owner]);
-        let proven = former.all(|former| self.is_proven(former)) || planted!(self, opens_unproven);
         match record.log {
             LogState::Released => self.prepare_opening(record.clone()),
             LogState::Through | LogState::Needed if record.names(self.own) => self.fail_opening(CommandError::Served),
-            LogState::Through if proven => self.prepare_opening(record.clone()),
-            LogState::Through if !accept_loss => self.fail_opening(CommandError::NeedsProof),
             LogState::Needed if !accept_loss => self.fail_opening(CommandError::LossSuspected),
-            LogState::Through | LogState::Needed => self.ask_before_loss(record.clone()),
+            LogState::Needed => self.ask_before_loss(record.clone()),
+            LogState::Through => self.open_if_proven(record.clone()),
+        }
+    }
+
+    /// The new log knows no window: nothing would be pinned where a former owner may still write.
+    fn open_if_proven(&mut self, record: Record) {
+        let owner = Unfenced { term: record.term, node: record.owner, host: record.host };
+        let proven = record.unfenced.iter().chain([&owner]).all(|former| self.is_proven(former));
+        if proven || planted!(self, opens_unproven) {
+            self.prepare_opening(record);
+        } else {
+            self.fail_opening(CommandError::NeedsProof);
         }
     }
 
@@ -376,7 +384,7 @@ impl Ownership {
             self.fail_opening(CommandError::MemberAlive);
         } else if self.now >= *until {
             let record = record.clone();
-            self.prepare_opening(record);
+            self.open_if_proven(record);
         }
     }
 

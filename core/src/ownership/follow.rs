@@ -135,6 +135,8 @@ impl Ownership {
     /// An owner's message was taken: its sender owns the term.
     pub(super) fn follow_sender(&mut self, envelope: &Envelope) {
         let owner = Some(envelope.from);
+        // Whoever is heard is not gone, whatever was said of it.
+        self.proven.remove(&envelope.term);
         let anew = Following { owner, term: envelope.term, heard: self.now, sealed_for: None, member: false };
         match &mut self.role {
             Role::Following(following) => {

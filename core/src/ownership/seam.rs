@@ -166,12 +166,13 @@ pub enum Command {
     },
     /// Serve no more: empty the log into the backing, so that any node may open the volume.
     Release,
-    /// Serve here a volume that nobody serves.
+    /// Serve here a volume that nobody serves: where the record names an owner, with proof for that one, too.
     Open {
         /// Although acknowledged writes are lost with the logs that are gone.
         accept_loss: bool,
     },
-    /// The former owners are off, or cannot reach the backing: the operator's word.
+    /// The former owners are off, or cannot reach the backing: the operator's word. Said at a node that has no part in the
+    /// volume, it is about the recorded owner as well.
     Fenced,
     /// The coordinator was restored from a backup: write the record of this owner anew (C3).
     RestoreRecord,
