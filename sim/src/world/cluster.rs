@@ -263,18 +263,18 @@ impl World {
         };
         self.coverage.see(if former == self.at { "owner served again" } else { "take-over served" });
         let now = self.tick();
-        let durable = matches!(loss, Some(Loss::OfUnflushed | Loss::OfUnsynced));
+        let durable = matches!(loss, Some(Loss::Unflushed | Loss::Unsynced));
         match loss {
-            None | Some(Loss::OfUnflushed | Loss::OfLogs) => {}
-            Some(Loss::OfUnsynced) => self.oracle.forget_flushes(),
-            Some(Loss::OfUnacknowledged) => self.oracle.forget_unacknowledged(),
+            None | Some(Loss::Unflushed | Loss::Logs) => {}
+            Some(Loss::Unsynced) => self.oracle.forget_flushes(),
+            Some(Loss::Unacknowledged) => self.oracle.forget_unacknowledged(),
         }
-        if matches!(loss, Some(Loss::OfLogs | Loss::OfUnacknowledged)) {
+        if matches!(loss, Some(Loss::Logs | Loss::Unacknowledged)) {
             // Whoever opens a volume without its log has synced the image before.
             self.backing.sync(self.backing.mark());
             self.backing.durable.clone_from(&self.backing.current);
         }
-        if loss == Some(Loss::OfLogs) {
+        if loss == Some(Loss::Logs) {
             self.oracle.all_logs_lost(&self.backing.current, now);
         } else if durable {
             self.coverage.see("flushed writes survived a power cut everywhere");

@@ -18,13 +18,13 @@ pub(super) struct Coordinator {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Loss {
     /// What was never acknowledged, though perhaps seen: the backing has the rest.
-    OfUnacknowledged,
+    Unacknowledged,
     /// What no flush covered (T10).
-    OfUnflushed,
+    Unflushed,
     /// What media had not synced, flushed or not: a flush promised copies only.
-    OfUnsynced,
+    Unsynced,
     /// Everything: the backing is all that is left.
-    OfLogs,
+    Logs,
 }
 
 /// What a node asks of it.
@@ -33,7 +33,7 @@ pub(super) enum Question {
     /// What it is now, linearizably.
     Read,
     /// Make it `new` if it is `compare`.
-    Change { compare: Record, new: Record },
+    Change { compare: Box<Record>, new: Box<Record> },
 }
 
 /// What a node hears.
@@ -107,7 +107,7 @@ impl World {
             }
             Question::Change { compare, new } => {
                 let before = self.cluster().coordinator.record.clone();
-                let won = self.cluster_mut().coordinator.change(&compare, new);
+                let won = self.cluster_mut().coordinator.change(&compare, *new);
                 let record = self.cluster().coordinator.record.clone();
                 if won {
                     trace!(self, "RECORD {record:?}");
@@ -131,7 +131,7 @@ impl World {
             return;
         }
         if before.log == LogState::Through {
-            self.cluster_mut().loss = Some(Loss::OfUnacknowledged);
+            self.cluster_mut().loss = Some(Loss::Unacknowledged);
             return;
         }
         let own = own.expect("an owner is a member");
@@ -142,9 +142,9 @@ impl World {
             "{own:?} owns the volume without its log, and nobody said that it may"
         );
         self.cluster_mut().loss = Some(match (has_what_was_synced, media) {
-            (true, true) => Loss::OfUnflushed,
-            (true, false) => Loss::OfUnsynced,
-            (false, _) => Loss::OfLogs,
+            (true, true) => Loss::Unflushed,
+            (true, false) => Loss::Unsynced,
+            (false, _) => Loss::Logs,
         });
     }
 }

@@ -129,6 +129,7 @@ impl World {
                     if new.owner == self.node.incarnation.node && new.term > compare.term {
                         self.node.part.locks.insert(new.term);
                     }
+                    let (compare, new) = (Box::new(compare), Box::new(new));
                     self.ask_coordinator(op, Question::Change { compare, new });
                 }
                 Deed::Send(envelope, message) => self.post(Letter { envelope, message, blocks: Vec::new() }),
