@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
-use forebay_io::backing::BackingSpec;
+use forebay_io::backing::{BackingSpec, OpenError};
 use forebay_io::file::{FileKind, Identity, kind_of, sync_folder_of};
 use forebay_io::journal::TierWord;
 use forebay_io::{
@@ -425,24 +425,14 @@ fn may_have_late_writes(found: TierFound, marker: Option<&Marker>) -> bool {
 
 fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Result<Backing> {
     let mut options = BackingOptions { create: None, format_raw: record.format_raw };
-    let missing = || {
-        let spec = BackingSpec::parse(&record.backing);
-        spec.is_ok_and(|spec| spec.path().is_some_and(|path| !path.exists()))
-    };
-    if !first && missing() {
-        bail!(
-            "the backing {} of volume {} is not there: mount its file system or put the image back, then start again; what the \
-             tier holds can be copied out with `forebay salvage`, and a volume that is no longer wanted ends with `forebay \
-             volume delete {}`",
-            record.backing,
-            record.name,
-            record.name
-        );
-    }
     if let Some(spec) = spec
         && spec.create
         && first
     {
+        let missing = || {
+            let spec = BackingSpec::parse(&record.backing);
+            spec.is_ok_and(|spec| spec.path().is_some_and(|path| !path.exists()))
+        };
         match spec.size {
             Some(size) => options.create = Some(size),
             None if missing() => {
@@ -451,7 +441,18 @@ fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Resu
             None => {}
         }
     }
-    Ok(Backing::open(&record.backing, options)?)
+    match Backing::open(&record.backing, options) {
+        // Its own advice, to let the file be made, is for new volumes.
+        Err(OpenError::Missing { .. }) if !first => bail!(
+            "the backing {} of volume {} is not there: mount its file system or put the image back, then start again; what the \
+             tier holds can be copied out with `forebay salvage`, and a volume that is no longer wanted ends with `forebay \
+             volume delete {}`",
+            record.backing,
+            record.name,
+            record.name
+        ),
+        opened => Ok(opened?),
+    }
 }
 
 /// Fixes the sizes of a new volume, and checks those of a known one against its backing.

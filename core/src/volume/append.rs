@@ -274,9 +274,13 @@ impl Volume {
     }
 
     /// A batch needs its frames no longer: cached ones become evictable, the others free.
-    fn let_frames_go(&mut self, frames: Vec<FrameId>) {
+    fn let_frames_go(&mut self, mut frames: Vec<FrameId>) {
+        // Nothing is staged unless writes cover part of a block, or records are being compacted.
+        if !self.staged.is_empty() {
+            frames.sort_unstable();
+            self.staged.retain(|_, staged| frames.binary_search(staged).is_err());
+        }
         for frame in frames {
-            self.staged.retain(|_, staged| *staged != frame);
             match self.pool.owner(frame) {
                 Owner::Taken => self.pool.release(frame),
                 Owner::Cache | Owner::Nobody | Owner::Log => {}
