@@ -227,6 +227,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok("off") => Compression::Off,
             Ok(_) | Err(_) => Compression::default(),
         },
+        multipath: false,
     };
     let start = clock::now();
     let mut source = sends.then(|| Source::new(rest.get(1), envelope)).transpose()?;

@@ -563,7 +563,7 @@ mod tests {
         let example = include_str!("../../packaging/forebay.toml");
         let is_key = |text: &&str| {
             let key = text.split_once(" = ").map_or("", |(key, _)| key);
-            text.starts_with("[[") || (!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+            text.starts_with('[') || (!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
         };
         let all: Vec<&str> =
             example.lines().map(|line| line.strip_prefix("# ").filter(is_key).unwrap_or(line)).collect();

@@ -1,6 +1,7 @@
 //! Prometheus text exposition of the reports. The format is a few lines of text; a registry would only copy what core
 //! counts already.
 
+use crate::cluster::report::ClusterNodeReport;
 use crate::config::DestageName;
 use crate::report::{NodeReport, VolumeReport};
 use std::fmt::Write;
@@ -23,8 +24,8 @@ fn gauge(name: &str, help: &str, value: impl Fn(&VolumeReport) -> f64 + 'static)
     Family { name: name.to_owned(), help: help.to_owned(), counter: false, value: Box::new(move |v| Some(value(v))) }
 }
 
-/// All metrics. Label values are volume names, which hold no character that needs an escape.
-pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
+/// All metrics. Label values are names of volumes and nodes, which hold no character that needs an escape.
+pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeReport]) -> String {
     let mut out = String::new();
     let mut alone = |name: &str, help: &str, labels: &str, value: f64| {
         let _ =
@@ -110,7 +111,49 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport]) -> String {
             }
         }
     }
+    render_links(&mut out, nodes);
     out
+}
+
+/// What a family says of a link.
+type LinkValue = fn(&ClusterNodeReport) -> f64;
+
+/// The links to the other nodes of the cluster, each under the other node's name.
+fn render_links(out: &mut String, nodes: &[ClusterNodeReport]) {
+    let families: [(&str, &str, &str, LinkValue); 9] = [
+        ("link_up", "1 while something can be sent to the node.", "gauge", |n| f64::from(n.up == Some(true))),
+        ("link_channels_up", "Channels of the link that are in use.", "gauge", |n| {
+            n.channels.iter().filter(|channel| channel.phase == "up").count() as f64
+        }),
+        ("link_channels", "Channels of the link.", "gauge", |n| n.channels.len() as f64),
+        ("link_sent_bytes_total", "Bytes sent to the node.", "counter", |n| {
+            n.channels.iter().map(|channel| channel.sent_bytes).sum::<u64>() as f64
+        }),
+        ("link_received_bytes_total", "Bytes received from the node.", "counter", |n| {
+            n.channels.iter().map(|channel| channel.received_bytes).sum::<u64>() as f64
+        }),
+        ("link_resent_messages_total", "Messages sent again by another channel.", "counter", |n| {
+            n.channels.iter().map(|channel| channel.resent).sum::<u64>() as f64
+        }),
+        ("link_compression", "1 while payload to the node is compressed.", "gauge", |n| {
+            f64::from(n.compression.as_ref().is_some_and(|compression| compression.now != "off"))
+        }),
+        ("link_compression_saved_bytes_total", "Bytes that compression kept from the wire.", "counter", |n| {
+            n.compression.as_ref().map_or(0.0, |compression| compression.saved_bytes as f64)
+        }),
+        ("link_compression_cpu_seconds_total", "CPU time that compression has taken.", "counter", |n| {
+            n.compression.as_ref().map_or(0.0, |compression| compression.cpu_s)
+        }),
+    ];
+    if nodes.iter().all(|node| node.own) {
+        return;
+    }
+    for (name, help, kind, value) in families {
+        let _ = writeln!(out, "# HELP forebay_{name} {help}\n# TYPE forebay_{name} {kind}");
+        for node in nodes.iter().filter(|node| !node.own) {
+            let _ = writeln!(out, "forebay_{name}{{node=\"{}\"}} {}", node.name, value(node));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +164,8 @@ mod tests {
     #[test]
     fn each_sample_has_a_type_and_a_finite_value() {
         let (node, volume) = example();
-        let text = render(&node, &[volume]);
+        let peer = crate::cluster::report::example_node();
+        let text = render(&node, &[volume], &[peer]);
         let mut samples = 0;
         for line in text.lines().filter(|l| !l.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
@@ -132,6 +176,8 @@ mod tests {
         }
         assert!(samples > 40, "{samples}");
         assert!(text.contains("forebay_volume_dirty_bytes{volume=\"vm1\"} 4096\n"), "{text}");
+        assert!(text.contains("forebay_link_channels_up{node=\"beta\"} 1\n"), "{text}");
+        assert!(text.contains("forebay_link_compression_saved_bytes_total{node=\"beta\"} 200\n"), "{text}");
         assert!(text.contains("forebay_volume_backing_displaced{volume=\"vm1\"} 1\n"), "{text}");
     }
 }

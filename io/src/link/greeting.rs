@@ -82,7 +82,12 @@ pub(super) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     // SAFETY: four bytes are read from a constant that lives through the call.
     let result =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes.cast(), 4) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    match io::Error::last_os_error() {
+        _ if result == 0 => Ok(()),
+        // Multipath TCP before Linux 6.11: what is urgent may be behind more of what is not.
+        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// Reads one hello, and not a byte behind it.

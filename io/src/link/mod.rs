@@ -30,6 +30,7 @@ mod govern;
 mod greeting;
 mod ledger;
 mod live;
+mod multipath;
 mod pace;
 mod place;
 mod schedule;
@@ -40,6 +41,7 @@ pub use failure::Failure;
 pub use govern::{Compression, CompressionStatus, Decision, WhyOff};
 pub use greeting::{Arrival, Door, GREETING_MAX, Identity, TurnedAway, VISITORS_MAX};
 pub use live::Counts;
+pub use multipath::listen;
 pub use place::Place;
 pub use security::{PeerTls, Security};
 pub use status::{ChannelPhase, ChannelStatus, LinkStatus};
@@ -57,7 +59,7 @@ use greeting::HelloReader;
 use ledger::{Inbox, Outbox, Way};
 use live::{Desk, Live};
 use schedule::{Outlook, choose};
-use socket2::{Domain, Socket, Type};
+use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -131,6 +133,8 @@ pub struct LinkConfig {
     pub bytes_max: u64,
     /// Whether payload is packed.
     pub compression: Compression,
+    /// Channels that this node begins are Multipath TCP, where the other end is, too.
+    pub multipath: bool,
 }
 
 /// Why a message was not taken.
@@ -591,7 +595,7 @@ impl Link {
         let slot = &mut self.slots[index];
         slot.since = now;
         let pair = slot.pair.expect("only channels with addresses are begun here");
-        match begin_call(&pair) {
+        match begin_call(&pair, self.config.multipath) {
             Ok(socket) => {
                 let watched = reactor.watch(socket.as_raw_fd(), self.config.token + index as u64, Interest::WRITE);
                 slot.state = State::Calling { socket };
@@ -853,8 +857,8 @@ impl Link {
 }
 
 /// Begins to connect, from the address that belongs to the wire that is meant.
-fn begin_call(pair: &AddressPair) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(pair.peer), Type::STREAM, None)?;
+fn begin_call(pair: &AddressPair, multipath: bool) -> io::Result<Socket> {
+    let socket = multipath::socket(pair.peer, multipath)?;
     greeting::prepare(&socket)?;
     socket.bind(&SocketAddr::new(pair.own, 0).into())?;
     match socket.connect(&pair.peer.into()) {

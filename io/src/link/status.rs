@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::govern::CompressionStatus;
 use super::live::Counts;
+use super::multipath::is_multipath;
 use super::{AddressPair, Link, Slot, State};
 use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::NodeName;
@@ -28,6 +29,8 @@ pub struct ChannelStatus {
     pub address: Option<SocketAddr>,
     /// How far it is.
     pub phase: ChannelPhase,
+    /// It is Multipath TCP, at both ends.
+    pub multipath: bool,
     /// Since when.
     pub since: Instant,
     /// Bytes sent, over all its lives.
@@ -76,6 +79,7 @@ impl Slot {
                 State::Calling { .. } | State::Greeting { .. } => ChannelPhase::Beginning,
                 State::Down { .. } => ChannelPhase::Down(self.why.clone()),
             },
+            multipath: self.live().is_some_and(|live| is_multipath(live.channel().socket())),
             since: self.since,
             sent_bytes: self.traffic.0 + sent,
             received_bytes: self.traffic.1 + received,

@@ -11,7 +11,6 @@ use forebay_core::cluster::{Config, Host, Incarnation};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::types::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use std::net::TcpListener;
 
 const VOLUME: [u8; 16] = [0x5a; 16];
 const CLUSTER: [u8; 16] = [0xc1; 16];
@@ -159,16 +158,18 @@ struct Setting {
     alpha: Security,
     beta: Security,
     bytes_max: u64,
+    multipath: bool,
 }
 
 impl Setting {
     fn plain(mode: ModeChoice, channels: usize) -> Setting {
-        Setting { mode, channels, alpha: Security::Plain, beta: Security::Plain, bytes_max: 64 << 20 }
+        let (alpha, beta) = (Security::Plain, Security::Plain);
+        Setting { mode, channels, alpha, beta, bytes_max: 64 << 20, multipath: false }
     }
 
     fn build(self) -> Stand {
         let mut reactor = Reactor::new(self.mode).unwrap();
-        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let listener = multipath::listen(SocketAddr::from(([0, 0, 0, 0], 0)), self.multipath).unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = |last: usize| IpAddr::from([127, 0, 0, 1 + last as u8]);
         let pair = |last| AddressPair { own: own(last), peer: SocketAddr::new(own(last), port) };
@@ -184,6 +185,7 @@ impl Setting {
                 token,
                 bytes_max: self.bytes_max,
                 compression: Compression::default(),
+                multipath: self.multipath,
             };
             End { link: Link::new(config, clock::now()), sink: Sink::new(), events: Vec::new() }
         };
@@ -448,4 +450,26 @@ fn an_orderly_end_is_told() {
     let told = LinkEvent::Down { channel: 0, why: Failure::RefusedByPeer(Rejection::Leaving) };
     stand.until("told", |stand| stand.beta.events.contains(&told));
     assert!(stand.beta.events.contains(&LinkEvent::Interrupted));
+}
+
+#[test]
+fn channels_are_multipath_tcp_where_both_ends_are() {
+    if let Err(error) = multipath::listen(SocketAddr::from(([127, 0, 0, 1], 0)), true) {
+        println!("SKIPPED: this kernel makes no Multipath TCP socket: {error}");
+        return;
+    }
+    for both in [true, false] {
+        let mut setting = Setting::plain(ModeChoice::Auto, 2);
+        setting.multipath = both;
+        let mut stand = setting.build();
+        // Alpha calls and asks for it in both cases; beta's door knows plain TCP only in the second.
+        stand.alpha.link.config.multipath = true;
+        stand.until_up(2);
+        stand.send_many(0, 30);
+        stand.until("all", |stand| stand.beta.sink.got.len() == 30);
+        stand.assert_got_once(30);
+        for end in [&stand.alpha, &stand.beta] {
+            assert!(end.link.status().channels.iter().all(|channel| channel.multipath == both), "{both}");
+        }
+    }
 }

@@ -119,7 +119,11 @@ fn ok(report: impl serde::Serialize) -> Outcome {
 }
 
 async fn metrics_text(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    let text = metrics::render(&node.node_report(), &node.reports().await);
+    let nodes = match node.cluster() {
+        Some(cluster) => cluster.node_reports().await,
+        None => Vec::new(),
+    };
+    let text = metrics::render(&node.node_report(), &node.reports().await, &nodes);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
 }
 
@@ -250,9 +254,13 @@ mod tests {
     fn openapi_file_describes_what_reports_hold() {
         let file: Value = serde_json::from_str(OPENAPI).unwrap();
         let (node, volume) = crate::report::tests::example();
-        for (schema, value) in
-            [("Volume", serde_json::to_value(volume).unwrap()), ("Node", serde_json::to_value(node).unwrap())]
-        {
+        let peer = crate::cluster::report::example_node();
+        let examples = [
+            ("Volume", serde_json::to_value(volume).unwrap()),
+            ("Node", serde_json::to_value(node).unwrap()),
+            ("ClusterNode", serde_json::to_value(peer).unwrap()),
+        ];
+        for (schema, value) in examples {
             let described = file["components"]["schemas"][schema]["properties"].as_object().unwrap();
             for (key, inner) in value.as_object().unwrap() {
                 assert!(described.contains_key(key), "{schema}.{key} is not in the OpenAPI file");

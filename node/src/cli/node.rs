@@ -69,11 +69,11 @@ pub enum Command {
     /// nothing that lasts.
     ///
     /// Power: the installed fence agents (fence_ipmilan and its like) switch the node off; off counts
-    /// when it is confirmed.
+    /// when it is confirmed. In one line:
     ///
-    ///     forebay node fence-test --agent fence_ipmilan --node beta --option ip=10.0.0.12 \
-    ///         --option lanplus=1 --option username=admin \
-    ///         --option-file password=/etc/forebay/beta.bmc --power-off
+    ///     forebay node fence-test --agent fence_ipmilan --node beta --power-off
+    ///         --option ip=10.0.0.12 --option lanplus=1 --option username=admin
+    ///         --option-file password=/etc/forebay/beta.bmc
     ///
     /// Reservation (SCSI-3, NVMe), on a device that nothing uses: on the node that is to be refused
     /// the first line, which prints a key and writes the device's last block again and again, with
@@ -87,8 +87,18 @@ pub enum Command {
     FenceTest(Box<FenceTestArgs>),
 }
 
+/// Compression of what goes to a node, in a few words.
+fn compression(report: &Value) -> String {
+    let saved = report["saved_bytes"].as_u64().unwrap_or(0) >> 20;
+    match (report["now"].as_str(), report["ratio"].as_f64()) {
+        (None, _) => "-".to_owned(),
+        (Some(now), Some(ratio)) => format!("{now}, {saved} MiB saved ({ratio:.1}x)"),
+        (Some(now), None) => now.to_owned(),
+    }
+}
+
 fn print_nodes(nodes: &Value) {
-    println!("{:<16} {:<12} {:<10} ADDRESSES", "NODE", "DOMAIN", "LINK");
+    println!("{:<16} {:<12} {:<10} {:<9} {:<28} ADDRESSES", "NODE", "DOMAIN", "LINK", "CHANNELS", "COMPRESSION");
     for node in nodes.as_array().into_iter().flatten() {
         let text = |key: &str| node[key].as_str().unwrap_or_default();
         let link = match (node["own"].as_bool(), node["up"].as_bool()) {
@@ -98,7 +108,16 @@ fn print_nodes(nodes: &Value) {
         };
         let addresses: Vec<&str> =
             node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        println!("{:<16} {:<12} {link:<10} {}", text("name"), text("fault_domain"), addresses.join(" "));
+        let channels = node["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let up = channels.iter().filter(|channel| channel["phase"] == "up").count();
+        let channels = if channels.is_empty() { "-".to_owned() } else { format!("{up} of {}", channels.len()) };
+        println!(
+            "{:<16} {:<12} {link:<10} {channels:<9} {:<28} {}",
+            text("name"),
+            text("fault_domain"),
+            compression(&node["compression"]),
+            addresses.join(" ")
+        );
     }
 }
 

@@ -57,6 +57,10 @@ pub struct DriverSetup {
     pub identity: Arc<Identity>,
     /// How links are protected.
     pub security: Security,
+    /// Whether what goes by them is packed.
+    pub compression: Compression,
+    /// Whether they are Multipath TCP.
+    pub multipath: bool,
     /// Where other nodes call.
     pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
@@ -287,6 +291,8 @@ pub struct Desks<'a> {
 pub struct Driver {
     identity: Arc<Identity>,
     security: Security,
+    compression: Compression,
+    multipath: bool,
     directory: Arc<Directory>,
     control: mpsc::UnboundedSender<Asked>,
     doors: Vec<Door>,
@@ -308,7 +314,7 @@ pub struct Driver {
 impl Driver {
     /// Listens.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
-        let DriverSetup { identity, security, doors, control } = setup;
+        let DriverSetup { identity, security, compression, multipath, doors, control } = setup;
         let mut open = Vec::new();
         for (at, listener) in doors.into_iter().enumerate() {
             let token = DOOR + at as u64 * Door::TOKENS;
@@ -317,6 +323,8 @@ impl Driver {
         Ok(Driver {
             identity,
             security,
+            compression,
+            multipath,
             directory,
             control,
             doors: open,
@@ -441,10 +449,20 @@ impl Driver {
             }
             let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
             let (identity, security) = (self.identity.clone(), self.security.clone());
-            let (bytes_max, compression) = (LINK_BYTES_MAX, Compression::default());
-            let peer_node = Some(node);
-            let config =
-                LinkConfig { identity, peer: name, peer_node, lane: 0, pairs, security, token, bytes_max, compression };
+            let (bytes_max, compression, multipath) = (LINK_BYTES_MAX, self.compression, self.multipath);
+            let (peer, peer_node, lane) = (name, Some(node), 0);
+            let config = LinkConfig {
+                identity,
+                peer,
+                peer_node,
+                lane,
+                pairs,
+                security,
+                token,
+                bytes_max,
+                compression,
+                multipath,
+            };
             self.peers.push(Peer { node, link: Link::new(config, desks.now), was_up: false });
             for replica in self.replicas.values_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));

@@ -19,7 +19,7 @@ use forebay_core::cluster::Host;
 use forebay_core::ownership::Timing;
 use forebay_core::types::Duration;
 use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
-use forebay_io::link::{Identity, PeerTls, Security};
+use forebay_io::link::{Identity, PeerTls, Security, listen};
 use rustls::RootCertStore;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
@@ -50,7 +50,7 @@ impl Cluster {
         }
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
-        let doors = doors(&links, config.port)?;
+        let doors = doors(&links, config)?;
         let mut entry = NodeEntry::new(&name, node, host);
         entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
         entry.fault_domain = config.fault_domain.clone();
@@ -60,7 +60,8 @@ impl Cluster {
         let security = security(config.security, &identity)?;
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
-        let setup = Box::new(DriverSetup { identity, security, doors, control });
+        let (compression, multipath) = (config.compression(), config.mptcp);
+        let setup = Box::new(DriverSetup { identity, security, compression, multipath, doors, control });
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
@@ -116,7 +117,7 @@ fn timing(settings: &Settings) -> Result<Timing> {
     }
 }
 
-fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpListener>> {
+fn doors(links: &[(IpAddr, Option<SocketAddr>)], config: &ClusterConfig) -> Result<Vec<TcpListener>> {
     let mut own: Vec<IpAddr> = Vec::new();
     for (address, _) in links {
         if !own.contains(address) {
@@ -124,8 +125,14 @@ fn doors(links: &[(IpAddr, Option<SocketAddr>)], port: u16) -> Result<Vec<TcpLis
         }
     }
     let bind = |address: IpAddr| {
-        TcpListener::bind((address, port)).with_context(|| {
-            format!("cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port")
+        let port = config.port;
+        listen(SocketAddr::new(address, port), config.mptcp).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL) if config.mptcp => anyhow::anyhow!(
+                "this kernel makes no Multipath TCP socket: {error}; leave out [cluster] mptcp, or see `sysctl net.mptcp.enabled`"
+            ),
+            Some(_) | None => anyhow::Error::from(error).context(format!(
+                "cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port"
+            )),
         })
     };
     own.into_iter().map(bind).collect()

@@ -3,7 +3,8 @@
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
-use forebay_io::link::ChannelPhase;
+use forebay_core::wire::Packing;
+use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
 
 /// A volume of the cluster, as this node sees it.
@@ -64,6 +65,32 @@ pub struct ClusterNodeReport {
     pub up: Option<bool>,
     /// Channels of that link.
     pub channels: Vec<ChannelReport>,
+    /// What is done with payload that goes there; none of the own node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compression: Option<CompressionReport>,
+}
+
+/// Compression of what goes to another node, since the daemon's start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CompressionReport {
+    /// `off`, `lz4` or `zstd`.
+    pub now: String,
+    /// Why it is off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// Cores that it may take now.
+    pub cores_max: f64,
+    /// Payload that was sent compressed, as it was before.
+    pub from_bytes: u64,
+    /// The same, as it was sent.
+    pub to_bytes: u64,
+    /// What did not have to go over the wire.
+    pub saved_bytes: u64,
+    /// `from_bytes` / `to_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ratio: Option<f64>,
+    /// CPU time that it has taken, trials that were of no use included.
+    pub cpu_s: f64,
 }
 
 /// A channel of a link.
@@ -74,6 +101,8 @@ pub struct ChannelReport {
     pub address: Option<String>,
     /// `up`, `beginning` or `down`.
     pub phase: String,
+    /// It is Multipath TCP, at both ends.
+    pub multipath: bool,
     /// Why it is down.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
@@ -84,6 +113,13 @@ pub struct ChannelReport {
     /// The smallest of the last round trips.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub round_trip_ms: Option<f64>,
+    /// Bytes a second that it was seen to carry.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_per_s: Option<f64>,
+    /// Messages that it carried because another channel had died with them, or was late.
+    pub resent: u64,
+    /// Times that it has ended, or did not come about.
+    pub failures: u64,
 }
 
 /// A node's name, or its number while that is not known.
@@ -145,9 +181,29 @@ pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<Cl
             addresses: entry.addresses.clone(),
             up: link.map(|link| link.up),
             channels: link.map(channels).unwrap_or_default(),
+            compression: link.map(|link| compression(&link.status.compression)),
         }
     };
     nodes.iter().map(report).collect()
+}
+
+fn compression(status: &CompressionStatus) -> CompressionReport {
+    let (now, reason) = match status.decision {
+        Decision::Off(why) => ("off", Some(why.to_string())),
+        Decision::Pack(Packing::Plain) => ("off", None),
+        Decision::Pack(Packing::Lz4) => ("lz4", None),
+        Decision::Pack(Packing::Zstd) => ("zstd", None),
+    };
+    CompressionReport {
+        now: now.to_owned(),
+        reason,
+        cores_max: status.cores,
+        from_bytes: status.packed_from_bytes,
+        to_bytes: status.packed_to_bytes,
+        saved_bytes: status.packed_from_bytes.saturating_sub(status.packed_to_bytes),
+        ratio: status.ratio(),
+        cpu_s: status.cpu.as_secs_f64(),
+    }
 }
 
 fn channels(link: &LinkShown) -> Vec<ChannelReport> {
@@ -160,11 +216,50 @@ fn channels(link: &LinkShown) -> Vec<ChannelReport> {
         ChannelReport {
             address: channel.address.map(|address| address.to_string()),
             phase: phase.to_owned(),
+            multipath: channel.multipath,
             why,
             sent_bytes: channel.sent_bytes,
             received_bytes: channel.received_bytes,
             round_trip_ms: channel.round_trip.map(|time| time.as_secs_f64() * 1e3),
+            bytes_per_s: channel.rate,
+            resent: channel.resent,
+            failures: channel.failures,
         }
     };
     link.status.channels.iter().map(report).collect()
+}
+
+#[cfg(test)]
+pub fn example_node() -> ClusterNodeReport {
+    let channel = |phase: &str| ChannelReport {
+        address: Some("10.0.0.2:7071".to_owned()),
+        phase: phase.to_owned(),
+        multipath: false,
+        why: (phase == "down").then(|| "nobody listens there".to_owned()),
+        sent_bytes: 1000,
+        received_bytes: 500,
+        round_trip_ms: Some(0.1),
+        bytes_per_s: Some(1e9),
+        resent: 1,
+        failures: 1,
+    };
+    ClusterNodeReport {
+        name: "beta".to_owned(),
+        node: "00000000000000b2".to_owned(),
+        own: false,
+        fault_domain: "rack-2".to_owned(),
+        addresses: vec!["10.0.0.2:7071".to_owned()],
+        up: Some(true),
+        channels: vec![channel("up"), channel("down")],
+        compression: Some(CompressionReport {
+            now: "off".to_owned(),
+            reason: Some("the wire carries all that comes".to_owned()),
+            cores_max: 0.5,
+            from_bytes: 300,
+            to_bytes: 100,
+            saved_bytes: 200,
+            ratio: Some(3.0),
+            cpu_s: 0.25,
+        }),
+    }
 }

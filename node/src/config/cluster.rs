@@ -6,6 +6,7 @@
 use crate::coordinator::etcd::{Endpoint, EtcdConfig, TlsFiles};
 use crate::identity::{Identity, check_secret_mode};
 use anyhow::{Context, Result, bail};
+use forebay_io::link::Compression;
 use serde::Deserialize;
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -43,6 +44,30 @@ pub struct ClusterConfig {
     /// Where links listen.
     #[serde(default = "port_default")]
     pub port: u16,
+    /// Whether what goes to other nodes is compressed.
+    #[serde(default)]
+    pub compression: CompressionName,
+    /// Of the CPU that would else be idle, what compression may take.
+    #[serde(default = "compression_cpu_default")]
+    pub compression_cpu_percent: u8,
+    /// Links are Multipath TCP (RFC 8684), where the other end is, too.
+    #[serde(default)]
+    pub mptcp: bool,
+}
+
+fn compression_cpu_default() -> u8 {
+    50
+}
+
+/// `[cluster] compression`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionName {
+    /// When the wire is the bound, the CPU has time, and the data gets shorter.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 fn port_default() -> u16 {
@@ -166,7 +191,21 @@ impl ClusterConfig {
         if self.port == 0 {
             bail!("[cluster] port = 0: other nodes could not know it; the usual one is {PORT_DEFAULT}");
         }
+        if !(1..=100).contains(&self.compression_cpu_percent) {
+            bail!(
+                "[cluster] compression_cpu_percent = {}: give 1 to 100, or compression = \"off\"",
+                self.compression_cpu_percent
+            );
+        }
         check_links(links)
+    }
+
+    /// What a link does with payload.
+    pub fn compression(&self) -> Compression {
+        match self.compression {
+            CompressionName::Auto => Compression::Auto { cpu_share: f64::from(self.compression_cpu_percent) / 100.0 },
+            CompressionName::Off => Compression::Off,
+        }
     }
 
     /// Looks at this machine: the identity, etcd's certificates, the links' addresses.
@@ -353,6 +392,12 @@ mod tests {
         let plain = GOOD.replace("fault_domain", "security = \"plain\"\nport = 99\nfault_domain");
         let cluster = Config::parse(&plain).unwrap().cluster.unwrap();
         assert_eq!((cluster.security, cluster.port), (SecurityName::Plain, 99));
+        assert_eq!((cluster.compression(), cluster.mptcp), (Compression::default(), false));
+        let set = GOOD.replace("fault_domain", "compression_cpu_percent = 20\nmptcp = true\nfault_domain");
+        let cluster = Config::parse(&set).unwrap().cluster.unwrap();
+        assert_eq!((cluster.compression(), cluster.mptcp), (Compression::Auto { cpu_share: 0.2 }, true));
+        let off = GOOD.replace("fault_domain", "compression = \"off\"\nfault_domain");
+        assert_eq!(Config::parse(&off).unwrap().cluster.unwrap().compression(), Compression::Off);
     }
 
     #[test]
@@ -377,6 +422,8 @@ mod tests {
         refused("        etcd_user = \"forebay\"\n", "", "belong together");
         refused("room-1/rack-2", "room 1", "fault_domain");
         refused("fault_domain", "port = 0\nfault_domain", "port = 0");
+        refused("fault_domain", "compression_cpu_percent = 0\nfault_domain", "1 to 100");
+        refused("fault_domain", "compression = \"zip\"\nfault_domain", "zip");
         refused("fault_domain", "fault_domian", "fault_domian");
         refused("fault_domain", "security = \"none\"\nfault_domain", "none");
         let start = GOOD.find("etcd_tls").unwrap();
