@@ -1,0 +1,355 @@
+//! Nodes of one cluster for tests: real daemons on hosts of their own ([`Network`]), a real etcd, a folder that all of them see,
+//! and a load whose every acknowledged write is looked for after each fault.
+//!
+//! A test makes its volumes by [`Cluster::create`] (one, `vm1`) or by commands of its own. Memory tiers of all volumes are
+//! removed at the end of a test that passes.
+
+use crate::etcd::Etcd;
+use crate::harness::{Output, TempDir, forebay, run_command, skip};
+use crate::hosts::{Host, Network, Process};
+use crate::nbd::Target;
+use crate::pattern::check;
+use crate::pattern::journal::History;
+use crate::pattern::load::{self, Ended, LoadOptions};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The nodes.
+pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+/// Bytes of a volume that [`Cluster::create`] makes.
+pub const SIZE: u64 = 48 << 20;
+/// Two busy cores are given time; a healthy cluster needs a tenth of it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// For one command.
+const TOOL: Duration = Duration::from_secs(60);
+
+/// Nodes of one cluster, on hosts of their own, with a folder that all of them see.
+pub struct Cluster {
+    /// What all of them see.
+    pub folder: TempDir,
+    /// Three hosts with two links each; etcd is on the first link of each.
+    pub network: Network,
+    /// Those that run, by node.
+    pub daemons: Vec<Option<Process>>,
+    /// Three members, one on each host.
+    pub etcd: Etcd,
+    /// Lines for the `[cluster]` table of each node.
+    cluster_lines: String,
+}
+
+/// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let running = (0..self.daemons.len()).filter(|node| self.daemons[*node].is_some());
+        let shown = running.filter_map(|node| self.try_command(node, &["volume", "list"]).ok());
+        let paths: Vec<PathBuf> = shown
+            .flat_map(|volumes| volumes.as_array().cloned().unwrap_or_default())
+            .filter_map(|volume| Some(PathBuf::from(volume["tier"]["path"].as_str()?)))
+            .collect();
+        self.daemons.clear();
+        for path in paths {
+            remove_tiers_beside(&path);
+        }
+    }
+}
+
+/// A volume's tiers in one folder, whichever node they are of: the last part of the name is the node's.
+fn remove_tiers_beside(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    let Some((volume, _)) = name.rsplit_once('-') else { return };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(volume) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+impl Cluster {
+    /// So many nodes, up to three. None, and said so, where the machine does not let us.
+    pub fn new(name: &str, nodes: usize) -> Option<Cluster> {
+        Cluster::with(name, nodes, "")
+    }
+
+    /// The same, with more lines in the `[cluster]` table of each.
+    pub fn with(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
+        let network = match Network::new(3, 2) {
+            Ok(network) => network,
+            Err(reason) => {
+                skip(&reason);
+                return None;
+            }
+        };
+        let folder = TempDir::new(name);
+        let etcd = Etcd::start_on(&folder, network.hosts());
+        let mut cluster = Cluster {
+            folder,
+            network,
+            daemons: (0..nodes).map(|_| None).collect(),
+            etcd,
+            cluster_lines: cluster_lines.to_owned(),
+        };
+        cluster.enrol(nodes);
+        for node in 0..nodes {
+            cluster.write_config(node);
+            cluster.start(node);
+        }
+        Some(cluster)
+    }
+
+    fn enrol(&self, nodes: usize) {
+        let authority = self.folder.join("authority");
+        let init = ["node", "init-ca", "--cluster", "lab", "--authority"];
+        let mut command = Command::new(forebay());
+        command.args(init).arg(&authority);
+        run_command(TOOL, command).expect_success();
+        let mut command = Command::new(forebay());
+        command.args(["node", "enrol"]).args(&NAMES[..nodes]).arg("--authority").arg(&authority);
+        command.arg("--to").arg(self.folder.path());
+        run_command(TOOL, command).expect_success();
+    }
+
+    /// A file of one node in the folder.
+    pub fn place(&self, node: usize, what: &str) -> PathBuf {
+        self.folder.join(&format!("{}-{what}", NAMES[node]))
+    }
+
+    /// Its NBD socket.
+    pub fn target(&self, node: usize) -> Target {
+        Target::unix(self.place(node, "nbd.sock"))
+    }
+
+    /// The backing of `vm1`.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("shared.img")
+    }
+
+    fn write_config(&self, node: usize) {
+        let host = self.network.host(node);
+        let text = format!(
+            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\"]\napi = \"{}\"\nhttp = \"off\"\n\
+             [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
+             [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n",
+            self.place(node, "state").display(),
+            self.place(node, "nbd.sock").display(),
+            self.place(node, "api.sock").display(),
+            self.folder.join(&format!("{}.identity.toml", NAMES[node])).display(),
+            self.etcd.endpoints(),
+            self.cluster_lines,
+            host.address(0),
+            host.address(1),
+        );
+        let path = self.place(node, "node.toml");
+        std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+    }
+
+    /// Where it runs.
+    pub fn host(&self, node: usize) -> &Host {
+        self.network.host(node)
+    }
+
+    /// Starts its daemon, and waits until it answers.
+    #[track_caller]
+    pub fn start(&mut self, node: usize) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
+        let log = log.expect("the test's folder takes a file");
+        let mut command = Command::new(forebay());
+        command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
+        command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        let _ = std::fs::remove_file(self.place(node, "nbd.sock"));
+        let _ = std::fs::remove_file(self.place(node, "api.sock"));
+        self.daemons[node] = Some(self.host(node).spawn(command));
+        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
+    }
+
+    /// SIGKILL.
+    #[track_caller]
+    pub fn kill(&mut self, node: usize) {
+        self.daemons[node].take().expect("it runs").kill();
+    }
+
+    /// SIGTERM, and it ends by itself.
+    #[track_caller]
+    pub fn stop(&mut self, node: usize) {
+        let mut daemon = self.daemons[node].take().expect("it runs");
+        // SAFETY: kill takes two integers; the number is that of a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(daemon.pid() as i32, libc::SIGTERM) }, 0);
+        let begun = Instant::now();
+        while daemon.is_alive() {
+            assert!(begun.elapsed() < PATIENCE, "{} does not stop", NAMES[node]);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A command at this node, with `--json`.
+    pub fn command(&self, node: usize, words: &[&str]) -> Output {
+        let mut command = Command::new(forebay());
+        command.args(words).arg("--api").arg(self.place(node, "api.sock")).arg("--json");
+        run_command(TOOL, command)
+    }
+
+    /// The same; its answer, or all of its words.
+    pub fn try_command(&self, node: usize, words: &[&str]) -> Result<Value, String> {
+        let output = self.command(node, words);
+        if !output.status.success() {
+            return Err(output.describe());
+        }
+        serde_json::from_str(&output.stdout).map_err(|e| format!("{e}: {}", output.stdout))
+    }
+
+    /// How the node sees `vm1`; null where it does not answer.
+    pub fn show(&self, node: usize) -> Value {
+        self.try_command(node, &["volume", "show", "vm1"]).unwrap_or(Value::Null)
+    }
+
+    /// Fails with all logs where it does not come within [`PATIENCE`].
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, done: impl Fn(&Cluster) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            if begun.elapsed() > PATIENCE {
+                self.describe_all();
+                panic!("waited in vain for {what}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Logs and views of all nodes, on standard error.
+    pub fn describe_all(&self) {
+        for (node, name) in NAMES.iter().enumerate().take(self.daemons.len()) {
+            let log = std::fs::read_to_string(self.place(node, "log")).unwrap_or_default();
+            eprintln!("--- {name} ---\n{log}\n{:#}", self.show(node));
+        }
+    }
+
+    /// Makes `vm1`, write-back with one peer.
+    #[track_caller]
+    pub fn create(&self, node: usize, tier: &str) {
+        let image = self.image();
+        let (image, size) = (image.to_str().expect("a plain path"), SIZE.to_string());
+        let words = [
+            "volume",
+            "create",
+            "vm1",
+            "--backing",
+            image,
+            "--size",
+            &size,
+            "--create",
+            "--policy",
+            "back",
+            "--peers",
+            "1",
+            "--tier",
+            tier,
+            "--tier-size",
+            "64M",
+        ];
+        if let Err(error) = self.try_command(node, &words) {
+            self.describe_all();
+            panic!("{error}");
+        }
+    }
+
+    /// The owner acknowledges by two logs.
+    #[track_caller]
+    pub fn wait_for_copies(&self, owner: usize) {
+        self.wait_for("two logs", |cluster| {
+            let shown = cluster.show(owner);
+            let members = shown["cluster"]["members"]
+                .as_array()
+                .map_or(0, |members| members.iter().filter(|member| member["role"] != "learner").count());
+            shown["policy"]["effective"] == "back" && members == 2
+        });
+    }
+
+    /// The volume is alpha's, and another node has its log, too.
+    #[track_caller]
+    pub fn serve_with_a_copy(&self, tier: &str) {
+        let others = self.daemons.len() - 1;
+        self.wait_for("two channels to each other node", |cluster| {
+            let nodes = cluster.try_command(0, &["node", "list"]).unwrap_or_default();
+            let is_up = |node: &&Value| {
+                let up = node["channels"].as_array().into_iter().flatten().filter(|channel| channel["phase"] == "up");
+                node["up"] == true && up.count() == 2
+            };
+            nodes.as_array().is_some_and(|nodes| nodes.iter().filter(is_up).count() == others)
+        });
+        self.create(0, tier);
+        self.wait_for_copies(0);
+    }
+
+    /// Which of these nodes has become the owner.
+    #[track_caller]
+    pub fn owner_among(&self, nodes: &[usize]) -> usize {
+        let owner =
+            |cluster: &Cluster| nodes.iter().copied().find(|node| cluster.show(*node)["cluster"]["state"] == "owner");
+        self.wait_for("a new owner", |cluster| owner(cluster).is_some());
+        owner(self).expect("it was there just now")
+    }
+
+    /// This node owns and serves.
+    #[track_caller]
+    pub fn wait_for_owner(&self, node: usize) {
+        self.wait_for("a new owner", |cluster| {
+            let shown = cluster.show(node);
+            shown["cluster"]["state"] == "owner" && shown["phase"] == "serving"
+        });
+    }
+
+    /// A load for one node's export, for so long.
+    pub fn load(&self, node: usize, time: Duration) -> LoadOptions {
+        let mut options = LoadOptions::new(self.target(node), self.folder.join("journal"), 0..SIZE);
+        options.time = Some(time);
+        options.pause = Duration::from_millis(2);
+        options
+    }
+
+    /// A load on one node's export, under way.
+    pub fn begin_load(&self, node: usize) -> JoinHandle<Result<Ended, String>> {
+        let options = self.load(node, 3 * PATIENCE);
+        let journal = options.journal.clone();
+        let before = load::journal_bytes(&journal);
+        let loading = std::thread::spawn(move || load::run(&options));
+        load::wait_until_under_way(&journal, before);
+        std::thread::sleep(Duration::from_secs(1));
+        loading
+    }
+
+    /// Loads one node's export, and kills the node in the middle.
+    #[track_caller]
+    pub fn load_and_kill(&mut self, node: usize) {
+        let loading = self.begin_load(node);
+        self.kill(node);
+        self.load_has_broken_off(loading);
+    }
+
+    /// Its server has gone, or is the owner no more.
+    #[track_caller]
+    pub fn load_has_broken_off(&self, loading: JoinHandle<Result<Ended, String>>) {
+        match loading.join().expect("the load does not panic") {
+            Ok(Ended::ConnectionLost(totals)) => {
+                assert!(totals.acknowledged > 0, "nothing was acknowledged");
+            }
+            other => panic!("the load outlives its server: {other:?}"),
+        }
+    }
+
+    /// Whatever any load was told to be written is there, and reads stay the same.
+    #[track_caller]
+    pub fn every_acknowledged_write_is_at(&self, node: usize) {
+        let journal = self.folder.join("journal");
+        if let Err(why) = check::settle_after_kill(&journal, &self.target(node)) {
+            self.describe_all();
+            panic!("{why}");
+        }
+        assert!(History::read(&journal).is_ok());
+    }
+}
