@@ -32,8 +32,12 @@ impl Clock {
     pub(super) fn will_show(self, shown: Instant) -> Instant {
         let since = i128::from(shown.0.saturating_sub(self.offset));
         let mut at = (since * 1_000_000 / (1_000_000 + i128::from(self.fast))) as u64;
+        // Both ways round towards zero: the quotient may be a moment off on either side.
         while self.shows(Instant(at)) < shown {
             at += 1;
+        }
+        while at > 0 && self.shows(Instant(at - 1)) >= shown {
+            at -= 1;
         }
         Instant(at)
     }
