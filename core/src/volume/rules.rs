@@ -96,6 +96,8 @@ rules! {
     free_before_mark,
     /// D7: the watermark is told at once.
     watermark_over_uncommitted,
+    /// T9: an owner that steps down commits what it alone holds.
+    commit_alone_at_the_end,
     /// T4: answered before everybody has the tail.
     answer_before_agreed,
     /// L3: no look at the lease.
