@@ -5,7 +5,7 @@ use forebay_tests::cluster::Cluster;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::load::{self, Ended};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The whole story of two nodes: alone, with a copy, without the owner, and with the former owner back.
 fn the_owner_is_killed_and_comes_back(name: &str, tier: &str) {
@@ -102,5 +102,27 @@ fn copies_and_owners_change_by_command() {
 
     cluster.stop(1);
     cluster.wait_for_owner(0);
+    cluster.every_acknowledged_write_is_at(0);
+}
+
+/// The backing is the owner's own disk. Its host is lost with its memory: the other node has the log and nothing to put it on. It
+/// serves nobody, and gives the volume back as soon as that host is there again, without an operator.
+#[test]
+fn an_owner_with_its_own_disk_gets_its_log_back_from_the_other_node() {
+    let Some(mut cluster) = Cluster::with_disk_of("replicas-custodian", 3, 0) else { return };
+    cluster.serve_with_a_copy("memory");
+    let tier = cluster.show(0)["tier"]["path"].as_str().expect("the owner has a tier").to_owned();
+    cluster.load_and_kill(0);
+    std::fs::remove_file(&tier).unwrap_or_else(|e| panic!("remove {tier}: {e}"));
+    cluster.wait_for("a custodian", |cluster| {
+        [1, 2].iter().any(|node| cluster.show(*node)["cluster"]["state"] == "custodian")
+    });
+    for node in [1, 2] {
+        assert!(Client::connect(&cluster.target(node)).is_err(), "a custodian serves nobody");
+    }
+    let begun = Instant::now();
+    cluster.start(0);
+    cluster.wait_for_owner(0);
+    println!("serving again {:.1} s after the start of the owner's daemon", begun.elapsed().as_secs_f64());
     cluster.every_acknowledged_write_is_at(0);
 }

@@ -9,6 +9,7 @@
 
 use super::driver::{PeerNode, ToDriver};
 use super::member::{Opened, Place, options};
+use super::reach::Reach;
 use crate::config::{self, TierName};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, Load, NodeEntry};
 use crate::coordinator::{Coordinator, Error, Hint, Outcome};
@@ -426,7 +427,7 @@ impl Cluster {
         let kinds: Vec<(VolumeId, TierName)> =
             self.known().iter().map(|(id, known)| (*id, known.definition.tier.kind)).collect();
         for (volume, kind) in kinds {
-            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect();
+            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect();
             self.tell(volume, Event::Candidates(candidates));
         }
         *self.nodes.lock().expect("nobody panics while holding it") = nodes;
@@ -509,11 +510,16 @@ impl Cluster {
         };
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
         let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
-        self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect()));
+        self.tell(
+            volume,
+            Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect()),
+        );
     }
 
     pub(super) async fn tell_load(self: Arc<Cluster>) {
+        let mut reach = Reach::default();
         loop {
+            let unreached = reach.unreached(&self).await;
             let load = Load {
                 version: words::VERSION,
                 name: self.name.clone(),
@@ -525,6 +531,7 @@ impl Cluster {
                 busy_percent: busy_percent(),
                 owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
+                unreached,
             };
             // The next one follows soon.
             let _ = self.coordinator.report(&load).await;
@@ -609,7 +616,7 @@ fn drop_unprovable(backing: &Backing, unfenced: &mut Vec<Unfenced>, own: &Host) 
     }
 }
 
-fn candidate(entry: &NodeEntry, loads: &[Load], kind: TierName) -> Candidate {
+fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName) -> Candidate {
     let load = loads.iter().find(|load| load.name == entry.name);
     let mut domain = DefaultHasher::new();
     let alone = entry.fault_domain.is_empty();
@@ -623,8 +630,8 @@ fn candidate(entry: &NodeEntry, loads: &[Load], kind: TierName) -> Candidate {
         }),
         load_permille: load.map_or(0, |load| u32::from(load.busy_percent) * 10),
         flash: kind == TierName::Flash,
-        // The registry does not say; who takes over and does not reach it finds that out by itself.
-        reaches_backing: true,
+        // Who has not said anything may reach it.
+        reaches_backing: load.is_none_or(|load| !load.unreached.contains(&volume)),
     }
 }
 
