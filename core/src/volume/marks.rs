@@ -65,7 +65,7 @@ impl Volume {
 
     /// Somebody has a newer mark, or somebody is asked no more.
     pub(super) fn marks_changed(&mut self) {
-        if self.role != Role::Owner {
+        if self.role != Role::Owner || self.stepping_down {
             return;
         }
         let all = match planted!(self, window_before_mark) {

@@ -278,6 +278,8 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub watermark_over_uncommitted: bool,
     #[cfg(feature = "mutants")]
+    pub commit_alone_at_the_end: bool,
+    #[cfg(feature = "mutants")]
     pub answer_before_agreed: bool,
     #[cfg(feature = "mutants")]
     pub read_without_lease: bool,
