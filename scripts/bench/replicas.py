@@ -228,7 +228,7 @@ def copier(cluster, file, size):
         wait_until("the copy to be destaged", lambda: cluster.nodes[0].show()["dirty"]["bytes"] == 0, 120, 0.2)
         plain, short = (after[key] - before[key] for key in ("from_bytes", "to_bytes"))
         return {"mb_per_s": size / 1e6 / took, "cores": used / took, "ratio": plain / short if short else 1.0,
-                "saved_mb": (plain - short) / 1e6, "packing_s": after["cpu_s"] - before["cpu_s"], "cpu_s": used}
+                "saved_mb": (plain - short) / 1e6, "is_off": float(after["now"] == "off"), "packing_s": after["cpu_s"] - before["cpu_s"], "cpu_s": used}
     return measure
 
 
@@ -253,8 +253,10 @@ def of_noise(runs):
 
 def build_output(path, size):
     """What a build writes: sources and object files of this repository, over and over."""
-    files = sorted(ROOT.glob("*/src/**/*.rs")) + sorted((ROOT / "target/release/deps").glob("libforebay_*.rlib"))
-    once = b"".join(file.read_bytes()[:8 * MIB] for file in files)
+    objects = sorted((ROOT / "target/release/deps").glob("libforebay_*.rlib"))
+    if not objects:
+        raise RuntimeError("there are no object files in target/release/deps: build first, as scripts/bench.sh does")
+    once = b"".join(file.read_bytes()[:16 * MIB] for file in sorted(ROOT.glob("*/src/**/*.rs")) + objects)
     with path.open("wb") as out:
         while out.tell() < size:
             out.write(once[:size - out.tell()])
