@@ -280,6 +280,8 @@ pub struct Rules {
     #[cfg(feature = "mutants")]
     pub commit_alone_at_the_end: bool,
     #[cfg(feature = "mutants")]
+    pub confine_as_owner_only: bool,
+    #[cfg(feature = "mutants")]
     pub answer_before_agreed: bool,
     #[cfg(feature = "mutants")]
     pub read_without_lease: bool,
