@@ -42,6 +42,8 @@ pub struct Cluster {
     tables: Vec<String>,
     /// The number of the boot that each node's machine is in, where each has a machine of its own.
     boots: Option<Vec<u32>>,
+    /// The image lies on a disk that only this node sees.
+    disk_of: Option<usize>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -82,12 +84,22 @@ impl Cluster {
 
     /// The same, with more lines in the `[cluster]` table of each.
     pub fn with(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
+        Cluster::build(name, nodes, cluster_lines, None)
+    }
+
+    /// The image lies on a disk of one node: the others see an empty folder in its place.
+    pub fn with_disk_of(name: &str, nodes: usize, node: usize) -> Option<Cluster> {
+        Cluster::build(name, nodes, "", Some(node))
+    }
+
+    fn build(name: &str, nodes: usize, cluster_lines: &str, disk_of: Option<usize>) -> Option<Cluster> {
         let mut cluster = Cluster::prepare(name, nodes, cluster_lines)?;
+        cluster.disk_of = disk_of;
         cluster.start_all();
         Some(cluster)
     }
 
-    /// The same, and none runs yet: they can be given tables of their own, and machines.
+    /// None of them runs yet: they can be given tables of their own, and machines.
     pub fn prepare(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
             Ok(network) => network,
@@ -106,7 +118,10 @@ impl Cluster {
             cluster_lines: cluster_lines.to_owned(),
             tables: vec![String::new(); nodes],
             boots: None,
+            disk_of: None,
         };
+        let disk = cluster.disk();
+        std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
         cluster.enrol(nodes);
         Some(cluster)
     }
@@ -137,22 +152,29 @@ impl Cluster {
         self.boots.as_mut().expect("it has a machine of its own")[node] += 1;
     }
 
-    /// The command that serves, on the node's machine.
+    /// The command that serves, with what its node sees of disks and machine.
     fn serve_command(&self, node: usize) -> Command {
-        let Some(boots) = &self.boots else { return Command::new(forebay()) };
-        let write = |what: &str, text: String| {
-            let path = self.place(node, what);
-            std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
-            path
-        };
-        let machine = write("machine-id", format!("{:032x}\n", 0xfeed_0000 + node));
-        let boot = write("boot-id", format!("{:08x}-0000-4000-8000-{node:012x}\n", boots[node]));
+        let mut mounts = Vec::new();
+        if self.disk_of.is_some_and(|other| other != node) {
+            mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
+        }
+        if let Some(boots) = &self.boots {
+            let mut own = |what: &str, text: String, over: &str| {
+                let path = self.place(node, what);
+                std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+                mounts.push(format!("--bind '{}' {over}", path.display()));
+            };
+            own("machine-id", format!("{:032x}\n", 0xfeed_0000 + node), "/etc/machine-id");
+            let boot = format!("{:08x}-0000-4000-8000-{node:012x}\n", boots[node]);
+            own("boot-id", boot, "/proc/sys/kernel/random/boot_id");
+        }
+        if mounts.is_empty() {
+            return Command::new(forebay());
+        }
+        let script: String = mounts.iter().map(|mount| format!("mount {mount} && ")).collect();
         let mut command = Command::new(require_tool("unshare"));
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg(
-            "mount --bind \"$1\" /etc/machine-id && mount --bind \"$2\" /proc/sys/kernel/random/boot_id && shift 2 && exec \"$@\"",
-        );
-        command.arg("sh").args([machine, boot]).arg(forebay());
+        command.arg(format!("{script}exec \"$@\"")).arg("sh").arg(forebay());
         command
     }
 
@@ -178,9 +200,13 @@ impl Cluster {
         Target::unix(self.place(node, "nbd.sock"))
     }
 
+    fn disk(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
     /// The backing of `vm1`.
     pub fn image(&self) -> PathBuf {
-        self.folder.join("shared.img")
+        self.disk().join("vm1.img")
     }
 
     fn write_config(&self, node: usize) {
