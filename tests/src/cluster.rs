@@ -5,7 +5,7 @@
 //! removed at the end of a test that passes.
 
 use crate::etcd::Etcd;
-use crate::harness::{Output, TempDir, forebay, run_command, skip};
+use crate::harness::{Output, TempDir, forebay, forebay_planted, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
@@ -38,6 +38,8 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
+    /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
+    plant: Option<&'static str>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -78,6 +80,11 @@ impl Cluster {
 
     /// The same, with more lines in the `[cluster]` table of each.
     pub fn with(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
+        Cluster::with_plant(name, nodes, cluster_lines, None)
+    }
+
+    /// The same. With a plant: of the binary with planted faults.
+    pub fn with_plant(name: &str, nodes: usize, cluster_lines: &str, plant: Option<&'static str>) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
             Ok(network) => network,
             Err(reason) => {
@@ -93,6 +100,7 @@ impl Cluster {
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
             cluster_lines: cluster_lines.to_owned(),
+            plant,
         };
         cluster.enrol(nodes);
         for node in 0..nodes {
@@ -156,16 +164,23 @@ impl Cluster {
     /// Starts its daemon, and waits until it answers.
     #[track_caller]
     pub fn start(&mut self, node: usize) {
+        self.launch(node);
+        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
+    }
+
+    /// Starts its daemon. It does not answer before the coordinator does.
+    pub fn launch(&mut self, node: usize) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
-        let mut command = Command::new(forebay());
+        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let mut command = Command::new(program);
+        command.env("FOREBAY_PLANT", self.plant.unwrap_or_default());
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let _ = std::fs::remove_file(self.place(node, "nbd.sock"));
         let _ = std::fs::remove_file(self.place(node, "api.sock"));
         self.daemons[node] = Some(self.host(node).spawn(command));
-        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
     }
 
     /// SIGKILL.
