@@ -207,6 +207,8 @@ impl ServeArgs {
                 format: self.format,
                 peers: None,
                 min_peers: None,
+                address: None,
+                interface: None,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

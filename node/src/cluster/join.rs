@@ -2,9 +2,11 @@
 //!
 //! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
 
+use super::addresses::Addresses;
 use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
+use crate::config::NbdAddress;
 use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
@@ -35,6 +37,7 @@ impl Cluster {
     pub async fn start(
         config: &ClusterConfig,
         links: &[LinkConfig],
+        nbd: &[NbdAddress],
         store: &Store,
         shm_size: Option<u64>,
         shard: ShardHandle,
@@ -61,7 +64,10 @@ impl Cluster {
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
-        let setup = Box::new(DriverSetup { identity, security, compression, multipath, doors, control });
+        let addresses = Arc::new(Addresses::start(nbd)?);
+        let setup =
+            DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
+        let setup = Box::new(setup);
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
@@ -72,6 +78,7 @@ impl Cluster {
             place,
             name,
             links,
+            addresses,
             shard,
             keys,
             volumes: Mutex::default(),

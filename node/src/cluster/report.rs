@@ -1,5 +1,6 @@
 //! What is told of a cluster's volumes and nodes, in words for the API and the command line.
 
+use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
@@ -33,6 +34,9 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
 }
 
 /// A node that keeps the log of a volume.
@@ -129,7 +133,12 @@ pub fn name_of(nodes: &[NodeEntry], node: NodeId) -> String {
 }
 
 /// Of a volume.
-pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) -> ClusterReport {
+pub fn of_volume(
+    definition: &Definition,
+    shown: &Shown,
+    nodes: &[NodeEntry],
+    address: Option<AddressReport>,
+) -> ClusterReport {
     let status = &shown.ownership;
     let record = status.record.as_ref();
     let lag_of = |who: &Incarnation| {
@@ -166,6 +175,7 @@ pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) ->
         min_peers: definition.min_peers,
         members,
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+        address,
     }
 }
 
