@@ -14,6 +14,7 @@
 //!   found out of reach: nobody is served before.
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
 
+use super::addresses::Addresses;
 use super::control::Asked;
 use crate::directory::{Directory, Export};
 use crate::mailbox::{Snapshot, VolumeKey};
@@ -66,6 +67,8 @@ pub struct DriverSetup {
     pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
     pub control: mpsc::UnboundedSender<Asked>,
+    /// By which clients reach the volumes that are served here.
+    pub addresses: Arc<Addresses>,
 }
 
 /// Another node.
@@ -110,6 +113,11 @@ pub enum ToDriver {
     },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
+    /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
+    EndClients {
+        /// Which volume.
+        volume: VolumeId,
+    },
     /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
     Backing {
         /// Which volume.
@@ -303,6 +311,7 @@ pub struct Driver {
     multipath: bool,
     directory: Arc<Directory>,
     control: mpsc::UnboundedSender<Asked>,
+    addresses: Arc<Addresses>,
     doors: Vec<Door>,
     peers: Vec<Peer>,
     replicas: BTreeMap<[u8; 16], Replica>,
@@ -322,7 +331,7 @@ pub struct Driver {
 impl Driver {
     /// Listens.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
-        let DriverSetup { identity, security, compression, multipath, doors, control } = setup;
+        let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
         let mut open = Vec::new();
         for (at, listener) in doors.into_iter().enumerate() {
             let token = DOOR + at as u64 * Door::TOKENS;
@@ -335,6 +344,7 @@ impl Driver {
             multipath,
             directory,
             control,
+            addresses,
             doors: open,
             peers: Vec::new(),
             replicas: BTreeMap::new(),
@@ -689,6 +699,7 @@ impl Driver {
             key: VolumeKey(key as u32),
         };
         self.directory.add(export, false);
+        self.addresses.serve(VolumeId(*volume), true);
         eprintln!("forebay: volume {}: served here, in term {}", replica.name, term.0);
     }
 
@@ -696,8 +707,18 @@ impl Driver {
         let Some(replica) = self.replicas.get(volume) else { return };
         self.directory.remove(&replica.name);
         eprintln!("forebay: volume {}: this node is not its owner any more; its clients' sessions end", replica.name);
-        if let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) {
+        self.end_clients(desks, volume);
+        // After them: what tells the clients comes from that address.
+        self.addresses.serve(VolumeId(*volume), false);
+    }
+
+    fn end_clients(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        if let Some(key) = replica.key
+            && let Some(slot) = desks.volumes[key].as_mut()
+        {
             desks.clients.close_all_of(slot, desks.reactor, desks.now);
+            self.touched.push(key);
         }
     }
 
@@ -748,6 +769,7 @@ impl Driver {
                     replica.ownership.handle(now, event.clone());
                 }
             }
+            ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
             ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
             ToDriver::Command { volume, command, answer } => {
                 let Some(replica) = self.replicas.get_mut(&volume.0) else { return };
