@@ -35,7 +35,8 @@ def replica(stand, options):
     """4 KiB random writes to 256 MiB by fio on a unix socket, each acknowledged when two hosts have it in memory: two network namespaces
     with one link, all on the same cores. Forebay's image lies on tmpfs and is destaged to meanwhile; the log lies in both nodes' memory.
     The active mirror is QEMU's (`copy-mode=write-blocking`): a raw file on tmpfs, and another one behind `qemu-nbd` on the other host, by
-    the same wire. Plain links stand against plain peers, with TLS beside them. Ceph (memstore, two copies, `rbd_cache` off) and
+    the same wire, on which TCP acknowledges at once (else its client waits for delayed acknowledgements, 40 ms each); or on the same
+    host by a unix socket, which spares it the wire and is shown only. Plain links stand against plain peers, with TLS beside them. Ceph (memstore, two copies, `rbd_cache` off) and
     GlusterFS (replica 2, bricks on tmpfs, no write-behind) run on this machine's loopback, without a wire: that favours them. *One copy*
     is the same memory tier without a peer. The round trip is that of 4246 bytes there and 150 back by TCP on the same wire, between two
     processes that block. Server CPU is that of all servers of a contender."""
@@ -70,7 +71,9 @@ def replica_contenders(stand, stack):
         cluster = stack.enter_context(contextlib.closing(Cluster(stand, hosts_of(stack, 2, 1), security=security)))
         cluster.create(stand.memory / f"{security}.img", "256M", "1G")
         contenders[name] = cluster
-    contenders["QEMU active mirror"] = stack.enter_context(contextlib.closing(Mirror(stand, hosts_of(stack, 2, 1), 256 * MIB)))
+    for name, wire in (("QEMU active mirror", True), ("QEMU active mirror, no wire", False)):
+        mirror = Mirror(stand, hosts_of(stack, 2, 1), 256 * MIB, wire)
+        contenders[name] = stack.enter_context(contextlib.closing(mirror))
     for kind in (Ceph, Gluster):
         try:
             contenders[kind.name] = stack.enter_context(contextlib.closing(kind(stand, 256 * MIB)))
@@ -109,7 +112,7 @@ def against_one_copy(runs):
 
 def links(stand, options):
     """512 KiB sequential writes, 8 at a time, acknowledged by two hosts, over two links shaped by tc (tbf, both ways, 20 ms of queue);
-    what iperf3 carries with one stream on one link alone stands for what TCP can carry there. The image lies on tmpfs and is destaged to
+    what iperf3 carries with one stream on one link alone stands for what TCP can carry there, both after a second to get going. The image lies on tmpfs and is destaged to
     meanwhile. A link is cut by taking its carrier away: the longest stall is the longest time without a completed write, and full speed
     is there again when 250 ms passed at 95 % of what both links carried before."""
     if reason := missing("iperf3"):
@@ -128,7 +131,7 @@ def links(stand, options):
                 hosts.shape([2500, second])
                 alone = [hosts.iperf(link, options.seconds) for link in (0, 1)]
                 note(f"2500 + {second}: iperf3 on each link alone, sum", mbit_per_s=sum(alone))
-                run = fio(cluster, "write", options.seconds, 8, "512k", "256M")
+                run = fio(cluster, "write", options.seconds, 8, "512k", "256M", extra=["--ramp_time=1"])
                 note(f"2500 + {second}: replicated write", **mbit(run))
                 if second == 2500:
                     note("2500 + 2500: one cut, and back", **cut(stand, cluster, run["mib_per_s"]))
