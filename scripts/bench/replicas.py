@@ -39,7 +39,7 @@ def replica(stand, options):
     host by a unix socket, which spares it the wire and is shown only. Plain links stand against plain peers, with TLS beside them. Ceph (memstore, two copies, `rbd_cache` off) and
     GlusterFS (replica 2, bricks on tmpfs, no write-behind) run on this machine's loopback, without a wire: that favours them. *One copy*
     is the same memory tier without a peer. The round trip is that of 4246 bytes there and 150 back by TCP on the same wire, between two
-    processes that block. Server CPU is that of all servers of a contender."""
+    processes that block, each on a core of its own. Server CPU is that of all servers of a contender."""
     if reason := missing("qemu-storage-daemon", "qemu-nbd"):
         return nothing(reason)
     with contextlib.ExitStack() as stack:
@@ -278,8 +278,8 @@ def noise(path, size):
 def takeover(stand, options):
     """What a client waits for when a host dies (SIGKILL of its daemon). *Peer*: three nodes, two copies besides the owner's, more than 60 s
     of backlog before a backing of 700 IOPS and 8 ms, 4 KiB random writes 4 at a time at 1,000 a second; the longest that one of them took.
-    *Owner*: from the kill until another node answers a read of the volume, less the grace of 5 s that the members are asked to wait; the
-    backing is a plain file and there is no fence. Each is repeated with two busy loops for each core of the machine at usual priority."""
+    (Without its spare the volume slows writes down to what the backing takes, until what is dirty drains in 10 s again.) *Owner*: from the kill until another node answers a read of the volume, less the grace of 5 s that the members are asked to wait; the
+    backing is a plain file and there is no fence. Each is repeated with two busy loops for each core of the machine, at usual priority, while the host is dead."""
     if reason := missing():
         return nothing(reason)
     rows = []
