@@ -790,7 +790,7 @@ impl Volume {
     /// Zeroes the next piece of a range; when there is none, the write has ended.
     fn zero_next_piece(&mut self, write: usize) {
         // Between two pieces the lease may have ended, or the ownership.
-        let may_go_on = self.has_lease() && !self.stepping_down;
+        let may_go_on = self.has_lease();
         if !may_go_on && !self.destage.writing[write].pieces_left.is_empty() {
             return self.destage.leaseless.push(write);
         }
@@ -811,7 +811,7 @@ impl Volume {
 
     /// Writes the next piece of a zeroed range as data, one at a time: the range runs alone anyway.
     fn write_zeros(&mut self, write: usize) {
-        if !self.has_lease() || self.stepping_down {
+        if !self.has_lease() {
             return self.destage.leaseless.push(write);
         }
         let (from, end) = self.destage.writing[write].zeros_left.expect("a range that is written as data");
@@ -920,6 +920,9 @@ impl Volume {
     pub(super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
         self.destage.syncing = false;
         self.rest_backing();
+        if self.stepping_down {
+            return;
+        }
         if let Some(error) = failed {
             if planted!(self, sync_again_only) {
                 return;
