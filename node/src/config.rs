@@ -3,6 +3,7 @@
 
 pub mod cluster;
 
+use crate::coordinator::words::FlushName;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -297,6 +298,9 @@ pub struct VolumeSpec {
     /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_peers: Option<u8>,
+    /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<FlushName>,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -504,9 +508,9 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() {
+            if volume.peers.is_some() || volume.min_peers.is_some() || volume.flush.is_some() {
                 bail!(
-                    "volume {}: peers and min_peers are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers and flush are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

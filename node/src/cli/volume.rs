@@ -4,6 +4,7 @@ use super::client::Client;
 use super::seconds;
 use crate::cluster::report::ClusterReport;
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
+use crate::coordinator::words::FlushName;
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
@@ -65,6 +66,9 @@ pub enum Command {
         /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
         #[arg(long, value_name = "N", requires = "peers")]
         min_peers: Option<u8>,
+        /// What a flush promises: media of all members, copies, or the backing [default: media while all tiers are on flash]
+        #[arg(long, requires = "peers")]
+        flush: Option<FlushName>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -93,12 +97,18 @@ pub enum Command {
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
+        /// With fewer copies the backing must have each write as well [default with --peers: 1; 0 with --peers 0]
+        #[arg(long, group = "change", value_name = "N")]
+        min_peers: Option<u8>,
+        /// What a flush promises: media of all members, copies, or the backing
+        #[arg(long, group = "change")]
+        flush: Option<FlushName>,
     },
-    /// Make another member the owner of a volume of the cluster
+    /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
         /// Its name
         name: String,
-        /// The node, which must be a member
+        /// The node
         to: String,
     },
     /// Destage everything that has been written; returns when the backing has it
@@ -157,6 +167,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             format,
             peers,
             min_peers,
+            flush,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -176,6 +187,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 format,
                 peers,
                 min_peers,
+                flush,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -183,7 +195,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers } => {
+        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -196,6 +208,12 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
+            }
+            if let Some(min_peers) = min_peers {
+                change.insert("min_peers".to_owned(), json!(min_peers));
+            }
+            if let Some(flush) = flush {
+                change.insert("flush".to_owned(), json!(flush));
             }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
@@ -434,6 +452,9 @@ fn print_one(v: &VolumeReport) {
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
     println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
+    if let (Some(reason), Some(since), Some(ago)) = (&c.owner_reason, c.owner_since_s, c.told_ago_s) {
+        println!("told      {reason} for {}, told {} ago", show_seconds(since), show_seconds(ago));
+    }
     for (number, member) in c.members.iter().enumerate() {
         let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);

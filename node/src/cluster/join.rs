@@ -77,11 +77,18 @@ impl Cluster {
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
+            leaving: Mutex::default(),
+            calls_taken: Mutex::default(),
+            answered: tokio::sync::Notify::new(),
+            heard: Mutex::default(),
+            leftovers_seen: Mutex::default(),
             admin: tokio::sync::Mutex::new(()),
         });
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
         tokio::spawn(cluster.clone().tell_load());
+        tokio::spawn(cluster.clone().tell_owned());
+        tokio::spawn(cluster.clone().empty_this_node());
         Ok(cluster)
     }
 }

@@ -208,11 +208,11 @@ fn volumes_come_and_go(stand: &Stand) {
         assert_eq!(node.redefine(&first, &late).await.unwrap(), Outcome::Lost(more.clone()));
         assert_eq!(node.definitions().await.unwrap(), std::slice::from_ref(&more));
 
-        assert_eq!(node.delete(&more, &released(1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.delete(&more, &released(1), None).await.unwrap(), Outcome::Won);
         let gone = Kept::Deleted { term: Term(2), config: Config(0) };
         assert_eq!(node.record(VM1).await.unwrap(), gone);
         assert_eq!(other.record(VM1).await.unwrap(), gone);
-        assert_eq!(other.delete(&more, &released(1)).await.unwrap(), Outcome::Lost(gone));
+        assert_eq!(other.delete(&more, &released(1), None).await.unwrap(), Outcome::Lost(gone));
         assert!(matches!(node.definition(VM1).await, Err(Error::NoVolume(VM1))));
         // The name is free again, the identity never.
         let again = other.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
@@ -454,7 +454,7 @@ fn core_is_told_what_is_certain_and_nothing_else() {
         let anew = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
         assert_eq!(anew, Told::Core(Committed::Won, None));
         assert_eq!(node.audit_log().await.unwrap().len(), 1);
-        node.delete(&first, &released(3)).await.unwrap();
+        node.delete(&first, &released(3), None).await.unwrap();
         assert_eq!(node.carry_out_read(VM1).await, Told::Deleted);
         assert_eq!(node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await, Told::Deleted);
     });
