@@ -139,6 +139,9 @@ impl Volume {
 
     /// Somebody holds more, or fewer are asked (A1).
     pub(super) fn commit(&mut self) {
+        if self.stepping_down && !planted!(self, commit_alone_at_the_end) {
+            return;
+        }
         let own_only = planted!(self, acknowledge_before_members);
         let all = if own_only { self.held } else { self.members.held_by_all(self.held) };
         if all > self.committed {

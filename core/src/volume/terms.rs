@@ -29,6 +29,8 @@ pub(super) struct Fetching {
     from: Incarnation,
     through: Lsn,
     ask_again_at: Instant,
+    /// The last progress, or the beginning.
+    moved_at: Instant,
 }
 
 impl Volume {
@@ -186,7 +188,7 @@ impl Volume {
     pub(super) fn on_order(&mut self, order: Order) {
         assert_ne!(self.role, Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
-            Order::Seal => self.follower.sealed = true,
+            Order::Seal => self.follower.sealed = !planted!(self, ignore_seal),
             Order::Unseal => self.follower.sealed = false,
             Order::Remember { term, config } => {
                 self.remember_wanted = true;
@@ -266,6 +268,7 @@ impl Volume {
             from,
             through,
             ask_again_at: self.now,
+            moved_at: self.now,
         });
         self.carry_out(changes);
     }
@@ -295,7 +298,7 @@ impl Volume {
 
     /// Reads may be answered, and writes to the backing begun (L3).
     pub(super) fn has_lease(&self) -> bool {
-        self.now < self.lease_until || planted!(self, read_without_lease)
+        (self.now < self.lease_until && !self.stepping_down) || planted!(self, read_without_lease)
     }
 
     /// What waited for a lease goes on.
@@ -340,8 +343,11 @@ impl Volume {
         if self.phase != Phase::Agreeing {
             return;
         }
+        let stall_max = self.cluster().stall_max;
         match self.fetching {
             Some(Fetching { through, .. }) if self.accepted >= through => self.fetching = None,
+            // It may break off anywhere: nothing acknowledged is in what is left, and who had it is learnt anew (T3).
+            Some(Fetching { moved_at, .. }) if self.now >= moved_at + stall_max => self.fetching = None,
             Some(fetching) if self.now >= fetching.ask_again_at => {
                 let ask_again_at = self.now + self.cluster().resend_after;
                 self.fetching = Some(Fetching { ask_again_at, ..fetching });
@@ -392,22 +398,28 @@ impl Volume {
         if self.accepted > before
             && let Some(fetching) = &mut self.fetching
         {
-            fetching.ask_again_at = self.now;
+            (fetching.ask_again_at, fetching.moved_at) = (self.now, self.now);
         }
     }
 
     pub(super) fn agreeing_timeout(&self) -> Option<Instant> {
-        self.fetching.as_ref().map(|fetching| fetching.ask_again_at)
+        let stall_max = self.config.cluster.as_ref()?.stall_max;
+        self.fetching.as_ref().map(|fetching| fetching.ask_again_at.min(fetching.moved_at + stall_max))
     }
 
     // --- stepping down ---
 
-    /// Nothing is answered from here on, and nothing begun (T9).
+    /// Nothing is answered from here on, and nothing begun (T9). Nor is anything counted as committed, or told as a
+    /// watermark, because nobody is asked any more: the next owner believes what this tier says of its mark (T3, D7).
     fn step_down(&mut self) {
         self.stepping_down = true;
-        let changes = self.members.clear();
-        self.carry_out(changes);
+        for peer in self.members.clear().gone {
+            self.close_stream(peer.stream);
+        }
         self.forget_owner();
+        if planted!(self, commit_alone_at_the_end) {
+            self.commit();
+        }
     }
 
     /// Stops when the last write under way has ended.

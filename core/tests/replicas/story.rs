@@ -67,6 +67,12 @@ impl World {
 
     /// The same while the owners of these terms may still write (T5).
     pub fn take_over_from(&mut self, owner: usize, former: &[usize], term: u32, config: u32, unfenced: &[u32]) {
+        let own = self.seal_all(owner, former, term, config);
+        self.begin_term(owner, Own { unfenced: unfenced.iter().map(|&term| Term(term)).collect(), ..own });
+    }
+
+    /// Seals the former members (T3): what the new owner is to begin with.
+    pub fn seal_all(&mut self, owner: usize, former: &[usize], term: u32, config: u32) -> Own {
         self.order(owner, Order::Seal);
         let others: Vec<usize> = former.iter().copied().filter(|node| *node != owner).collect();
         for &node in &others {
@@ -79,15 +85,18 @@ impl World {
         let watermarks = former.iter().map(|&node| self.figures(node).mark.watermark);
         let watermark = watermarks.max().expect("the owner is one");
         let fetch = longest.map(|(held, node)| (self.own(node), held));
-        let own = Own {
+        Own {
             term: Term(term),
             config: Config(config),
             members: self.members(former),
             log: LogState::Needed,
             watermark,
             fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
-            unfenced: unfenced.iter().map(|&term| Term(term)).collect(),
-        };
+            unfenced: Vec::new(),
+        }
+    }
+
+    pub fn begin_term(&mut self, owner: usize, own: Own) {
         self.owner = owner;
         self.sessions_end();
         self.order(owner, Order::Own(own));
@@ -409,6 +418,31 @@ pub fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
 }
 
 #[test]
+pub fn a_fetch_that_breaks_off_holds_nobody_up() {
+    for make in [MEMORY, FLASH] {
+        let mut world = World::new(4, FAIR, &[make, make, make]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        world.write(0, 8);
+        world.until_answered();
+        world.nodes[1].cut_off = true;
+        for block in 1..40 {
+            world.write(8 * block, 8);
+        }
+        world.run_ms(100);
+        world.kill(0);
+        world.nodes[1].cut_off = false;
+        let own = world.seal_all(1, &[1, 2], 2, 2);
+        assert!(own.fetch.is_some(), "the other has more");
+        world.kill(2);
+        let members = world.members(&[1]);
+        world.begin_term(1, Own { members, ..own });
+        world.until_serving();
+        world.read_all();
+    }
+}
+
+#[test]
 pub fn without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing() {
     let mut world = two(FAIR, [MEMORY, MEMORY]);
     let until = Instant(world.now);
@@ -528,6 +562,35 @@ pub fn a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds() {
     world.take_over(1, &[1], 2, 2);
     world.until_serving();
     world.read_all();
+}
+
+#[test]
+pub fn an_owner_that_steps_down_passes_nothing_that_only_it_has_superseded() {
+    for makes in [[MEMORY, MEMORY], [FLASH, FLASH]] {
+        let mut world = two(FAIR, makes);
+        assert!(world.write(0, 8));
+        assert!(world.write(8, 8));
+        world.until_answered();
+        world.lose = Some(|message| matches!(message, Message::Append { .. }));
+        assert!(world.write(0, 8));
+        world.run_ms(3_000);
+        assert_eq!(world.backing[1], [2; 8], "the rest of the group is in the backing");
+        world.order(0, Order::StepDown);
+        world.until("the backing is quiet", |world| world.reported(0, |report| *report == Report::BackingQuiet));
+        // It goes on as a follower, says how far it is, and dies before the rest of its log was fetched.
+        world.kill(0);
+        world.start(0);
+        world.lose = None;
+        let own = world.seal_all(1, &[0, 1], 2, 2);
+        assert!(own.fetch.is_some(), "the former owner has more");
+        world.kill(0);
+        let members = world.members(&[1]);
+        world.begin_term(1, Own { members, ..own });
+        world.until_serving();
+        world.read_all();
+        world.until_clean();
+        assert_eq!(world.backing[0], [1; 8], "what was acknowledged is in the backing when no log has it");
+    }
 }
 
 #[test]
