@@ -7,7 +7,7 @@ use super::control::Cluster;
 use super::driver::Shown;
 use super::report::{ClusterReport, name_of};
 use crate::coordinator::wishes::now_ms;
-use crate::coordinator::words::{self, Hex64, Told, ToldVolume};
+use crate::coordinator::words::{self, Hex64, OwnedVolume, OwnedVolumes};
 use crate::report::VolumeReport;
 use crate::volume_store::VolumeId;
 use forebay_core::cluster::NodeId;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration as Time, Instant};
 
 /// Between two looks at what has changed.
-const LOOK: Time = Time::from_millis(500);
+const LOOK: Time = Time::from_secs(1);
 /// What changes in figures alone is told so often.
 const TOLD_PERIOD: Time = Time::from_secs(5);
 /// What was told longer ago is not shown: the owner is gone, or cannot tell.
@@ -25,11 +25,11 @@ const SHOWN_MAX: Time = Time::from_secs(20);
 /// What another owner has told last, and when this node has read that.
 #[derive(Default)]
 pub(super) struct Heard {
-    told: Vec<(Told, Instant)>,
+    told: Vec<(OwnedVolumes, Instant)>,
 }
 
 impl Heard {
-    pub(super) fn take(&mut self, told: Vec<Told>) {
+    pub(super) fn take(&mut self, told: Vec<OwnedVolumes>) {
         let before = std::mem::take(&mut self.told);
         self.told = told
             .into_iter()
@@ -40,7 +40,7 @@ impl Heard {
             .collect();
     }
 
-    fn of(&self, owner: &str, volume: VolumeId, term: u32) -> Option<(ToldVolume, Time)> {
+    fn of(&self, owner: &str, volume: VolumeId, term: u32) -> Option<(OwnedVolume, Time)> {
         let (told, at) = self.told.iter().find(|(told, _)| told.name == owner)?;
         let told = told.volumes.iter().find(|told| told.volume == volume && told.term == term)?;
         (at.elapsed() < SHOWN_MAX).then(|| (told.clone(), at.elapsed()))
@@ -48,8 +48,8 @@ impl Heard {
 }
 
 /// Without the figures that change all the time.
-fn in_kind(volumes: &[ToldVolume]) -> Vec<ToldVolume> {
-    let of = |volume: &ToldVolume| ToldVolume {
+fn in_kind(volumes: &[OwnedVolume]) -> Vec<OwnedVolume> {
+    let of = |volume: &OwnedVolume| OwnedVolume {
         since_s: 0,
         owner_since_s: 0,
         dirty_bytes: 0,
@@ -62,7 +62,7 @@ fn in_kind(volumes: &[ToldVolume]) -> Vec<ToldVolume> {
 impl Cluster {
     /// Tells the others. Never ends.
     pub(super) async fn tell_owned(self: Arc<Cluster>) {
-        let mut told: Option<(Vec<ToldVolume>, Instant)> = None;
+        let mut told: Option<(Vec<OwnedVolume>, Instant)> = None;
         loop {
             tokio::time::sleep(LOOK).await;
             let volumes = self.to_tell().await;
@@ -73,7 +73,7 @@ impl Cluster {
                 }
             };
             if due {
-                let message = Told {
+                let message = OwnedVolumes {
                     version: words::VERSION,
                     name: self.name.clone(),
                     at_ms: now_ms(),
@@ -86,7 +86,7 @@ impl Cluster {
         }
     }
 
-    async fn to_tell(&self) -> Vec<ToldVolume> {
+    async fn to_tell(&self) -> Vec<OwnedVolume> {
         let mut all = Vec::new();
         for (volume, name) in self.ids_and_names() {
             let Some(shown) = self.show(volume).await else { continue };
@@ -95,7 +95,7 @@ impl Cluster {
             }
             let Ok(report) = self.report(&name).await else { continue };
             let lag = |held: u64| shown.accepted.0.saturating_sub(held);
-            all.push(ToldVolume {
+            all.push(OwnedVolume {
                 volume,
                 term: shown.ownership.term.0,
                 effective: report.policy.effective,

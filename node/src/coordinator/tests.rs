@@ -221,6 +221,45 @@ fn volumes_come_and_go(stand: &Stand) {
     });
 }
 
+/// A call is answered once, and not after it was withdrawn; a node is leaving until that is taken back.
+fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
+    let node = stand.joined("a");
+    let other = stand.joined("b");
+    block_on(async {
+        let call = |id| Call {
+            version: VERSION,
+            id: VolumeId([id; 16]),
+            from: "a".into(),
+            volume: VM1,
+            wish: Wish::Drain { through: false },
+        };
+        let answered = Answered { version: VERSION, not_done: None, why: String::new() };
+        for id in [1, 2] {
+            assert_eq!(node.call("b", &call(id)).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(other.calls("b").await.unwrap(), [call(1), call(2)]);
+        assert_eq!(node.calls("a").await.unwrap(), []);
+        assert_eq!(node.answer_to(&call(1)).await.unwrap(), None);
+        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Won);
+        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Lost(()));
+        assert_eq!(node.answer_to(&call(1)).await.unwrap(), Some(answered.clone()));
+        for id in [1, 2] {
+            assert_eq!(node.withdraw("b", &call(id)).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(other.answer("b", &call(2), &answered).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
+        assert_eq!((other.calls("b").await.unwrap(), node.answer_to(&call(2)).await.unwrap()), (vec![], None));
+
+        let first = Leaving { version: VERSION, name: "a".into(), at_ms: 1 };
+        let again = Leaving { at_ms: 2, ..first.clone() };
+        for leaving in [&first, &again] {
+            assert_eq!(other.begin_leaving(leaving).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(node.leaving().await.unwrap(), [first]);
+        assert_eq!(node.end_leaving("a").await.unwrap(), Outcome::Won);
+        assert_eq!(other.leaving().await.unwrap(), []);
+    });
+}
+
 fn names_of_nodes_are_given_once(stand: &Stand) {
     let node = stand.joined("a");
     block_on(async {
@@ -397,6 +436,7 @@ macro_rules! suite {
 suite!(
     records_change_only_by_comparison,
     volumes_come_and_go,
+    what_is_wanted_of_nodes_is_written_down,
     names_of_nodes_are_given_once,
     settings_are_the_same_for_all,
     audit_log_is_kept_in_order_over_many_pages,

@@ -6,7 +6,7 @@
 //! - Nothing of safety depends on a call: what it asks for is checked like a command that is given on the spot.
 
 use super::store::{Operation, Read, Transaction};
-use super::words::{self, Answered, Call, Leaving, Told, Words};
+use super::words::{self, Answered, Call, Leaving, OwnedVolumes, Words};
 use super::{Asked, Coordinator, Error, Outcome, absent, equals, value_of};
 
 impl Coordinator {
@@ -63,13 +63,13 @@ impl Coordinator {
     // --- what owners tell ---
 
     /// What this node tells of its volumes. Its fate is nobody's concern: the next one follows soon.
-    pub async fn tell(&self, told: &Told) -> Result<(), Error> {
+    pub async fn tell(&self, told: &OwnedVolumes) -> Result<(), Error> {
         let put = Operation::Put { key: self.key(&format!("told/{}", told.name)), value: told.encode() };
         self.change(Transaction { compare: vec![], then: vec![put], otherwise: vec![] }).await.map(|_| ())
     }
 
     /// What all have told, by name.
-    pub async fn told(&self) -> Result<Vec<Told>, Error> {
+    pub async fn told(&self) -> Result<Vec<OwnedVolumes>, Error> {
         self.list("told/").await
     }
 

@@ -551,7 +551,7 @@ impl Words for Answered {
 /// What an owner tells of its volumes, for reports at other nodes. A hint, like [`Load`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Told {
+pub struct OwnedVolumes {
     /// [`VERSION`].
     pub version: u32,
     /// Name of the owner's node.
@@ -559,13 +559,13 @@ pub struct Told {
     /// Milliseconds since 1970 by its own clock.
     pub at_ms: u64,
     /// Those that it owns.
-    pub volumes: Vec<ToldVolume>,
+    pub volumes: Vec<OwnedVolume>,
 }
 
 /// A volume, as its owner sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ToldVolume {
+pub struct OwnedVolume {
     /// Which.
     pub volume: VolumeId,
     /// In this term.
@@ -588,12 +588,12 @@ pub struct ToldVolume {
     pub lag: Vec<(Hex64, u64)>,
 }
 
-impl Words for Told {
+impl Words for OwnedVolumes {
     fn encode(&self) -> String {
         write(self)
     }
 
-    fn decode(text: &str) -> Result<Told, String> {
+    fn decode(text: &str) -> Result<OwnedVolumes, String> {
         read(text)
     }
 }
@@ -794,6 +794,38 @@ mod tests {
         let released = Record { log: LogState::Released, members: vec![], unfenced: vec![], ..record() };
         let kept = Kept::Record(released);
         assert_eq!(Kept::decode(&kept.encode()), Ok(kept));
+    }
+
+    /// Nodes of neighbouring versions read each other's.
+    #[test]
+    fn calls_and_what_is_told_have_one_form() {
+        let id = VolumeId([7; 16]);
+        let call = |wish| Call { version: VERSION, id, from: "beta".into(), volume: id, wish };
+        let head = concat!(
+            r#"{"version":1,"id":"07070707-0707-0707-0707-070707070707","from":"beta","#,
+            r#""volume":"07070707-0707-0707-0707-070707070707","wish":"#
+        );
+        for (wish, text) in [
+            (Wish::HandOver { to: "gamma".into() }, r#"{"hand-over":{"to":"gamma"}}"#),
+            (Wish::Drain { through: true }, r#"{"drain":{"through":true}}"#),
+            (Wish::Hold { seconds: 60 }, r#"{"hold":{"seconds":60}}"#),
+            (Wish::Release, r#""release""#),
+            (Wish::Resize { size_bytes: 4096 }, r#"{"resize":{"size_bytes":4096}}"#),
+            (Wish::Delete { discard_dirty: false }, r#"{"delete":{"discard_dirty":false}}"#),
+        ] {
+            let text = format!("{head}{text}}}");
+            assert_eq!(call(wish.clone()).encode(), text);
+            assert_eq!(Call::decode(&text), Ok(call(wish)));
+        }
+        let answered = Answered { version: VERSION, not_done: Some(NotDone::NotOwner), why: "no".into() };
+        assert_eq!(answered.encode(), r#"{"version":1,"not_done":"not-owner","why":"no"}"#);
+        assert_eq!(Answered::decode(&answered.encode()), Ok(answered));
+        let leaving = Leaving { version: VERSION, name: "alpha".into(), at_ms: 5 };
+        assert_eq!(leaving.encode(), r#"{"version":1,"name":"alpha","at_ms":5}"#);
+        assert_eq!(Leaving::decode(&leaving.encode()), Ok(leaving));
+        let told = OwnedVolumes { version: VERSION, name: "alpha".into(), at_ms: 5, volumes: vec![] };
+        assert_eq!(told.encode(), r#"{"version":1,"name":"alpha","at_ms":5,"volumes":[]}"#);
+        assert_eq!(OwnedVolumes::decode(&told.encode()), Ok(told));
     }
 
     #[test]
