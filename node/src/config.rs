@@ -2,6 +2,7 @@
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
 pub mod cluster;
+pub mod fence;
 
 use crate::coordinator::words::FlushName;
 use crate::units;
@@ -27,6 +28,8 @@ pub struct Config {
     pub cluster: Option<cluster::ClusterConfig>,
     /// Its links to the other nodes.
     pub link: Vec<cluster::LinkConfig>,
+    /// How the machines of other nodes are switched off.
+    pub fence: Vec<fence::FenceConfig>,
 }
 
 /// How disks are read and written.
@@ -301,6 +304,9 @@ pub struct VolumeSpec {
     /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<FlushName>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -501,6 +507,7 @@ impl Config {
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
         }
+        fence::check(&self.fence, self.cluster.is_some())?;
         match &self.cluster {
             Some(cluster) => cluster.check(&self.link)?,
             None if self.link.is_empty() => {}
@@ -508,9 +515,10 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() || volume.flush.is_some() {
+            let of_cluster = volume.peers.is_some() || volume.min_peers.is_some() || volume.flush.is_some();
+            if of_cluster || volume.reserve {
                 bail!(
-                    "volume {}: peers, min_peers and flush are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers, flush and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

@@ -208,6 +208,7 @@ impl ServeArgs {
                 peers: None,
                 min_peers: None,
                 flush: None,
+                reserve: false,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

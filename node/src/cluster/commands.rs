@@ -19,6 +19,7 @@ use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
 use forebay_core::types::*;
+use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
 use std::sync::Arc;
 use std::time::Duration as Time;
@@ -102,8 +103,8 @@ impl Cluster {
         let admin = self.admin.lock().await;
         let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
         let (volume, options) = (definition.volume, creation(spec));
-        let wanted = (definition.backing.clone(), spec.size);
-        let work = move || prepare_backing(volume, &wanted.0, wanted.1, options);
+        let wanted = (definition.backing.clone(), spec.size, spec.reserve);
+        let work = move || prepare_backing(volume, &wanted.0, wanted.1, wanted.2, options);
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
@@ -131,16 +132,12 @@ impl Cluster {
             self.take_up(new).await;
         }
         drop(admin);
-        let opened = self.command(volume, &spec.name, Command::Open { accept_loss: false }).await;
-        opened.or_else(|trouble| {
-            let (_, why) = trouble.into_words();
-            failure(FailureKind::Failed, format!("volume {} is created, and not served: {why}", spec.name))
-        })?;
+        self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
         self.until_served(volume).await;
         self.report(&spec.name).await
     }
 
-    async fn until_served(&self, volume: VolumeId) {
+    pub(super) async fn until_served(&self, volume: VolumeId) {
         let until = std::time::Instant::now() + SERVED_WAIT;
         while std::time::Instant::now() < until {
             let shown = self.show(volume).await;
@@ -151,19 +148,41 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn command(
+    /// A command for the owner of the volume, given here.
+    pub(super) async fn command_owner(
         &self,
         volume: VolumeId,
         name: &str,
         command: Command,
     ) -> std::result::Result<(), Trouble> {
+        match self.try_command(volume, name, command).await.map_err(Trouble::Failure)? {
+            Ok(()) => Ok(()),
+            Err(CommandError::NotOwner) => Err(Trouble::NotOwner),
+            Err(error) => Err(Trouble::of(NotDone::Conflict, format!("volume {name}: {}", command_words(error)))),
+        }
+    }
+
+    pub(super) async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+        match self.try_command(volume, name, command).await? {
+            Ok(()) => Ok(()),
+            Err(error) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
+        }
+    }
+
+    /// A command, and why it was not carried out.
+    pub(super) async fn try_command(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Command,
+    ) -> Answer<std::result::Result<(), CommandError>> {
         let (answer, answered) = oneshot::channel();
         self.mail(ToDriver::Command { volume, command, answer });
         match answered.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(CommandError::NotOwner)) => Err(Trouble::NotOwner),
-            Ok(Err(error)) => Err(Trouble::of(NotDone::Conflict, format!("volume {name}: {}", command_words(error)))),
-            Err(_) => Err(Trouble::failed(format!("volume {name}: it was closed before it had answered"))),
+            Ok(carried_out) => Ok(carried_out),
+            Err(_) => {
+                failure(FailureKind::Failed, format!("volume {name}: it is being opened, or its data path has ended"))
+            }
         }
     }
 
@@ -206,9 +225,9 @@ impl Cluster {
         let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
         let is_member = shown.ownership.record.is_some_and(|record| record.member(node).is_some());
         if !is_member {
-            self.command(volume, name, Command::Recruit { node }).await?;
+            self.command_owner(volume, name, Command::Recruit { node }).await?;
         }
-        self.command(volume, name, Command::HandOver { to: node }).await
+        self.command_owner(volume, name, Command::HandOver { to: node }).await
     }
 
     /// Makes another node the owner.
@@ -343,6 +362,7 @@ impl Cluster {
             return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
         let mut cluster = of_volume(&definition, &shown, &self.nodes());
+        cluster.fence = Some(self.fence_report(&definition, &shown));
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
@@ -398,7 +418,7 @@ fn invalid(error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
 }
 
-fn command_words(error: CommandError) -> &'static str {
+pub(super) fn command_words(error: CommandError) -> &'static str {
     match error {
         CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
         CommandError::Busy => "another command is being carried out; try again when it has ended",
@@ -447,6 +467,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         destage: config::DestageName::Ordered,
         journal_bytes: 0,
         drain_max_s: spec.drain_max_s.unwrap_or(0),
+        reserves: spec.reserve,
     };
     check(&definition)?;
     Ok(definition)
@@ -474,8 +495,18 @@ fn creation(spec: &VolumeSpec) -> BackingOptions {
 }
 
 /// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(volume: VolumeId, spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
+fn prepare_backing(
+    volume: VolumeId,
+    spec: &str,
+    size: Option<u64>,
+    reserves: bool,
+    options: BackingOptions,
+) -> Result<u64> {
     let mut backing = Backing::open(spec, options)?;
+    if reserves {
+        let path = backing.path().context("an NBD export cannot be reserved; leave --reserve out")?;
+        ReservableDevice::open(path).context("leave --reserve out, or give another backing")?;
+    }
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
     if has < wanted {

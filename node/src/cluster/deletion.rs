@@ -85,7 +85,7 @@ impl Cluster {
                 ));
             }
         }
-        self.command(volume, name, Command::Release).await?;
+        self.command_owner(volume, name, Command::Release).await?;
         self.delete_record(volume, name, false).await.map_err(Trouble::Failure)
     }
 

@@ -90,7 +90,7 @@ impl Cluster {
             return Ok(());
         }
         let Some(to) = self.next_owner(&shown) else { return Ok(()) };
-        match self.command(volume, name, Command::HandOver { to }).await {
+        match self.command_owner(volume, name, Command::HandOver { to }).await {
             Ok(()) => Ok(()),
             Err(trouble) => Err(trouble.into_words().1),
         }
@@ -141,7 +141,7 @@ impl Cluster {
         };
         let successor = self.node_name(to).unwrap_or_default();
         eprintln!("forebay: volume {name}: handing over to {successor}");
-        match self.command(volume, name, Command::HandOver { to }).await {
+        match self.command_owner(volume, name, Command::HandOver { to }).await {
             Ok(()) => {
                 eprintln!("forebay: volume {name}: {successor} is its owner");
                 None
