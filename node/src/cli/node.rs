@@ -239,8 +239,7 @@ pub fn run(command: Command) -> Result<bool> {
             }
         }
         Command::Forget { name, yes_its_machine_is_gone, to } => {
-            let plain: String =
-                name.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect();
+            let plain = plain(&name);
             let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
             let forgotten = Client::new(to.api).call("POST", &format!("/v1/nodes/{plain}/forget"), Some(&body))?;
             if to.json {

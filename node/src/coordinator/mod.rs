@@ -643,6 +643,9 @@ impl Coordinator {
                 Operation::Delete(name),
                 Operation::Delete(self.number_key(entry)),
                 Operation::Delete(self.key(&format!("load/{}", entry.name))),
+                Operation::Delete(self.key(&format!("told/{}", entry.name))),
+                // A new machine of this name is not the one that was to be emptied.
+                Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
             ],
             otherwise: vec![],
