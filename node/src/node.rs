@@ -12,6 +12,7 @@ mod of_cluster;
 mod refusals;
 
 use crate::cluster::control::Cluster;
+use crate::config::address::AddressChange;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::coordinator::words::FlushName;
 use crate::directory::{Directory, Export};
@@ -79,7 +80,7 @@ fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
 }
 
 /// What is to be changed of a volume that serves.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// When writes are acknowledged.
@@ -94,11 +95,16 @@ pub struct Change {
     pub min_peers: Option<u8>,
     /// What a flush promises of a volume of the cluster.
     pub flush: Option<FlushName>,
+    /// Where clients reach it, whichever node of the cluster serves it.
+    pub address: Option<AddressChange>,
+    /// The interface that gets the address; none = the one that has an address of the same network.
+    pub interface: Option<String>,
 }
 
 impl Change {
     fn is_of_cluster(&self) -> bool {
-        self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some()
+        let of_copies = self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some();
+        of_copies || self.address.is_some() || self.interface.is_some()
     }
 }
 
@@ -595,7 +601,7 @@ impl Node {
         let Change { policy, drain_max_s, destage, .. } = change;
         if policy.is_none() && drain_max_s.is_none() && destage.is_none() && !change.is_of_cluster() {
             let message = format!(
-                "volume {name}: give a policy, a destage, a drain_max_s, peers, min_peers or a flush to change"
+                "volume {name}: give a policy, a destage, a drain_max_s, peers, min_peers, a flush or an address to change"
             );
             return failure(FailureKind::Invalid, message);
         }
@@ -606,7 +612,8 @@ impl Node {
             return cluster.set(name, change).await;
         }
         if change.is_of_cluster() {
-            let message = format!("volume {name} is of this node alone, and has no peers");
+            let message =
+                format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
             return failure(FailureKind::Conflict, message);
         }
         let running = self.running(name)?;

@@ -209,6 +209,8 @@ impl ServeArgs {
                 min_peers: None,
                 flush: None,
                 reserve: false,
+                address: None,
+                interface: None,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

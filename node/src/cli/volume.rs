@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::seconds;
+use crate::cluster::addresses::AddressReport;
 use crate::cluster::report::{ClusterReport, FenceReport};
+use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::coordinator::words::FlushName;
 use crate::fence_test::ago;
@@ -73,6 +75,12 @@ pub enum Command {
         /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
         #[arg(long, requires = "peers")]
         reserve: bool,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
+        #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
+        address: Option<CidrAddress>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -107,6 +115,12 @@ pub enum Command {
         /// What a flush promises: media of all members, copies, or the backing
         #[arg(long, group = "change")]
         flush: Option<FlushName>,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
+        #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
+        address: Option<String>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
     },
     /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
@@ -204,6 +218,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             min_peers,
             flush,
             reserve,
+            address,
+            interface,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -225,6 +241,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 min_peers,
                 flush,
                 reserve,
+                address,
+                interface,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -232,7 +250,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush } => {
+        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush, address, interface } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -251,6 +269,13 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(flush) = flush {
                 change.insert("flush".to_owned(), json!(flush));
+            }
+            if let Some(address) = address {
+                address.parse::<AddressChange>()?;
+                change.insert("address".to_owned(), json!(address));
+            }
+            if let Some(interface) = interface {
+                change.insert("interface".to_owned(), json!(interface));
             }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
@@ -504,6 +529,13 @@ fn print_one(v: &VolumeReport) {
     }
 }
 
+fn address_text(address: &AddressReport) -> String {
+    let AddressReport { address, interface, state, problem } = address;
+    let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+    let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+    format!("{address}{on}, {state}{why}")
+}
+
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
     println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
@@ -515,6 +547,9 @@ fn print_cluster(c: &ClusterReport) {
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    if let Some(address) = &c.address {
+        println!("address   {}", address_text(address));
+    }
     if let Some(fence) = &c.fence {
         print_fence(fence);
     }

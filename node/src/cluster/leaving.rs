@@ -126,6 +126,9 @@ impl Cluster {
                 Err(panic) => left.push(format!("a volume's hand-over broke off ({panic}); this is a bug")),
             }
         }
+        let addresses = self.addresses.clone();
+        // What panics there has been said.
+        let _ = tokio::task::spawn_blocking(move || addresses.end()).await;
         left
     }
 
