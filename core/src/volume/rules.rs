@@ -96,6 +96,8 @@ rules! {
     free_before_mark,
     /// D7: the watermark is told at once.
     watermark_over_uncommitted,
+    /// T5: a follower keeps a whole zeroed range for the pinned part of it.
+    confine_as_owner_only,
     /// T9: an owner that steps down commits what it alone holds.
     commit_alone_at_the_end,
     /// T4: answered before everybody has the tail.
