@@ -193,6 +193,7 @@ impl World {
 
     /// The tier is opened anew, and the volume on it as a follower.
     fn open_tier(&mut self, format: bool) {
+        self.assert_writes_nothing("opens its tier anew");
         let ghosts = self.volume_ends();
         for late in ghosts {
             let wait = self.micros(4_000_000);
@@ -265,8 +266,11 @@ impl World {
         let mut former = status.unproven;
         if self.node.part.owns.is_none() {
             former.push(owner);
-        } else if !record.unfenced.is_empty() && (self.cluster().setup.fenced_first || self.random.below(4) == 0) {
-            self.fence_former_owners(&record);
+        } else if !record.unfenced.is_empty() {
+            let (first, one_in) = (self.cluster().setup.fenced_first, self.cluster().setup.fence_one_in);
+            if first || self.random.below(one_in) == 0 {
+                self.fence_former_owners(&record);
+            }
         }
         for former in former {
             if self.writes_no_more(&former) {
