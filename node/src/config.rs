@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod cluster;
+pub mod fence;
 
 use self::address::CidrAddress;
 use crate::units;
@@ -28,6 +29,8 @@ pub struct Config {
     pub cluster: Option<cluster::ClusterConfig>,
     /// Its links to the other nodes.
     pub link: Vec<cluster::LinkConfig>,
+    /// How the machines of other nodes are switched off.
+    pub fence: Vec<fence::FenceConfig>,
 }
 
 /// How disks are read and written.
@@ -305,6 +308,9 @@ pub struct VolumeSpec {
     /// The interface that gets the address; none = the one that has an address of the same network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -514,6 +520,7 @@ impl Config {
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
         }
+        fence::check(&self.fence, self.cluster.is_some())?;
         match &self.cluster {
             Some(cluster) => cluster.check(&self.link)?,
             None if self.link.is_empty() => {}
@@ -521,9 +528,9 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() {
+            if volume.peers.is_some() || volume.min_peers.is_some() || volume.reserve {
                 bail!(
-                    "volume {}: peers and min_peers are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

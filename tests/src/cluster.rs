@@ -40,6 +40,10 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
+    /// Tables of one node, after all others.
+    tables: Vec<String>,
+    /// The number of the boot that each node's machine is in, where each has a machine of its own.
+    boots: Option<Vec<u32>>,
     /// The image lies on a disk that only this node sees.
     disk_of: Option<usize>,
 }
@@ -91,6 +95,14 @@ impl Cluster {
     }
 
     fn build(name: &str, nodes: usize, cluster_lines: &str, disk_of: Option<usize>) -> Option<Cluster> {
+        let mut cluster = Cluster::prepare(name, nodes, cluster_lines)?;
+        cluster.disk_of = disk_of;
+        cluster.start_all();
+        Some(cluster)
+    }
+
+    /// None of them runs yet: they can be given tables of their own, and machines.
+    pub fn prepare(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
             Ok(network) => network,
             Err(reason) => {
@@ -100,22 +112,72 @@ impl Cluster {
         };
         let folder = TempDir::new(name);
         let etcd = Etcd::start_on(&folder, network.hosts());
-        let mut cluster = Cluster {
+        let cluster = Cluster {
             folder,
             network,
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
             cluster_lines: cluster_lines.to_owned(),
-            disk_of,
+            tables: vec![String::new(); nodes],
+            boots: None,
+            disk_of: None,
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
         cluster.enrol(nodes);
-        for node in 0..nodes {
-            cluster.write_config(node);
-            cluster.start(node);
-        }
         Some(cluster)
+    }
+
+    /// Starts all that do not run.
+    #[track_caller]
+    pub fn start_all(&mut self) {
+        for node in 0..self.daemons.len() {
+            self.write_config(node);
+            self.start(node);
+        }
+    }
+
+    /// More tables in the config of one node, such as `[[fence]]`; from its next start on.
+    pub fn add_tables(&mut self, node: usize, text: &str) {
+        self.tables[node].push_str(text);
+        self.write_config(node);
+    }
+
+    /// From its next start on each node is on a machine of its own, as far as it can tell: it has another machine id and boot id.
+    pub fn give_machines(&mut self) {
+        self.boots = Some(vec![1; self.daemons.len()]);
+    }
+
+    /// The machine of a node is started anew, as far as its next daemon can tell.
+    pub fn reboot(&mut self, node: usize) {
+        assert!(self.daemons[node].is_none(), "no daemon outlives its machine");
+        self.boots.as_mut().expect("it has a machine of its own")[node] += 1;
+    }
+
+    /// The command that serves, with what its node sees of disks and machine.
+    fn serve_command(&self, node: usize) -> Command {
+        let mut mounts = Vec::new();
+        if self.disk_of.is_some_and(|other| other != node) {
+            mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
+        }
+        if let Some(boots) = &self.boots {
+            let mut own = |what: &str, text: String, over: &str| {
+                let path = self.place(node, what);
+                std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+                mounts.push(format!("--bind '{}' {over}", path.display()));
+            };
+            own("machine-id", format!("{:032x}\n", 0xfeed_0000 + node), "/etc/machine-id");
+            let boot = format!("{:08x}-0000-4000-8000-{node:012x}\n", boots[node]);
+            own("boot-id", boot, "/proc/sys/kernel/random/boot_id");
+        }
+        if mounts.is_empty() {
+            return Command::new(forebay());
+        }
+        let script: String = mounts.iter().map(|mount| format!("mount {mount} && ")).collect();
+        let mut command = Command::new(require_tool("unshare"));
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.arg(format!("{script}exec \"$@\"")).arg("sh").arg(forebay());
+        command
     }
 
     fn enrol(&self, nodes: usize) {
@@ -154,7 +216,7 @@ impl Cluster {
         let text = format!(
             "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"off\"\n\
              [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
-             [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n",
+             [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),
             self.place(node, "nbd.sock").display(),
             self.place(node, "api.sock").display(),
@@ -163,6 +225,7 @@ impl Cluster {
             self.cluster_lines,
             host.address(0),
             host.address(1),
+            self.tables[node],
         );
         let path = self.place(node, "node.toml");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
@@ -178,18 +241,7 @@ impl Cluster {
     pub fn start(&mut self, node: usize) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
-        let mut command = match self.disk_of {
-            Some(other) if other != node => {
-                let mut command = Command::new(require_tool("unshare"));
-                let hidden = "mount -t tmpfs none \"$0\" && exec \"$@\"";
-                command
-                    .args(["--mount", "--propagation", "private", "sh", "-c", hidden])
-                    .arg(self.disk())
-                    .arg(forebay());
-                command
-            }
-            Some(_) | None => Command::new(forebay()),
-        };
+        let mut command = self.serve_command(node);
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);

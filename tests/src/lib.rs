@@ -10,6 +10,7 @@
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
+pub mod bmc;
 pub mod certificates;
 pub mod cluster;
 pub mod etcd;

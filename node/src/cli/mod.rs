@@ -209,6 +209,7 @@ impl ServeArgs {
                 min_peers: None,
                 address: None,
                 interface: None,
+                reserve: false,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

@@ -37,6 +37,56 @@ pub struct ClusterReport {
     /// Where clients reach it, whichever node serves it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<AddressReport>,
+    /// What keeps former owners from writing to the backing, or shows that they do no more.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fence: Option<FenceReport>,
+}
+
+/// What is known about the writes of an owner that was given up, and what that is worth.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FenceReport {
+    /// `fence`, `evidence` or `detection`: what there is about that other node about which there is least.
+    pub class: String,
+    /// What a volume may do on the strength of it.
+    pub allows: String,
+    /// What there is.
+    pub means: Vec<MeansReport>,
+    /// Former owners about whom there is no proof yet, as far as this node looks for it.
+    pub former: Vec<FormerReport>,
+}
+
+/// A means of knowing that a former owner writes no more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeansReport {
+    /// `reservation`, `power` or `image-lock`.
+    pub means: String,
+    /// The node that it is about, or `every node`.
+    pub of: String,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<String>,
+    /// `fence`, `evidence` or `detection`.
+    pub class: String,
+    /// What is certain once it has succeeded.
+    pub proves: String,
+    /// What is not.
+    pub leaves: String,
+    /// When a fence was last proven from this node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_proven_unix_s: Option<u64>,
+}
+
+/// A former owner about whom there is no proof.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerReport {
+    /// Its term.
+    pub term: u32,
+    /// Its node.
+    pub node: String,
+    /// For how long proof has been looked for.
+    pub waiting_s: f64,
+    /// Why there is none, in the words of each means.
+    pub why: Vec<String>,
 }
 
 /// A node that keeps the log of a volume.
@@ -176,6 +226,7 @@ pub fn of_volume(
         members,
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
         address,
+        fence: None,
     }
 }
 

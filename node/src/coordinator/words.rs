@@ -313,6 +313,9 @@ pub struct Definition {
     /// Where clients reach it, whichever node serves it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<VirtualAddress>,
+    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
 }
 
 impl Words for Definition {
@@ -637,6 +640,7 @@ mod tests {
             journal_bytes: 0,
             drain_max_s: 10,
             address: None,
+            reserves: false,
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         assert!(!definition.encode().contains("address"), "it is read by who knows of none");
