@@ -127,6 +127,15 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
             value: Box::new(move |v| Some(v.counters.get(name).copied().unwrap_or(0) as f64)),
         });
     }
+    let of_cluster = |v: &VolumeReport, name: &str| Some(*v.cluster.as_ref()?.counters.get(name)? as f64);
+    for (name, _) in crate::cluster::report::counters(&Default::default(), &Default::default()) {
+        families.push(Family {
+            name: format!("volume_{name}_total"),
+            help: format!("{} of a cluster's volume on this node since its start.", name.replace('_', " ")),
+            counter: true,
+            value: Box::new(move |v| of_cluster(v, name)),
+        });
+    }
     for family in families {
         let kind = if family.counter { "counter" } else { "gauge" };
         let _ = writeln!(out, "# HELP forebay_{0} {1}\n# TYPE forebay_{0} {kind}", family.name, family.help);

@@ -5,7 +5,7 @@
 //! removed at the end of a test that passes.
 
 use crate::etcd::Etcd;
-use crate::harness::{Output, TempDir, forebay, require_tool, run_command, skip};
+use crate::harness::{Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
@@ -46,6 +46,8 @@ pub struct Cluster {
     boots: Option<Vec<u32>>,
     /// The image lies on a disk that only this node sees.
     disk_of: Option<usize>,
+    /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
+    plant: Option<&'static str>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -101,6 +103,14 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// The same as [`Cluster::with`], of the binary with planted faults where there is a plant.
+    pub fn with_plant(name: &str, nodes: usize, cluster_lines: &str, plant: Option<&'static str>) -> Option<Cluster> {
+        let mut cluster = Cluster::prepare(name, nodes, cluster_lines)?;
+        cluster.plant = plant;
+        cluster.start_all();
+        Some(cluster)
+    }
+
     /// None of them runs yet: they can be given tables of their own, and machines.
     pub fn prepare(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
@@ -121,6 +131,7 @@ impl Cluster {
             tables: vec![String::new(); nodes],
             boots: None,
             disk_of: None,
+            plant: None,
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -156,6 +167,7 @@ impl Cluster {
 
     /// The command that serves, with what its node sees of disks and machine.
     fn serve_command(&self, node: usize) -> Command {
+        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
         let mut mounts = Vec::new();
         if self.disk_of.is_some_and(|other| other != node) {
             mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
@@ -171,12 +183,12 @@ impl Cluster {
             own("boot-id", boot, "/proc/sys/kernel/random/boot_id");
         }
         if mounts.is_empty() {
-            return Command::new(forebay());
+            return Command::new(program);
         }
         let script: String = mounts.iter().map(|mount| format!("mount {mount} && ")).collect();
         let mut command = Command::new(require_tool("unshare"));
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg(format!("{script}exec \"$@\"")).arg("sh").arg(forebay());
+        command.arg(format!("{script}exec \"$@\"")).arg("sh").arg(program);
         command
     }
 
@@ -239,16 +251,22 @@ impl Cluster {
     /// Starts its daemon, and waits until it answers.
     #[track_caller]
     pub fn start(&mut self, node: usize) {
+        self.launch(node);
+        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
+    }
+
+    /// Starts its daemon. It does not answer before the coordinator does.
+    pub fn launch(&mut self, node: usize) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
         let mut command = self.serve_command(node);
+        command.env("FOREBAY_PLANT", self.plant.unwrap_or_default());
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let _ = std::fs::remove_file(self.place(node, "nbd.sock"));
         let _ = std::fs::remove_file(self.place(node, "api.sock"));
         self.daemons[node] = Some(self.host(node).spawn(command));
-        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
     }
 
     /// SIGKILL.

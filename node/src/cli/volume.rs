@@ -504,7 +504,8 @@ fn print_one(v: &VolumeReport) {
     if let Some(cluster) = &v.cluster {
         print_cluster(cluster);
     }
-    let counters = v.counters.iter().filter(|(_, value)| **value > 0);
+    let of_cluster = v.cluster.iter().flat_map(|cluster| &cluster.counters);
+    let counters = v.counters.iter().chain(of_cluster).filter(|(_, value)| **value > 0);
     for (number, (name, value)) in counters.enumerate() {
         println!("{:<9} {name} {value}", if number == 0 { "counters" } else { "" });
     }

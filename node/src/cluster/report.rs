@@ -4,9 +4,12 @@ use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
+use forebay_core::ownership::Counters;
+use forebay_core::status::PeerCounters;
 use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,6 +43,9 @@ pub struct ClusterReport {
     /// What keeps former owners from writing to the backing, or shows that they do no more.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fence: Option<FenceReport>,
+    /// How often each step of the protocol was taken on this node since its start.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// What is known about the writes of an owner that was given up, and what that is worth.
@@ -227,7 +233,40 @@ pub fn of_volume(
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
         address,
         fence: None,
+        counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
     }
+}
+
+/// Every counter with its name. A counter that core gains does not compile until it is named here.
+pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 19] {
+    macro_rules! named {
+        ($($step:ident),* ; $($word:ident as $name:literal),* $(,)?) => {{
+            let Counters { $($step),* } = *steps;
+            let PeerCounters { $($word),* } = *told;
+            [$((stringify!($step), $step)),*, $(($name, $word)),*]
+        }};
+    }
+    named!(
+        terms_begun,
+        take_overs,
+        hand_overs,
+        step_downs,
+        seals_answered,
+        members_dropped,
+        members_added,
+        tiers_formatted,
+        older_terms_refused,
+        other_incarnations_refused,
+        changes_lost,
+        changes_unknown,
+        proofs,
+        pins_ended;
+        messages as "peer_messages",
+        blocks as "peer_blocks",
+        resends as "peer_resends",
+        refusals as "peer_refusals",
+        marks as "peer_marks",
+    )
 }
 
 /// Of the nodes.
