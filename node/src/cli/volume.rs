@@ -439,6 +439,13 @@ fn print_cluster(c: &ClusterReport) {
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    if c.forwarding.clients > 0 {
+        let to = if c.forwarding.connected { c.owner.as_str() } else { "nobody: they wait for an owner" };
+        println!("clients   {} here, forwarded to {to}; {} requests wait", c.forwarding.clients, c.forwarding.waiting);
+    }
+    if !c.forwarders.is_empty() {
+        println!("clients   of {}, which forward here", c.forwarders.join(", "));
+    }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing", c.unfenced);
     }

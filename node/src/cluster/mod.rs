@@ -6,7 +6,7 @@
 //! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`commands`] what operators want, [`report`] what is shown.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
-//! than one shard, clients of a volume that another node owns, and journals.
+//! than one shard, and journals.
 
 pub mod commands;
 pub mod control;
