@@ -532,6 +532,13 @@ fn print_cluster(c: &ClusterReport) {
     if let Some(fence) = &c.fence {
         print_fence(fence);
     }
+    if c.forwarding.clients > 0 {
+        let to = if c.forwarding.connected { c.owner.as_str() } else { "nobody: they wait for an owner" };
+        println!("clients   {} here, forwarded to {to}; {} requests wait", c.forwarding.clients, c.forwarding.waiting);
+    }
+    if !c.forwarders.is_empty() {
+        println!("clients   of {}, which forward here", c.forwarders.join(", "));
+    }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);
     }

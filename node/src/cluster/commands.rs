@@ -258,7 +258,9 @@ impl Cluster {
 
     /// Bound on the memory of its volumes on this node.
     pub fn memory_bytes_max(&self) -> u64 {
-        self.known().values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum()
+        let known = self.known();
+        let forwarding = known.len() as u64 * crate::forward::VOLUME_BYTES;
+        forwarding + known.values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum::<u64>()
     }
 
     /// The nodes of the cluster.

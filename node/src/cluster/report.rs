@@ -3,6 +3,7 @@
 use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
+use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
 use forebay_core::ownership::Counters;
 use forebay_core::status::PeerCounters;
@@ -10,6 +11,7 @@ use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +48,12 @@ pub struct ClusterReport {
     /// How often each step of the protocol was taken on this node since its start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// What this node does for its clients, whose requests the owner answers.
+    #[serde(default)]
+    pub forwarding: ForwardingReport,
+    /// Nodes whose clients' requests come here.
+    #[serde(default)]
+    pub forwarders: Vec<String>,
 }
 
 /// What is known about the writes of an owner that was given up, and what that is worth.
@@ -93,6 +101,36 @@ pub struct FormerReport {
     pub waiting_s: f64,
     /// Why there is none, in the words of each means.
     pub why: Vec<String>,
+}
+
+/// Clients of this node while another one owns the volume; counts are since the daemon's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ForwardingReport {
+    /// The owner has let this node in. It does so when there is a client.
+    pub connected: bool,
+    /// Clients now.
+    pub clients: u64,
+    /// Requests that no owner has answered yet; they wait while there is none.
+    pub waiting: u64,
+    /// Requests forwarded.
+    pub requests: u64,
+    /// Bytes of reads and writes among them.
+    pub bytes: u64,
+    /// Requests that were asked again, of another owner or by another connection.
+    pub again: u64,
+}
+
+impl ForwardingReport {
+    fn of(figures: &Figures) -> ForwardingReport {
+        ForwardingReport {
+            connected: figures.connected.load(Ordering::Relaxed),
+            clients: figures.clients.load(Ordering::Relaxed),
+            waiting: figures.waiting.load(Ordering::Relaxed),
+            requests: figures.requests.load(Ordering::Relaxed),
+            bytes: figures.bytes.load(Ordering::Relaxed),
+            again: figures.again.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// A node that keeps the log of a volume.
@@ -234,6 +272,8 @@ pub fn of_volume(
         address,
         fence: None,
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
+        forwarding: ForwardingReport::of(&shown.forwarding),
+        forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
     }
 }
 
