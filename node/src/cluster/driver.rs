@@ -25,7 +25,7 @@ use crate::forward::{self, ForwarderHandle};
 use crate::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
-use forebay_core::api::{Event, Figures, Order, Outcome, Report};
+use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
 use forebay_core::status::PeerCounters;
@@ -265,19 +265,9 @@ impl Replica {
 }
 
 /// What a volume leaves to the driver: its [`Effect`](forebay_core::api::Effect)s for other nodes and for ownership.
-#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each would cost more")]
 pub enum Outgoing {
     /// A message to a peer.
-    Send {
-        /// Completion, where there are frames.
-        op: Option<OpId>,
-        /// Who, whom, which term.
-        envelope: Envelope,
-        /// What.
-        message: Message,
-        /// Its payload.
-        frames: Vec<FrameId>,
-    },
+    Send(Box<Sending>),
     /// Something for ownership.
     Report(Report),
 }
@@ -634,7 +624,8 @@ impl Driver {
     fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         match what {
-            Outgoing::Send { op, envelope, message, frames } => {
+            Outgoing::Send(sending) => {
+                let Sending { op, envelope, message, frames } = *sending;
                 let mut payload = Buffers::none();
                 frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
                 let token = op.map(|op| self.sends.insert((key, op)) as u64);

@@ -311,7 +311,7 @@ impl Clients {
             Effect::Reply { id, result } => self.connections.reply(slot, id, result, now),
             Effect::FramesFree => self.connections.frames_are_free(slot),
             Effect::Answer { id, result } => slot.answer(id, result),
-            Effect::Send { .. } | Effect::Report(_) => {
+            Effect::Send(_) | Effect::Report(_) => {
                 unreachable!("the cluster's part carries out what nodes tell each other")
             }
             Effect::Describe { .. }
