@@ -306,15 +306,15 @@ pub struct VolumeSpec {
     /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<FlushName>,
-    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reserve: bool,
     /// Where clients reach it, whichever node of the cluster serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<CidrAddress>,
     /// The interface that gets the address; none = the one that has an address of the same network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,

@@ -15,7 +15,7 @@ use crate::cluster::control::Cluster;
 use crate::config::address::AddressChange;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::coordinator::words::FlushName;
-use crate::directory::{Directory, Export};
+use crate::directory::{Directory, Export, Place};
 use crate::journal::{self, Preparation};
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Opened};
@@ -436,8 +436,7 @@ impl Node {
             name: name.to_owned(),
             size_bytes: snapshot.status.size_bytes,
             request_bytes_max: snapshot.request_bytes_max,
-            shard: running.shard,
-            key: running.key,
+            place: Place::Shard { number: running.shard, key: running.key },
         })
     }
 

@@ -613,7 +613,16 @@ pub fn a_volume_is_handed_over_when_it_is_quiet_and_nothing_is_lost() {
         world.order(0, Order::Quiesce { to: Some(to) });
         // Taken, and not carried out.
         assert!(world.write(8 * 40, 8));
+        let late = world.request_last();
         world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
+        // It can be asked of the next owner; of what is in the log nothing is given away.
+        let ids: Vec<RequestId> = (0..=late).map(RequestId).collect();
+        let volume = world.nodes[0].volume.as_mut().expect("it runs");
+        let taken = volume.take_back(&ids);
+        let [(id, Request::Write { payload, .. })] = &taken[..] else { panic!("{taken:?}") };
+        assert_eq!((id.0, payload.len()), (late, 1));
+        volume.return_frames(&[payload[0].frame]);
+        assert!(volume.take_back(&ids).is_empty());
         let accepted = world.status(0).accepted;
         assert_eq!(world.status(1).held, accepted, "the next owner holds everything");
         world.order(0, Order::StepDown);

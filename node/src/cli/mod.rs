@@ -208,9 +208,9 @@ impl ServeArgs {
                 peers: None,
                 min_peers: None,
                 flush: None,
-                reserve: false,
                 address: None,
                 interface: None,
+                reserve: false,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

@@ -72,15 +72,15 @@ pub enum Command {
         /// What a flush promises: media of all members, copies, or the backing [default: media while all tiers are on flash]
         #[arg(long, requires = "peers")]
         flush: Option<FlushName>,
-        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
-        #[arg(long, requires = "peers")]
-        reserve: bool,
         /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
         #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
         address: Option<CidrAddress>,
         /// The interface that gets the address [default: the one that has an address of the same network]
         #[arg(long, value_name = "NAME", requires = "address")]
         interface: Option<String>,
+        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
+        #[arg(long, requires = "peers")]
+        reserve: bool,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -217,9 +217,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             peers,
             min_peers,
             flush,
-            reserve,
             address,
             interface,
+            reserve,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -240,9 +240,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 peers,
                 min_peers,
                 flush,
-                reserve,
                 address,
                 interface,
+                reserve,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -552,6 +552,13 @@ fn print_cluster(c: &ClusterReport) {
     }
     if let Some(fence) = &c.fence {
         print_fence(fence);
+    }
+    if c.forwarding.clients > 0 {
+        let to = if c.forwarding.connected { c.owner.as_str() } else { "nobody: they wait for an owner" };
+        println!("clients   {} here, forwarded to {to}; {} requests wait", c.forwarding.clients, c.forwarding.waiting);
+    }
+    if !c.forwarders.is_empty() {
+        println!("clients   of {}, which forward here", c.forwarders.join(", "));
     }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);

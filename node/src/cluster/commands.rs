@@ -411,7 +411,9 @@ impl Cluster {
 
     /// Bound on the memory of its volumes on this node.
     pub fn memory_bytes_max(&self) -> u64 {
-        self.known().values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum()
+        let known = self.known();
+        let forwarding = known.len() as u64 * crate::forward::VOLUME_BYTES;
+        forwarding + known.values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum::<u64>()
     }
 
     pub(super) async fn links(&self) -> Vec<LinkShown> {
@@ -511,8 +513,8 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         destage: config::DestageName::Ordered,
         journal_bytes: 0,
         drain_max_s: spec.drain_max_s.unwrap_or(0),
-        reserves: spec.reserve,
         address,
+        reserves: spec.reserve,
     };
     check(&definition)?;
     Ok(definition)

@@ -38,14 +38,14 @@ const RETRY: Time = Time::from_secs(1);
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
     pub async fn start(
-        whole: &Config,
+        all: &Config,
         config: &ClusterConfig,
         store: &Store,
         shard: ShardHandle,
         keys: Arc<AtomicU64>,
     ) -> Result<Arc<Cluster>> {
-        let (fences, shm_size) = (&whole.fence, whole.node.shm_size);
-        let Resolved { identity, etcd, links } = config.resolve(&whole.link)?;
+        let (fences, shm_size) = (&all.fence, all.node.shm_size);
+        let Resolved { identity, etcd, links } = config.resolve(&all.link)?;
         let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
         if identity.renewal_due {
             eprintln!(
@@ -67,7 +67,7 @@ impl Cluster {
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
-        let addresses = Arc::new(Addresses::start(&whole.listen.nbd)?);
+        let addresses = Arc::new(Addresses::start(&all.listen.nbd)?);
         let setup =
             DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
         let setup = Box::new(setup);

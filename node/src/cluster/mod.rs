@@ -9,7 +9,7 @@
 //! [`report`] what is shown, `told` what an owner tells for that.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
-//! than one shard, clients of a volume that another node owns, and journals.
+//! than one shard, and journals.
 
 pub mod addresses;
 mod calls;

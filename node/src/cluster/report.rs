@@ -3,6 +3,7 @@
 use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
+use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
 use forebay_core::ownership::Counters;
 use forebay_core::status::PeerCounters;
@@ -10,6 +11,7 @@ use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,15 +49,21 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
     /// What keeps former owners from writing to the backing, or shows that they do no more.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fence: Option<FenceReport>,
     /// How often each step of the protocol was taken on this node since its start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// Where clients reach it, whichever node serves it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub address: Option<AddressReport>,
+    /// What this node does for its clients, whose requests the owner answers.
+    #[serde(default)]
+    pub forwarding: ForwardingReport,
+    /// Nodes whose clients' requests come here.
+    #[serde(default)]
+    pub forwarders: Vec<String>,
 }
 
 /// What is known about the writes of an owner that was given up, and what that is worth.
@@ -103,6 +111,36 @@ pub struct FormerReport {
     pub waiting_s: f64,
     /// Why there is none, in the words of each means.
     pub why: Vec<String>,
+}
+
+/// Clients of this node while another one owns the volume; counts are since the daemon's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ForwardingReport {
+    /// The owner has let this node in. It does so when there is a client.
+    pub connected: bool,
+    /// Clients now.
+    pub clients: u64,
+    /// Requests that no owner has answered yet; they wait while there is none.
+    pub waiting: u64,
+    /// Requests forwarded.
+    pub requests: u64,
+    /// Bytes of reads and writes among them.
+    pub bytes: u64,
+    /// Requests that were asked again, of another owner or by another connection.
+    pub again: u64,
+}
+
+impl ForwardingReport {
+    fn of(figures: &Figures) -> ForwardingReport {
+        ForwardingReport {
+            connected: figures.connected.load(Ordering::Relaxed),
+            clients: figures.clients.load(Ordering::Relaxed),
+            waiting: figures.waiting.load(Ordering::Relaxed),
+            requests: figures.requests.load(Ordering::Relaxed),
+            bytes: figures.bytes.load(Ordering::Relaxed),
+            again: figures.again.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// A node that keeps the log of a volume.
@@ -271,9 +309,11 @@ pub fn of_volume(
         min_peers: definition.min_peers,
         members,
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+        address,
         fence: None,
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
-        address,
+        forwarding: ForwardingReport::of(&shown.forwarding),
+        forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
     }
 }
 

@@ -322,12 +322,12 @@ pub struct Definition {
     pub journal_bytes: u64,
     /// Seconds that the log may take to drain before writes are slowed; 0: no such limit.
     pub drain_max_s: u64,
-    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reserves: bool,
     /// Where clients reach it, whichever node serves it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<VirtualAddress>,
+    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
 }
 
 impl Words for Definition {
@@ -852,8 +852,8 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             drain_max_s: 10,
-            reserves: false,
             address: None,
+            reserves: false,
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         assert!(!definition.encode().contains("address"), "it is read by who knows of none");
