@@ -2,6 +2,7 @@
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
 pub mod cluster;
+pub mod fence;
 
 use crate::units;
 use anyhow::{Context, Result, bail};
@@ -26,6 +27,8 @@ pub struct Config {
     pub cluster: Option<cluster::ClusterConfig>,
     /// Its links to the other nodes.
     pub link: Vec<cluster::LinkConfig>,
+    /// How the machines of other nodes are switched off.
+    pub fence: Vec<fence::FenceConfig>,
 }
 
 /// How disks are read and written.
@@ -297,6 +300,9 @@ pub struct VolumeSpec {
     /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_peers: Option<u8>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -497,6 +503,7 @@ impl Config {
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
         }
+        fence::check(&self.fence, self.cluster.is_some())?;
         match &self.cluster {
             Some(cluster) => cluster.check(&self.link)?,
             None if self.link.is_empty() => {}
@@ -504,9 +511,9 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() {
+            if volume.peers.is_some() || volume.min_peers.is_some() || volume.reserve {
                 bail!(
-                    "volume {}: peers and min_peers are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

@@ -94,8 +94,8 @@ async fn serve(config: Config) -> Result<bool> {
     let local = api::router(node.clone(), token.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let joining =
-            Cluster::start(cluster, &config.link, &store, config.node.shm_size, handles[0].clone(), node.keys());
+        let (links, fences, shm_size) = (&config.link, &config.fence, config.node.shm_size);
+        let joining = Cluster::start(cluster, links, fences, &store, shm_size, handles[0].clone(), node.keys());
         tokio::select! {
             joined = joining => node.set_cluster(joined?),
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),

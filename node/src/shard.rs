@@ -16,7 +16,7 @@
 
 mod clients;
 #[cfg(feature = "planted")]
-mod planted;
+pub mod planted;
 
 use crate::cluster::driver::{Desks, Driver, Outgoing};
 use crate::config::IoChoice;

@@ -63,6 +63,8 @@ pub enum Target {
     Owner,
     /// A recorded member that is not the owner; the same one each time.
     Member,
+    /// This one; 0 is the first owner of a scenario.
+    Node(usize),
     /// Somebody.
     Anybody,
 }

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 42] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 43] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -106,6 +106,7 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 42] = [
     "pins ended",
     "every log lost in quarantine",
     "loss accepted",
+    "write-through volume lost its log while the backing failed",
     "flushed writes survived a power cut everywhere",
     "write acknowledged by the backing for want of peers",
     "late write of a former owner landed in quarantine",

@@ -54,5 +54,6 @@ stories_catch! {
     free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,
     watermark_over_uncommitted: a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds,
     commit_alone_at_the_end: an_owner_that_steps_down_passes_nothing_that_only_it_has_superseded,
+    confine_as_owner_only: a_learner_lets_go_of_what_a_zeroed_range_says_beside_its_pinned_blocks,
     read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
 }

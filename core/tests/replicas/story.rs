@@ -104,6 +104,23 @@ impl World {
         self.hand(owner, Event::BackingReady);
     }
 
+    /// Brings another node up to date and makes it a member.
+    pub fn learn_member(&mut self, owner: usize, members: &[usize], learner: usize, config: u32) {
+        let who = self.own(learner);
+        self.order(owner, Order::Learn(who));
+        self.until("the learner is ready", |world| {
+            world.reported(owner, |report| matches!(report, Report::LearnerReady { .. }))
+        });
+        let config = Config(config);
+        let mut members = self.members(members);
+        members.push(who);
+        self.order(owner, Order::Propose { config, members: members.clone(), log: LogState::Needed });
+        self.until("the learner holds all that was acknowledged", |world| {
+            world.reported(owner, |report| *report == Report::Covered { config })
+        });
+        self.order(owner, Order::Decide { config, members, log: LogState::Needed });
+    }
+
     /// What an owner has acknowledged, every member holds.
     pub fn check_copies(&self, owner: usize, members: &[usize]) {
         let committed = self.status(owner).committed;
@@ -179,21 +196,12 @@ pub fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() 
             }
             world.until_answered();
         }
-        let learner = world.own(1);
-        world.order(0, Order::Learn(learner));
+        world.order(0, Order::Learn(world.own(1)));
         for round in 0..30 {
             world.write(8 * (round % 8), 8);
             world.run_ms(5);
         }
-        world.until("the learner is ready", |world| {
-            world.reported(0, |report| matches!(report, Report::LearnerReady { .. }))
-        });
-        let members = world.members(&[0, 1]);
-        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
-        world.until("the learner holds all that was acknowledged", |world| {
-            world.reported(0, |report| *report == Report::Covered { config: Config(2) })
-        });
-        world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
+        world.learn_member(0, &[0], 1, 2);
         world.check_copies(0, &[1]);
         world.until_answered();
         world.check_copies(0, &[1]);
@@ -645,5 +653,46 @@ pub fn a_second_take_over_in_quarantine_keeps_the_pins_of_the_first() {
         world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
         world.until_clean();
         assert_eq!(world.backing[0], [2; 8]);
+    }
+}
+
+#[test]
+pub fn a_learner_lets_go_of_what_a_zeroed_range_says_beside_its_pinned_blocks() {
+    for kind in [MEMORY, FLASH] {
+        let mut world = World::new(7, FAIR, &[kind, kind, kind]);
+        world.found(0, &[0, 1]);
+        world.until_serving();
+        // The first owner's window has block 0. What follows in its group zeroes that and block 1, and writes block 1 again.
+        world.backing_hangs = Some(0);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.run_ms(100);
+        assert!(world.zero(0, 2));
+        world.until_answered();
+        assert!(world.write(8, 8));
+        world.until_answered();
+        world.kill(0);
+        let late = world.nodes[0].late_until;
+        world.take_over_from(1, &[1], 2, 2, &[1]);
+        world.until_serving();
+        world.learn_member(1, &[1], 2, 3);
+        world.until("the learner lets go of block 1", |world| world.status(2).destaged == Lsn(3));
+        // The second owner's window has another block, so what is pinned is looked at anew.
+        world.backing_hangs = Some(1);
+        assert!(world.write(8 * 5, 8));
+        world.until_answered();
+        world.run_ms(100);
+        world.kill(1);
+        let late = late.max(world.nodes[1].late_until);
+        world.take_over_from(2, &[2], 3, 4, &[1, 2]);
+        assert_eq!(world.figures(2).mark.pins.len(), 2, "two windows are pinned");
+        world.until_serving();
+        world.read_all();
+        let until = late.saturating_sub(world.now) / MS + 1;
+        world.run_ms(until);
+        world.order(2, Order::Proven);
+        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
+        world.until_clean();
+        assert_eq!(world.backing[1], [2; 8], "nothing older was written over it");
     }
 }

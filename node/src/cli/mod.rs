@@ -207,6 +207,7 @@ impl ServeArgs {
                 format: self.format,
                 peers: None,
                 min_peers: None,
+                reserve: false,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

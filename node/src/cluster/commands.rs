@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::types::*;
+use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
 use std::sync::Arc;
 use std::time::Duration as Time;
@@ -26,9 +27,9 @@ const SERVED_WAIT: Time = Time::from_secs(20);
 /// Between two looks at that.
 const SERVED_LOOK: Time = Time::from_millis(20);
 
-type Answer<T> = std::result::Result<T, Failure>;
+pub(super) type Answer<T> = std::result::Result<T, Failure>;
 
-fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
+pub(super) fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
 }
 
@@ -48,8 +49,8 @@ impl Cluster {
         let admin = self.admin.lock().await;
         let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
         let (volume, options) = (definition.volume, creation(spec));
-        let wanted = (definition.backing.clone(), spec.size);
-        let work = move || prepare_backing(volume, &wanted.0, wanted.1, options);
+        let wanted = (definition.backing.clone(), spec.size, spec.reserve);
+        let work = move || prepare_backing(volume, &wanted.0, wanted.1, wanted.2, options);
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
@@ -82,7 +83,7 @@ impl Cluster {
         self.report(&spec.name).await
     }
 
-    async fn until_served(&self, volume: VolumeId) {
+    pub(super) async fn until_served(&self, volume: VolumeId) {
         let until = std::time::Instant::now() + SERVED_WAIT;
         while std::time::Instant::now() < until {
             let shown = self.show(volume).await;
@@ -93,13 +94,27 @@ impl Cluster {
         }
     }
 
-    async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+    pub(super) async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+        match self.try_command(volume, name, command).await? {
+            Ok(()) => Ok(()),
+            Err(error) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
+        }
+    }
+
+    /// A command, and why it was not carried out.
+    pub(super) async fn try_command(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Command,
+    ) -> Answer<std::result::Result<(), CommandError>> {
         let (answer, answered) = oneshot::channel();
         self.mail(ToDriver::Command { volume, command, answer });
         match answered.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
-            Err(_) => failure(FailureKind::Failed, format!("volume {name}: the data-path thread has ended")),
+            Ok(carried_out) => Ok(carried_out),
+            Err(_) => {
+                failure(FailureKind::Failed, format!("volume {name}: it is being opened, or its data path has ended"))
+            }
         }
     }
 
@@ -191,7 +206,8 @@ impl Cluster {
             let why = waits.map(|waits| format!("; it waits for {waits}")).unwrap_or_default();
             return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
-        let cluster = of_volume(&definition, &shown, &self.nodes());
+        let mut cluster = of_volume(&definition, &shown, &self.nodes());
+        cluster.fence = Some(self.fence_report(&definition, &shown));
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
@@ -232,7 +248,7 @@ fn owned_elsewhere(report: &mut VolumeReport, definition: &Definition, shown: &S
     report.policy.reason = "owned-elsewhere".to_owned();
 }
 
-fn no_such_volume<T>(name: &str) -> Answer<T> {
+pub(super) fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
@@ -240,7 +256,7 @@ fn invalid(error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
 }
 
-fn command_words(error: CommandError) -> &'static str {
+pub(super) fn command_words(error: CommandError) -> &'static str {
     match error {
         CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
         CommandError::Busy => "another command is being carried out; try again when it has ended",
@@ -288,6 +304,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         destage: config::DestageName::Ordered,
         journal_bytes: 0,
         drain_max_s: spec.drain_max_s.unwrap_or(0),
+        reserves: spec.reserve,
     })
 }
 
@@ -296,8 +313,18 @@ fn creation(spec: &VolumeSpec) -> BackingOptions {
 }
 
 /// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(volume: VolumeId, spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
+fn prepare_backing(
+    volume: VolumeId,
+    spec: &str,
+    size: Option<u64>,
+    reserves: bool,
+    options: BackingOptions,
+) -> Result<u64> {
     let mut backing = Backing::open(spec, options)?;
+    if reserves {
+        let path = backing.path().context("an NBD export cannot be reserved; leave --reserve out")?;
+        ReservableDevice::open(path).context("leave --reserve out, or give another backing")?;
+    }
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
     if has < wanted {

@@ -27,6 +27,7 @@ use crate::volume_store::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
+use forebay_core::status::PeerCounters;
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
@@ -165,6 +166,10 @@ pub struct Shown {
     pub forwarding: Arc<forward::Figures>,
     /// Nodes that forward requests to this one.
     pub forwarders: Vec<NodeId>,
+    /// How often each step of the protocol was taken here.
+    pub steps: ownership::Counters,
+    /// What was told to other nodes.
+    pub told: PeerCounters,
 }
 
 /// A link at a glance.
@@ -211,6 +216,8 @@ struct Replica {
     commands: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
     commands_made: u64,
     figures_told: Option<(Instant, Figures)>,
+    /// What volumes on former tiers have told other nodes.
+    told: PeerCounters,
 }
 
 impl Replica {
@@ -236,6 +243,7 @@ impl Replica {
             commands: HashMap::new(),
             commands_made: 0,
             figures_told: None,
+            told: PeerCounters::default(),
         }
     }
 
@@ -555,6 +563,17 @@ impl Driver {
         let now = desks.now;
         let key = self.keys.get(&envelope.volume).copied();
         let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
+        #[cfg(feature = "planted")]
+        if let Some(seen) = replica.as_ref().map(|replica| replica.ownership.seen().0)
+            && let Some((envelope, answer)) = crate::shard::planted::answer_unsealed(seen, &envelope, &message)
+        {
+            if let Some(slot) = key.and_then(|key| desks.volumes[key].as_mut()) {
+                let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+                slot.volume.return_frames(&frames);
+            }
+            self.send(&envelope, &answer, Buffers::none(), None);
+            return;
+        }
         let for_volume = match (replica, &message) {
             (None, _) => false,
             (
@@ -712,6 +731,7 @@ impl Driver {
         if let Some(key) = replica.key.take()
             && let Some(mut slot) = desks.volumes[key].take()
         {
+            replica.told = replica.told.and(&slot.volume.peer_counters());
             desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
         }
     }
@@ -792,6 +812,8 @@ impl Driver {
             setup.remembered = ownership::Remembered { term, config, agreed };
         }
         let mut ownership = Ownership::new(setup, desks.now);
+        #[cfg(feature = "planted")]
+        crate::shard::planted::plant_in(&mut ownership);
         for peer in self.peers.iter().filter(|peer| !peer.link.is_up()) {
             ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
         }
@@ -838,6 +860,8 @@ impl Driver {
             peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
             forwarding: replica.forwarding.clone(),
             forwarders: replica.forwarders.keys().copied().collect(),
+            steps: replica.ownership.counters(),
+            told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
         })
     }
 }

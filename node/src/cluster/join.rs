@@ -5,12 +5,15 @@
 use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
+use super::proof::Fence;
 use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
+use crate::config::fence::FenceConfig;
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
+use crate::fence_test::Proofs;
 use crate::identity;
 use crate::mailbox::{ShardHandle, ToShard};
 use crate::volume_store::{Store, VolumeId, random_bytes};
@@ -35,6 +38,7 @@ impl Cluster {
     pub async fn start(
         config: &ClusterConfig,
         links: &[LinkConfig],
+        fences: &[FenceConfig],
         store: &Store,
         shm_size: Option<u64>,
         shard: ShardHandle,
@@ -50,6 +54,7 @@ impl Cluster {
         }
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
+        check_fences(fences, &name);
         let doors = doors(&links, config)?;
         let mut entry = NodeEntry::new(&name, node, host);
         entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
@@ -77,12 +82,27 @@ impl Cluster {
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
+            fences: fences.iter().cloned().map(Fence::new).collect(),
+            proofs: Proofs::below(store.dir()),
+            searches: Mutex::default(),
+            said: Mutex::default(),
             admin: tokio::sync::Mutex::new(()),
         });
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
         tokio::spawn(cluster.clone().tell_load());
         Ok(cluster)
+    }
+}
+
+/// A fence that cannot be used is told now, not when it is needed. It is tried all the same then.
+fn check_fences(fences: &[FenceConfig], own: &str) {
+    for fence in fences {
+        if fence.node == own {
+            eprintln!("forebay: warning: [[fence]] node = {own:?} is this node, which never switches itself off");
+        } else if let Err(error) = fence.agent() {
+            eprintln!("forebay: warning: the fence of {} cannot be used: {error:#}", fence.node);
+        }
     }
 }
 

@@ -4,9 +4,12 @@ use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
+use forebay_core::ownership::Counters;
+use forebay_core::status::PeerCounters;
 use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// A volume of the cluster, as this node sees it.
@@ -41,6 +44,12 @@ pub struct ClusterReport {
     /// Nodes whose clients' requests come here.
     #[serde(default)]
     pub forwarders: Vec<String>,
+    /// What keeps former owners from writing to the backing, or shows that they do no more.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fence: Option<FenceReport>,
+    /// How often each step of the protocol was taken on this node since its start.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Clients of this node while another one owns the volume; counts are since the daemon's start.
@@ -71,6 +80,53 @@ impl ForwardingReport {
             again: figures.again.load(Ordering::Relaxed),
         }
     }
+}
+
+/// What is known about the writes of an owner that was given up, and what that is worth.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FenceReport {
+    /// `fence`, `evidence` or `detection`: what there is about that other node about which there is least.
+    pub class: String,
+    /// What a volume may do on the strength of it.
+    pub allows: String,
+    /// What there is.
+    pub means: Vec<MeansReport>,
+    /// Former owners about whom there is no proof yet, as far as this node looks for it.
+    pub former: Vec<FormerReport>,
+}
+
+/// A means of knowing that a former owner writes no more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeansReport {
+    /// `reservation`, `power` or `image-lock`.
+    pub means: String,
+    /// The node that it is about, or `every node`.
+    pub of: String,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<String>,
+    /// `fence`, `evidence` or `detection`.
+    pub class: String,
+    /// What is certain once it has succeeded.
+    pub proves: String,
+    /// What is not.
+    pub leaves: String,
+    /// When a fence was last proven from this node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_proven_unix_s: Option<u64>,
+}
+
+/// A former owner about whom there is no proof.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerReport {
+    /// Its term.
+    pub term: u32,
+    /// Its node.
+    pub node: String,
+    /// For how long proof has been looked for.
+    pub waiting_s: f64,
+    /// Why there is none, in the words of each means.
+    pub why: Vec<String>,
 }
 
 /// A node that keeps the log of a volume.
@@ -206,7 +262,41 @@ pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) ->
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
         forwarding: ForwardingReport::of(&shown.forwarding),
         forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
+        fence: None,
+        counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
     }
+}
+
+/// Every counter with its name. A counter that core gains does not compile until it is named here.
+pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 19] {
+    macro_rules! named {
+        ($($step:ident),* ; $($word:ident as $name:literal),* $(,)?) => {{
+            let Counters { $($step),* } = *steps;
+            let PeerCounters { $($word),* } = *told;
+            [$((stringify!($step), $step)),*, $(($name, $word)),*]
+        }};
+    }
+    named!(
+        terms_begun,
+        take_overs,
+        hand_overs,
+        step_downs,
+        seals_answered,
+        members_dropped,
+        members_added,
+        tiers_formatted,
+        older_terms_refused,
+        other_incarnations_refused,
+        changes_lost,
+        changes_unknown,
+        proofs,
+        pins_ended;
+        messages as "peer_messages",
+        blocks as "peer_blocks",
+        resends as "peer_resends",
+        refusals as "peer_refusals",
+        marks as "peer_marks",
+    )
 }
 
 /// Of the nodes.

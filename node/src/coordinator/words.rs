@@ -309,6 +309,9 @@ pub struct Definition {
     pub journal_bytes: u64,
     /// Seconds that the log may take to drain before writes are slowed; 0: no such limit.
     pub drain_max_s: u64,
+    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
 }
 
 impl Words for Definition {
@@ -632,6 +635,7 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             drain_max_s: 10,
+            reserves: false,
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         let wrong = Definition { min_peers: 3, ..definition };

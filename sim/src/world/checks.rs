@@ -17,7 +17,7 @@ impl World {
             if self.node.serving {
                 volume.validate();
             }
-            if self.cluster.is_none() || self.node.part.owns.is_some() && !self.in_quarantine() {
+            if self.answers_for_backing() {
                 self.check_watermark();
             }
             if self.node.serving && self.has_lease() && self.random.below(64) == 0 {

@@ -25,6 +25,9 @@ pub(super) struct Cluster {
     pub(super) loss_accepted: bool,
     /// What the next owner's log lacks.
     pub(super) loss: Option<Loss>,
+    /// The backing has failed, and is written again from the last good sync on: what it had completed before may be covered by
+    /// older content of the same group until this position is destaged.
+    pub(super) backing_behind: Option<Lsn>,
     /// Commands, and whether they were carried out.
     pub(super) answered: BTreeMap<u64, bool>,
     /// Term and node that clients were last served by.
@@ -55,6 +58,7 @@ impl Cluster {
             commanded_at: Instant(0),
             loss_accepted: false,
             loss: None,
+            backing_behind: None,
             answered: BTreeMap::new(),
             served: None,
             lost_since: None,
@@ -177,6 +181,7 @@ impl World {
                 let member = record.members.iter().find(|member| member.node != record.owner);
                 member.map_or(0, |member| index_of(member.node))
             }
+            Target::Node(node) => node,
             Target::Anybody => self.random.below(self.away.len() as u64) as usize,
         }
     }
@@ -255,6 +260,7 @@ impl World {
         let loss = self.cluster_mut().loss.take();
         if loss.is_some() {
             self.cluster_mut().loss_accepted = false;
+            self.cluster_mut().backing_behind = None;
         }
         let Some((_, former)) = former else {
             for planned in self.cluster().setup.plan.clone() {
@@ -266,17 +272,20 @@ impl World {
         let now = self.tick();
         let durable = matches!(loss, Some(Loss::Unflushed | Loss::Unsynced));
         match loss {
-            None | Some(Loss::Unflushed | Loss::Logs) => {}
+            None | Some(Loss::Unflushed | Loss::BackingUnflushed | Loss::Logs) => {}
             Some(Loss::Unsynced) => self.oracle.forget_flushes(),
             Some(Loss::Unacknowledged) => self.oracle.forget_unacknowledged(),
         }
-        if matches!(loss, Some(Loss::Logs | Loss::Unacknowledged)) {
+        if matches!(loss, Some(Loss::Logs | Loss::Unacknowledged | Loss::BackingUnflushed)) {
             // Whoever opens a volume without its log has synced the image before.
             self.backing.sync(self.backing.mark());
             self.backing.durable.clone_from(&self.backing.current);
         }
         if loss == Some(Loss::Logs) {
             self.oracle.all_logs_lost(&self.backing.current, now);
+        } else if loss == Some(Loss::BackingUnflushed) {
+            self.coverage.see("write-through volume lost its log while the backing failed");
+            self.oracle.power_lost(now);
         } else if durable {
             self.coverage.see("flushed writes survived a power cut everywhere");
             self.oracle.power_lost(now);

@@ -19,6 +19,8 @@ pub(super) struct Coordinator {
 pub(super) enum Loss {
     /// What was never acknowledged, though perhaps seen: the backing has the rest.
     Unacknowledged,
+    /// What no flush covered: the backing has the rest, and had failed.
+    BackingUnflushed,
     /// What no flush covered (T10).
     Unflushed,
     /// What media had not synced, flushed or not: a flush promised copies only.
@@ -131,7 +133,8 @@ impl World {
             return;
         }
         if before.log == LogState::Through {
-            self.cluster_mut().loss = Some(Loss::Unacknowledged);
+            let behind = self.cluster().backing_behind.is_some();
+            self.cluster_mut().loss = Some(if behind { Loss::BackingUnflushed } else { Loss::Unacknowledged });
             return;
         }
         let own = own.expect("an owner is a member");

@@ -146,6 +146,11 @@ impl World {
             Some(error) => Outcome::Failed(error),
             None => Outcome::Ok,
         };
+        let at_backing =
+            matches!(kind, OpKind::BackingWrite { .. } | OpKind::BackingZero { .. } | OpKind::BackingSync { .. });
+        if at_backing && error.is_some() {
+            self.note_backing_failure();
+        }
         match kind {
             OpKind::TierWrite { offset, bytes, frames } => self.end_tier_write(offset, &bytes, frames, error),
             OpKind::TierSync { mark } => self.end_tier_sync(mark, error),

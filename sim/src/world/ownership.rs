@@ -158,6 +158,7 @@ impl World {
     fn carry_order(&mut self, order: Order) {
         match &order {
             Order::Own(own) => {
+                self.assert_watermark_of_all(own.watermark);
                 self.node.part.owns = Some(own.term);
                 self.node.part.locks.insert(own.term);
                 self.node.part.lease_until = Instant(0);

@@ -11,6 +11,8 @@ impl World {
         let owner = self.node_at(index_of(record.owner));
         let Some(volume) = owner.volume.as_ref().filter(|_| owner.part.owns == Some(record.term)) else { return };
         let committed = volume.figures().committed;
+        let destaged = volume.status(owner.clock.shows(self.now)).destaged;
+        let written_again = self.cluster().backing_behind.is_some_and(|behind| destaged >= behind);
         for member in &record.members {
             let node = self.node_at(index_of(member.node));
             let Some(follower) = node.volume.as_ref().filter(|_| node.incarnation == *member) else { continue };
@@ -22,6 +24,18 @@ impl World {
                 held >= committed || !volume.figures().serving,
                 "the owner counts {committed} as committed, and the recorded member {member:?} holds only {held}"
             );
+        }
+        if written_again {
+            self.cluster_mut().backing_behind = None;
+        }
+    }
+
+    /// The backing fails an operation of this node.
+    pub(super) fn note_backing_failure(&mut self) {
+        let volume = self.node.volume.as_ref().filter(|_| !self.is_former_owner());
+        let accepted = volume.map(|volume| volume.figures().accepted);
+        if let (Some(cluster), Some(accepted)) = (&mut self.cluster, accepted) {
+            cluster.backing_behind = cluster.backing_behind.max(Some(accepted));
         }
     }
 
@@ -151,6 +165,12 @@ impl World {
         self.cluster.is_some() && self.node.part.owns != Some(self.cluster().coordinator.record.term)
     }
 
+    /// What the backing has is in this node's log, or was: no other writes to it, no former owner any more and no successor yet.
+    pub(super) fn answers_for_backing(&self) -> bool {
+        let owns = self.node.part.owns.is_some() && !self.is_former_owner();
+        self.cluster.is_none() || (owns && !self.in_quarantine())
+    }
+
     /// A former owner's write lands: its successor has pinned what it hits (D2, D3, T5).
     pub(super) fn assert_pinned(&mut self, offset: usize, length: usize) {
         let Some(cluster) = &self.cluster else { return };
@@ -176,6 +196,39 @@ impl World {
             open.is_none(),
             "a former owner writes [{offset}+{length}], and sector {open:?} is not pinned: {mark:?}",
         );
+    }
+
+    /// T3: the greatest watermark of all becomes the own one, and what it passes in the own log ends: the backing has it
+    /// durably, or the own log has newer content of the same group (D7).
+    pub(super) fn assert_watermark_of_all(&self, watermark: Lsn) {
+        let volume = self.node.volume.as_ref().expect("it is open");
+        let figures = volume.figures();
+        let two_late = self.cluster().coordinator.record.unfenced.len() > 1;
+        if watermark <= figures.mark.watermark || two_late || self.cluster().loss_accepted {
+            return; // the own one; or late writes of others may have hidden it (T5)
+        }
+        let passed = || self.node.records.range(figures.mark.watermark.0 + 1..=watermark.0);
+        let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
+        for (&lsn, record) in passed() {
+            newest.extend(record.sectors.iter().map(|&(sector, _)| (record.block.0 * 8 + u64::from(sector), lsn)));
+        }
+        for (sector, lsn) in newest {
+            let at = (sector * SECTOR_BYTES) as usize;
+            let Some(bytes) = self.backing.durable.get(at..at + SECTOR_BYTES as usize) else { continue };
+            let found = crc32c(bytes);
+            let written = self
+                .each_node()
+                .any(|(_, node)| node.records.range(lsn..).any(|(_, r)| r.sum_of(sector) == Some(found)));
+            let group = self.node.records[&lsn].group;
+            let newer = self.node.records.range(lsn + 1..=figures.held.0.max(lsn + 1));
+            let superseded = newer.filter(|(_, r)| r.group == group).any(|(_, r)| r.sum_of(sector).is_some());
+            assert!(
+                written || superseded,
+                "{:?} takes over the watermark {watermark}, which passes its record {lsn}: sector {sector} of the backing holds {}",
+                self.node.incarnation,
+                pattern::explain(sector * SECTOR_BYTES, bytes)
+            );
+        }
     }
 
     /// In quarantine the backing is no crash image by itself (T7).

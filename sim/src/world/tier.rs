@@ -12,6 +12,14 @@ pub(super) struct Logged {
     pub(super) sectors: Vec<(u32, u32)>,
 }
 
+impl Logged {
+    /// The checksum that it gives this sector of the volume.
+    pub(super) fn sum_of(&self, sector: u64) -> Option<u32> {
+        let within = sector.checked_sub(self.block.0 * 8)?;
+        self.sectors.iter().find(|(s, _)| u64::from(*s) == within).map(|&(_, sum)| sum)
+    }
+}
+
 impl World {
     pub(super) fn describe(&mut self, index: u32, bytes: &[u8]) {
         assert!(self.node.layout.kind == TierKind::Memory, "a flash tier has no descriptor table");
@@ -297,10 +305,6 @@ impl World {
                 newest.insert(record.block.0 * 8 + u64::from(sector), lsn);
             }
         }
-        let bytes_of = |record: &Logged, sector: u64| {
-            let within = sector.checked_sub(record.block.0 * 8)?;
-            record.sectors.iter().find(|(s, _)| u64::from(*s) == within).map(|&(_, sum)| sum)
-        };
         let size = volume.size_bytes();
         for (sector, lsn) in newest {
             if sector * 512 >= size {
@@ -309,12 +313,12 @@ impl World {
             let found = crc32c(&self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]);
             // Or the log holds a newer record of the same group: the older one is garbage.
             let group = self.node.records[&lsn].group;
-            let legal = self.node.records.range(lsn..).any(|(_, r)| bytes_of(r, sector) == Some(found))
+            let legal = self.node.records.range(lsn..).any(|(_, r)| r.sum_of(sector) == Some(found))
                 || self
                     .node
                     .records
                     .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
-                    .any(|(_, r)| r.group == group && bytes_of(r, sector).is_some());
+                    .any(|(_, r)| r.group == group && r.sum_of(sector).is_some());
             assert!(
                 legal,
                 "the destage position {destaged} has passed record {lsn}, but sector {sector} of the backing holds {}",
