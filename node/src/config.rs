@@ -1,9 +1,11 @@
 //! What `serve` is asked to do: from the command line, or from a TOML file. Unknown keys are errors that name the
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
+pub mod address;
 pub mod cluster;
 pub mod fence;
 
+use self::address::CidrAddress;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -303,6 +305,12 @@ pub struct VolumeSpec {
     /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
+    /// Where clients reach it, whichever node of the cluster serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<CidrAddress>,
+    /// The interface that gets the address; none = the one that has an address of the same network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -321,6 +329,15 @@ impl VolumeSpec {
                  accept that with --volatile (config: volatile = true), or use --tier flash",
                 self.name
             );
+        }
+        if self.address.is_some() && self.peers.is_none() {
+            bail!(
+                "volume {}: an address moves between the nodes of a cluster; give peers as well, or leave it out",
+                self.name
+            );
+        }
+        if self.interface.is_some() && self.address.is_none() {
+            bail!("volume {}: an interface is where an address goes; give that as well", self.name);
         }
         if let Some(size) = self.size {
             check_size(&self.name, size)?;

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 /// Bytes of a volume that [`Cluster::create`] makes.
 pub const SIZE: u64 = 48 << 20;
+/// Where clients on other hosts connect.
+pub const NBD_PORT: u16 = 10809;
 /// Two busy cores are given time; a healthy cluster needs a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For one command.
@@ -224,7 +226,7 @@ impl Cluster {
     fn write_config(&self, node: usize) {
         let host = self.network.host(node);
         let text = format!(
-            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\"]\napi = \"{}\"\nhttp = \"off\"\n\
+            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"off\"\n\
              [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
              [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),

@@ -374,7 +374,7 @@ mod tests {
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
             "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nreserve=true\nadopt_changed_backing=true",
+             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true",
         )
         .unwrap();
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {

@@ -208,6 +208,8 @@ impl ServeArgs {
                 peers: None,
                 min_peers: None,
                 reserve: false,
+                address: None,
+                interface: None,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::seconds;
+use crate::cluster::addresses::AddressReport;
 use crate::cluster::report::{ClusterReport, FenceReport};
+use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::fence_test::ago;
 use crate::report::{NodeReport, VolumeReport};
@@ -69,6 +71,12 @@ pub enum Command {
         /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
         #[arg(long, requires = "peers")]
         reserve: bool,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
+        #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
+        address: Option<CidrAddress>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -97,6 +105,12 @@ pub enum Command {
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
+        #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
+        address: Option<String>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
     },
     /// Make another member the owner of a volume of the cluster
     HandOver {
@@ -193,6 +207,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             peers,
             min_peers,
             reserve,
+            address,
+            interface,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -213,6 +229,8 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 peers,
                 min_peers,
                 reserve,
+                address,
+                interface,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -220,7 +238,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers } => {
+        Command::Set { name, policy, drain_max, destage, peers, address, interface } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -233,6 +251,13 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
+            }
+            if let Some(address) = address {
+                address.parse::<AddressChange>()?;
+                change.insert("address".to_owned(), json!(address));
+            }
+            if let Some(interface) = interface {
+                change.insert("interface".to_owned(), json!(interface));
             }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
@@ -486,6 +511,13 @@ fn print_one(v: &VolumeReport) {
     }
 }
 
+fn address_text(address: &AddressReport) -> String {
+    let AddressReport { address, interface, state, problem } = address;
+    let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+    let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+    format!("{address}{on}, {state}{why}")
+}
+
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
     println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
@@ -500,6 +532,9 @@ fn print_cluster(c: &ClusterReport) {
     }
     if !c.forwarders.is_empty() {
         println!("clients   of {}, which forward here", c.forwarders.join(", "));
+    }
+    if let Some(address) = &c.address {
+        println!("address   {}", address_text(address));
     }
     if let Some(fence) = &c.fence {
         print_fence(fence);

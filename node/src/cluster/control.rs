@@ -7,6 +7,7 @@
 //!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
 //! - Nothing here decides who serves.
 
+use super::addresses::Addresses;
 use super::driver::{PeerNode, ToDriver};
 use super::marker::{ImageMarker, Words};
 use super::member::{Opened, Place, options};
@@ -110,6 +111,8 @@ pub struct Cluster {
     pub(super) place: Place,
     pub(super) name: String,
     pub(super) links: Vec<(IpAddr, Option<SocketAddr>)>,
+    /// By which clients reach the volumes that are served here.
+    pub(super) addresses: Arc<Addresses>,
     pub(super) shard: ShardHandle,
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
@@ -525,9 +528,15 @@ impl Cluster {
                 }
             }
         };
+        if before.as_ref().is_none_or(|before| before.address != definition.address) {
+            self.addresses.define(volume, &definition.name, definition.address.as_ref());
+        }
         match before {
             Some(before) if before == definition => None,
-            Some(_) => {
+            Some(before) => {
+                if before.address.is_some() && before.address != definition.address {
+                    self.mail(ToDriver::EndClients { volume });
+                }
                 self.tell(volume, Event::Requested(requested(&definition)));
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =

@@ -18,13 +18,14 @@
 
 mod forwarding;
 
+use super::addresses::Addresses;
 use super::control::Asked;
 use crate::directory::{Directory, Export, Place as ExportPlace};
 use crate::forward::{self, ForwarderHandle};
 use crate::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
-use forebay_core::api::{Event, Figures, Order, Outcome, Report};
+use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
 use forebay_core::status::PeerCounters;
@@ -71,6 +72,8 @@ pub struct DriverSetup {
     pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
     pub control: mpsc::UnboundedSender<Asked>,
+    /// By which clients reach the volumes that are served here.
+    pub addresses: Arc<Addresses>,
 }
 
 /// Another node.
@@ -115,6 +118,11 @@ pub enum ToDriver {
     },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
+    /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
+    EndClients {
+        /// Which volume.
+        volume: VolumeId,
+    },
     /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
     Backing {
         /// Which volume.
@@ -257,19 +265,9 @@ impl Replica {
 }
 
 /// What a volume leaves to the driver: its [`Effect`](forebay_core::api::Effect)s for other nodes and for ownership.
-#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each would cost more")]
 pub enum Outgoing {
     /// A message to a peer.
-    Send {
-        /// Completion, where there are frames.
-        op: Option<OpId>,
-        /// Who, whom, which term.
-        envelope: Envelope,
-        /// What.
-        message: Message,
-        /// Its payload.
-        frames: Vec<FrameId>,
-    },
+    Send(Box<Sending>),
     /// Something for ownership.
     Report(Report),
 }
@@ -334,6 +332,7 @@ pub struct Driver {
     multipath: bool,
     directory: Arc<Directory>,
     control: mpsc::UnboundedSender<Asked>,
+    addresses: Arc<Addresses>,
     doors: Vec<Door>,
     peers: Vec<Peer>,
     replicas: BTreeMap<[u8; 16], Replica>,
@@ -356,7 +355,7 @@ pub struct Driver {
 impl Driver {
     /// Listens.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
-        let DriverSetup { identity, security, compression, multipath, doors, control } = setup;
+        let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
         let mut open = Vec::new();
         for (at, listener) in doors.into_iter().enumerate() {
             let token = DOOR + at as u64 * Door::TOKENS;
@@ -370,6 +369,7 @@ impl Driver {
             multipath,
             directory,
             control,
+            addresses,
             doors: open,
             peers: Vec::new(),
             replicas: BTreeMap::new(),
@@ -624,7 +624,8 @@ impl Driver {
     fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         match what {
-            Outgoing::Send { op, envelope, message, frames } => {
+            Outgoing::Send(sending) => {
+                let Sending { op, envelope, message, frames } = *sending;
                 let mut payload = Buffers::none();
                 frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
                 let token = op.map(|op| self.sends.insert((key, op)) as u64);
@@ -719,6 +720,16 @@ impl Driver {
         self.touched.push(key);
     }
 
+    fn end_clients(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        if let Some(key) = replica.key
+            && let Some(slot) = desks.volumes[key].as_mut()
+        {
+            desks.clients.close_all_of(slot, desks.reactor, desks.now);
+            self.touched.push(key);
+        }
+    }
+
     /// Closes the volume, and with it tier and backing, when their last operation has ended.
     fn detach(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
@@ -768,6 +779,7 @@ impl Driver {
                     replica.ownership.handle(now, event.clone());
                 }
             }
+            ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
             ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
             ToDriver::Command { volume, command, answer } => {
                 let Some(replica) = self.replicas.get_mut(&volume.0) else { return };

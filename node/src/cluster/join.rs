@@ -2,11 +2,13 @@
 //!
 //! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
 
+use super::addresses::Addresses;
 use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
 use super::proof::Fence;
-use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
+use crate::config::Config;
+use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
 use crate::config::fence::FenceConfig;
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
@@ -36,15 +38,14 @@ const RETRY: Time = Time::from_secs(1);
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
     pub async fn start(
+        whole: &Config,
         config: &ClusterConfig,
-        links: &[LinkConfig],
-        fences: &[FenceConfig],
         store: &Store,
-        shm_size: Option<u64>,
         shard: ShardHandle,
         keys: Arc<AtomicU64>,
     ) -> Result<Arc<Cluster>> {
-        let Resolved { identity, etcd, links } = config.resolve(links)?;
+        let (fences, shm_size) = (&whole.fence, whole.node.shm_size);
+        let Resolved { identity, etcd, links } = config.resolve(&whole.link)?;
         let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
         if identity.renewal_due {
             eprintln!(
@@ -66,7 +67,10 @@ impl Cluster {
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
-        let setup = Box::new(DriverSetup { identity, security, compression, multipath, doors, control });
+        let addresses = Arc::new(Addresses::start(&whole.listen.nbd)?);
+        let setup =
+            DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
+        let setup = Box::new(setup);
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
@@ -77,6 +81,7 @@ impl Cluster {
             place,
             name,
             links,
+            addresses,
             shard,
             keys,
             volumes: Mutex::default(),

@@ -1,5 +1,6 @@
 //! What is told of a cluster's volumes and nodes, in words for the API and the command line.
 
+use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use crate::forward::Figures;
@@ -50,6 +51,9 @@ pub struct ClusterReport {
     /// How often each step of the protocol was taken on this node since its start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
 }
 
 /// Clients of this node while another one owns the volume; counts are since the daemon's start.
@@ -223,7 +227,12 @@ pub fn name_of(nodes: &[NodeEntry], node: NodeId) -> String {
 }
 
 /// Of a volume.
-pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) -> ClusterReport {
+pub fn of_volume(
+    definition: &Definition,
+    shown: &Shown,
+    nodes: &[NodeEntry],
+    address: Option<AddressReport>,
+) -> ClusterReport {
     let status = &shown.ownership;
     let record = status.record.as_ref();
     let lag_of = |who: &Incarnation| {
@@ -264,6 +273,7 @@ pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) ->
         forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
         fence: None,
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
+        address,
     }
 }
 

@@ -151,6 +151,7 @@ fn definition(name: &str, volume: VolumeId) -> Definition {
         journal_bytes: 0,
         drain_max_s: 0,
         reserves: false,
+        address: None,
     }
 }
 
