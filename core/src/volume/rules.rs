@@ -96,6 +96,8 @@ rules! {
     free_before_mark,
     /// D7: the watermark is told at once.
     watermark_over_uncommitted,
+    /// T5: a follower keeps a whole zeroed range for the pinned part of it.
+    confine_as_owner_only,
     /// T9: an owner that steps down commits what it alone holds.
     commit_alone_at_the_end,
     /// T5: only an owner ends the parts of a record that no pin names.
