@@ -11,9 +11,11 @@ use forebay_core::api::{Pieces, RequestError};
 use forebay_core::types::{Instant, RequestId};
 use forebay_front::Backend;
 use forebay_front::nbd::connection::{Connection, Packed, STALL_MAX, Scratch, WaitsFor, drop_reply};
+use forebay_io::socket::local_ip;
 use forebay_io::{Interest, Reactor};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 /// Something that connections lead to.
@@ -276,6 +278,18 @@ impl Connections {
         let Some(&index) = self.by_number.get(&number) else { return };
         if let Some(at) = home.connections().iter().position(|&i| i == index) {
             home.connections().swap_remove(at);
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Closes those of a volume whose client has called this address.
+    pub fn close_all_at<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
+        let called = |index: &usize| local_ip(self.clients[*index].connection.socket());
+        let is_there = |index: &usize| called(index) == Some(ip.to_canonical());
+        let (gone, kept): (Vec<usize>, Vec<usize>) = std::mem::take(home.connections()).into_iter().partition(is_there);
+        *home.connections() = kept;
+        for index in gone {
             let mut client = self.forget(reactor, index);
             client.connection.close(&mut home.desk(now));
         }

@@ -145,6 +145,12 @@ impl Addresses {
     }
 
     /// Of a volume, if it has one.
+    pub fn ip_of(&self, volume: VolumeId) -> Option<IpAddr> {
+        let report = self.report(volume)?;
+        report.address.split('/').next()?.parse().ok()
+    }
+
+    /// Of a volume, if it has one.
     pub fn report(&self, volume: VolumeId) -> Option<AddressReport> {
         self.shown.lock().expect("nobody panics while holding it").get(&volume).cloned()
     }

@@ -26,6 +26,7 @@ use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -345,6 +346,11 @@ impl Clients {
     /// Closes every connection of a volume that is about to go.
     pub fn close_all_of(&mut self, slot: &mut Slot, reactor: &mut Reactor, now: Instant) {
         self.connections.close_all_of(slot, reactor, now);
+    }
+
+    /// Closes those of a volume whose client has called this address.
+    pub fn close_all_at(&mut self, slot: &mut Slot, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
+        self.connections.close_all_at(slot, reactor, ip, now);
     }
 
     /// Takes every connection of a volume away, to be served elsewhere.

@@ -42,7 +42,8 @@ impl Driver {
         // The sessions end in a moment, and with them what goes by it: it stays for longer.
         self.addresses.serve(VolumeId(*volume), false);
         let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) else {
-            return self.directory.remove(&replica.name);
+            self.directory.remove(&replica.name);
+            return self.addresses.serve(VolumeId(*volume), false);
         };
         self.directory.put(Export {
             name: replica.name.clone(),
@@ -53,13 +54,20 @@ impl Driver {
         for number in forwarders.into_values() {
             desks.clients.close(slot, desks.reactor, number, desks.now);
         }
+        // An address that moves leaves this host at once: sessions over it would hear nothing more.
+        if let Some(ip) = self.addresses.ip_of(VolumeId(*volume)) {
+            desks.clients.close_all_at(slot, desks.reactor, ip, desks.now);
+        }
         // Before a client of the former term, that its owner is another one: else it would come back at once.
         self.tell_route(volume);
-        let Some(slot) = self.keys.get(volume).and_then(|key| desks.volumes[*key].as_mut()) else { return };
-        for (client, seat) in desks.clients.pack_all_of(slot, desks.reactor, desks.now) {
+        let slot = self.keys.get(volume).and_then(|key| desks.volumes[*key].as_mut());
+        let moved = slot.map(|slot| desks.clients.pack_all_of(slot, desks.reactor, desks.now));
+        for (client, seat) in moved.into_iter().flatten() {
             let (volume, client) = (VolumeId(*volume), Box::new(client));
             self.forwarder.send(forward::ToForwarder::Client { volume, client, seat });
         }
+        // After them: what tells the clients comes from that address.
+        self.addresses.serve(VolumeId(*volume), false);
     }
 
     /// Tells those who forward when the owner is another one.
