@@ -1,6 +1,6 @@
 # What one types. Each target is a script that can be run by itself; nothing is decided here.
 #
-#   make demo [ARGS=--exit]   set-up, then the main job with real I/O, with a table; leaves the daemon up unless --exit
+#   make demo [ARGS=--exit]   set-up, then the main job with real I/O, on one node and on three; leaves the daemons up unless --exit
 #   make test                 the whole gate: set-up, build, checks, simulation, real clients, power cuts, the demo
 #   make soak [MINUTES=60]    the long versions of the random tests
 #   make bench [ARGS=SECTION] measured side by side with the plain storage and other servers: docs/benchmarks.md

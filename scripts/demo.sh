@@ -1,15 +1,16 @@
 #!/bin/bash
-# The main job on real I/O: a disk image on storage that does 700 operations a second at 8 ms answers at the speed of
-# the tier in front of it, and a kill in the middle loses nothing.
+# The main job on real I/O. Act one: a disk image on storage that does 700 operations a second at 8 ms answers at the speed of
+# the tier in front of it, and a kill in the middle loses nothing. Act two (demo-nodes.sh): three nodes keep the log of a volume
+# in the RAM of two of them, and the one that serves is killed.
 #
-#   scripts/demo.sh          before, after, kill and check; leaves the daemon and its page up
-#   scripts/demo.sh --exit   the same, then stops the daemon and removes everything
+#   scripts/demo.sh          before, after, kill and check; leaves the daemons and the page of the first up
+#   scripts/demo.sh --exit   the same, then stops everything and removes it
 #   scripts/demo.sh --stop   stops what an earlier demo left up, and removes it
 #
 # The slow storage is emulated (`slow:iops=700,latency=8ms:` before a file), because not everybody has an array at hand. "Before" is
 # measured twice: by nbdkit with its own delay filter, which is not our code, and by Forebay writing through.
 # DEMO_DIR (default: /var/tmp/forebay-demo) needs 2 GiB; DEMO_SECONDS (default 8) is the time of each measurement;
-# DEMO_HTTP (default 127.0.0.1:7070) is the page's address.
+# DEMO_HTTP (default 127.0.0.1:7070) is the page's address. Act two needs root: by sudo, if this is not root.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
@@ -26,25 +27,8 @@ uri="nbd+unix:///vm1?socket=$socket"
 binary=target/release/forebay
 pattern=target/release/pattern
 
-say() { printf '\n%s\n' "$*"; }
-die() { echo "demo: $*" >&2; exit 1; }
-
-# True while the process in a pid file is the program that we started, not a later one with the same number.
-running() {
-    [ -s "$1" ] && [ "$(readlink "/proc/$(cat "$1")/exe" 2>/dev/null)" = "$2" ]
-}
-
-stop_process() { # pid file, executable, signal
-    running "$1" "$2" || { rm -f "$1"; return 0; }
-    local pid
-    pid=$(cat "$1")
-    kill "-$3" "$pid"
-    for _ in $(seq 600); do
-        running "$1" "$2" || { rm -f "$1"; return 0; }
-        sleep 0.1
-    done
-    die "process $pid does not end after signal $3; its output is in $dir/daemon.log"
-}
+# shellcheck source=scripts/demo-lib.sh
+. scripts/demo-lib.sh
 
 daemon_exe=$(readlink -f "$binary" 2>/dev/null || true)
 nbdkit_exe=$(readlink -f "$(command -v nbdkit || true)" 2>/dev/null || true)
@@ -52,7 +36,13 @@ nbdkit_exe=$(readlink -f "$(command -v nbdkit || true)" 2>/dev/null || true)
 stop_all() {
     stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM
     stop_process "$dir/daemon.pid" "$daemon_exe" KILL
+    [ ! -e "$dir/nodes" ] || as_root scripts/demo-nodes.sh --stop
     rm -rf "$dir"
+}
+
+# With what the second act asks for in its environment.
+as_root() { # a command
+    if [ "$(id -u)" = 0 ]; then DEMO_DIR="$dir" DEMO_SECONDS="$seconds" "$@"; else sudo DEMO_DIR="$dir" DEMO_SECONDS="$seconds" "$@"; fi
 }
 
 case "${1:-}" in
@@ -66,9 +56,11 @@ say "Building (release)"
 cargo build --locked --release --quiet -j2 --package forebay-node --package forebay-tests
 daemon_exe=$(readlink -f "$binary")
 
+interrupted=no
+trap 'interrupted=yes; exit 130' INT TERM
+trap 'if [ $interrupted = yes ]; then stop_all; else stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM; fi' EXIT
 stop_all
 mkdir -p "$dir"
-trap 'stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM' EXIT
 
 start_daemon() { # policy
     setsid "$binary" serve --backing "slow:iops=$iops,latency=${latency_ms}ms:$image" --name vm1 --policy "$1" --tier flash \
@@ -85,26 +77,14 @@ start_daemon() { # policy
     die "the daemon did not answer within 10 seconds"
 }
 
-# One measurement by fio's own NBD client: "IOPS mean_ms p99_ms".
-measure() { # uri, then fio options
-    local target=$1
-    shift
-    fio --name=demo --ioengine=nbd --uri="$target" --rw=randwrite --bs=4k --size=256m --runtime="$seconds" --time_based \
-        --randrepeat=0 --norandommap --output-format=json "$@" >"$dir/fio.json" 2>"$dir/fio.err" ||
-        { cat "$dir/fio.err" "$dir/fio.json" >&2; die "fio failed"; }
-    # fio 3.33 prints a note before the JSON.
-    sed -n '/^{/,$p' "$dir/fio.json" | jq -r '.jobs[0].write |
-        "\(.iops | round) \(.lat_ns.mean / 1e6 | . * 1000 | round / 1000) \(.clat_ns.percentile."99.000000" / 1e6 | . * 1000 | round / 1000)"'
-}
-
 measure_all() { # uri, label: three rows, appended to the table
     local q1 q32 sync
     echo "  queue depth 1, $seconds s ..."
-    q1=$(measure "$1" --iodepth=1)
+    q1=$(measure "$1" --size=256m --iodepth=1)
     echo "  queue depth 32, $seconds s ..."
-    q32=$(measure "$1" --iodepth=32)
+    q32=$(measure "$1" --size=256m --iodepth=32)
     echo "  a flush after each write, $seconds s ..."
-    sync=$(measure "$1" --iodepth=1 --fsync=1)
+    sync=$(measure "$1" --size=256m --iodepth=1 --fsync=1)
     printf '%s|%s|%s|%s\n' "$2" "$q1" "$q32" "$sync" >>"$dir/table"
 }
 
@@ -157,11 +137,28 @@ echo "  serving after $((($(date +%s%N) - start) / 1000000)) ms"
 "$pattern" verify --uri "$uri" --journal "$dir/journal" --after kill || die "an acknowledged write is missing"
 echo "  every acknowledged byte is there"
 
+# Act two. What it needs and this machine lacks is said, and nothing else is left out.
+lacks=""
+if [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null && { [ ! -t 0 ] || ! sudo -v; }; then
+    lacks="root, for network namespaces: run it as root, or by a user whom sudo lets"
+elif ! as_root sh -c "ip netns add forebay-demo-probe-$$ && ip netns delete forebay-demo-probe-$$" 2>/dev/null; then
+    lacks="network namespaces, which this machine does not let root make"
+elif ! command -v etcd >/dev/null; then
+    lacks="etcd: scripts/setup.sh installs it"
+fi
+if [ -n "$lacks" ]; then
+    say "skipped: act two, three nodes: it needs $lacks"
+elif [ $leave_up = yes ]; then
+    as_root scripts/demo-nodes.sh
+else
+    as_root scripts/demo-nodes.sh --exit
+fi
+
 if [ $leave_up = no ]; then
     stop_all
     say "Stopped, $dir removed."
     exit 0
 fi
-say "The daemon is up: its page is http://$http/ , the volume is $uri"
+say "The daemon of act one is up: its page is http://$http/ , the volume is $uri"
 grep '^qemu' "$dir/daemon.log" | tail -1 || true
-echo "Stop it with: scripts/demo.sh --stop"
+echo "Stop everything with: scripts/demo.sh --stop"

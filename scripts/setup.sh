@@ -29,6 +29,7 @@ command -v curl                        | curl             | fetching rustup, tal
 command -v fio                         | fio              | load: demo, bench, tests
 fio --enghelp=nbd                      | fio              | load over NBD
 command -v qemu-img                    | qemu-utils       | a real NBD client
+command -v qemu-storage-daemon         | qemu-system-common | mirror to compare replicas with
 command -v qemu-system-x86_64          | qemu-system-x86  | guests: power cuts, machines as clients
 command -v nbd-client                  | nbd-client       | guest with the NBD client of the kernel
 command -v nbdkit                      | nbdkit           | slow and failing servers to compare with

@@ -2,7 +2,8 @@
 # The long versions: fresh seeds of the simulator, the larger worlds of the model, the black-box tests with many rounds,
 # and every fuzz target. For idle machines; a failure prints what repeats it.
 #
-#   scripts/soak.sh [MINUTES]     minutes of simulation (default 60); fuzzing takes a quarter of that, shared by the targets
+#   scripts/soak.sh [MINUTES]     minutes of simulation (default 60), three quarters of them with several nodes; fuzzing
+#                                 takes a quarter as long, shared by the targets
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
@@ -10,9 +11,13 @@ minutes=${1:-60}
 case $minutes in "" | *[!0-9]*) echo "usage: scripts/soak.sh [MINUTES]" >&2; exit 2 ;; esac
 failed=""
 
-echo "##### simulation, $minutes minutes"
-# From a seed that differs each time, so that a night does not repeat the one before. The dev profile has assertions on.
-cargo run --locked --quiet --package forebay-sim -j2 -- --from "$(date +%s)000" --minutes "$minutes" || failed="$failed simulation"
+# From a seed that differs each time, so that a night does not repeat the one before. The dev profile has assertions on. A seed
+# that finds something does not end the night.
+simulate() { cargo run --locked --quiet --package forebay-sim -j2 -- --go-on --from "$(date +%s)000" "$@"; }
+echo "##### simulation of one node, $((minutes / 4 + 1)) minutes"
+simulate --minutes $((minutes / 4 + 1)) || failed="$failed simulation"
+echo "##### simulation of clusters, $((minutes * 3 / 4 + 1)) minutes"
+simulate --cluster --minutes $((minutes * 3 / 4 + 1)) || failed="$failed clusters"
 
 echo "##### model, larger worlds"
 # Bounded by states and not by time: some 2 GiB and 10 to 15 minutes. What was cut off is said.

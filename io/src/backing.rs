@@ -320,6 +320,16 @@ impl Backing {
         Ok(Backing { spec: spec.to_owned(), device, layers, held: Held::Nothing, stats: DeviceStats::default() })
     }
 
+    /// Whether the file or device that a spec names can be opened for writing here, now; nothing is changed or kept. True of
+    /// an NBD server, which is not asked. May take as long as the file system does.
+    pub fn is_in_reach(spec: &str) -> bool {
+        match BackingSpec::parse(spec).map(|spec| spec.target) {
+            Ok(Target::Path(path)) => std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok(),
+            Ok(Target::Nbd(_)) => true,
+            Err(_) => false,
+        }
+    }
+
     /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
     /// process can land any more, and QEMU refuses to open the file.
     ///

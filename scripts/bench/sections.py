@@ -17,6 +17,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from replicas import compression, links, replica, takeover
 from stand import (BINARY, EXAMPLES, GIB, MIB, alternate, cpu_s, file_system, fio, first_read, medians, nbdfuse, no_file_systems,
                    per_second, wait_until)
 
@@ -695,4 +696,8 @@ SECTIONS = {
     "idle": ("Idle", idle),
     "scale": ("Size and number of volumes", scale),
     "isolation": ("One dead backing among eight", isolation),
+    "replica": ("Several nodes: replicas", replica),
+    "links": ("Several nodes: links", links),
+    "compression": ("Several nodes: compression", compression),
+    "takeover": ("Several nodes: take-over", takeover),
 }

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BINARY = ROOT / "target/release/forebay"
+# Another build than this tree's, such as one to compare with.
+BINARY = Path(os.environ.get("FOREBAY_BIN", ROOT / "target/release/forebay"))
 EXAMPLES = ROOT / "target/release/examples"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 GIB = 1 << 30
@@ -311,7 +312,8 @@ def file_system(server, folder):
 
 
 def fio(target, rw, seconds=None, depth=32, block="4k", size="1G", jobs=None, extra=(), latency_log=None):
-    """One run of fio; `target` is a server, an NBD URI, or a path (io_uring, O_DIRECT). `jobs`: URIs, one job each."""
+    """One run of fio; `target` is a server (by NBD, or as its `fio_words` say), an NBD URI, or a path (io_uring, O_DIRECT).
+    `jobs`: URIs, one job each."""
     command = ["fio", "--output-format=json", "--group_reporting=1", f"--rw={rw}", f"--bs={block}",
                f"--iodepth={depth}", f"--size={size}", "--randrepeat=0", "--norandommap=1", "--thread=1"]
     if seconds:
@@ -319,10 +321,12 @@ def fio(target, rw, seconds=None, depth=32, block="4k", size="1G", jobs=None, ex
     if latency_log:
         command += [f"--write_lat_log={latency_log}", "--disable_slat=1", "--disable_clat=1"]
     command += list(extra)
-    server = target if isinstance(target, Server) else None
+    server = target if hasattr(target, "cpu_s") else None
     if jobs:
         for i, uri in enumerate(jobs):
             command += [f"--name=job{i}", "--ioengine=nbd", f"--uri={uri}"]
+    elif hasattr(target, "fio_words"):
+        command += ["--name=job", *target.fio_words(depth)]
     elif isinstance(target, Path):
         command += ["--name=job", "--ioengine=io_uring", "--direct=1", "--allow_file_create=0", f"--filename={target}"]
     else:

@@ -38,10 +38,12 @@ pub enum Mischief {
     Blackout,
     /// The operator moves the volume to a member.
     HandOver,
+    /// The host is lost, with its memory and its media; another one comes in its place. Only where it is planned.
+    Destroy,
 }
 
 impl Mischief {
-    /// All of them.
+    /// Those that seeds choose from.
     pub const ALL: [Mischief; 8] = [
         Mischief::Kill,
         Mischief::Power,
@@ -223,5 +225,21 @@ pub fn seeded(seed: u64) -> (Setup, Random) {
     };
     setup.size_bytes_max = setup.size_bytes;
     setup.cluster = Some(cluster);
+    (setup, random)
+}
+
+/// As [`seeded`], with the trouble that take-overs are made of most of the time: few blocks that are written again and again, a
+/// slow backing, small windows, and owners that stand still, die and are cut off.
+pub fn restless(seed: u64) -> (Setup, Random) {
+    let (mut setup, random) = seeded(seed);
+    (setup.requests, setup.clients, setup.depth_max) = (400, 2, 4);
+    (setup.weights, setup.hot_blocks, setup.cold) = ([3, 12, 1, 2, 0], 6, 200_000);
+    (setup.think_micros_max, setup.check) = (50_000, 20_000);
+    setup.backing_micros_max = [20_000, 400_000][seed as usize % 2];
+    let cluster = setup.cluster.as_mut().expect("several nodes");
+    cluster.window_bytes_max = [32 << 10, 128 << 10][seed as usize / 2 % 2];
+    cluster.fenced_first = false;
+    cluster.faults.mischief_every = Duration::from_secs(3);
+    cluster.faults.mischief = [4, 2, 6, 3, 3, 1, 0, 1];
     (setup, random)
 }

@@ -102,6 +102,9 @@ fn main() -> ExitCode {
         (None, None, Some(_)) => Box::new(arguments.from..),
         (None, None, None) => Box::new(arguments.from..arguments.from + 1000),
     };
+    if arguments.replay.is_none() {
+        println!("seeds{} from {} on", if arguments.cluster { " of clusters" } else { "" }, arguments.from);
+    }
     let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
     let (mut runs, mut failed) = (0u64, 0u64);
     for seed in seeds {
@@ -127,10 +130,12 @@ fn main() -> ExitCode {
         runs += 1;
     }
     print_coverage(&coverage, arguments.cluster);
+    let seconds = start.elapsed().as_secs_f64();
+    let speed = format!("{seconds:.1} s, {:.1} seeds a second", runs as f64 / seconds);
     if failed > 0 {
-        println!("{failed} of {runs} seeds FAILED, {:.1} s", start.elapsed().as_secs_f64());
+        println!("{failed} of {runs} seeds FAILED, {speed}");
         return ExitCode::FAILURE;
     }
-    println!("{runs} seeds, nothing found, {:.1} s", start.elapsed().as_secs_f64());
+    println!("{runs} seeds, nothing found, {speed}");
     ExitCode::SUCCESS
 }

@@ -1,5 +1,5 @@
-//! Bugs planted in the real volume: each must be caught within a bounded number of seeds. A mutant that survives
-//! means that a rule of the design is not tested by anything.
+//! Bugs planted in the real volume that one node has to itself: each must be caught within a bounded number of seeds. A
+//! mutant that survives means that a rule of the design is not tested by anything. Those between nodes: `cluster_mutants.rs`.
 
 use forebay_core::format::TierKind;
 use forebay_core::status::Policy;
@@ -85,26 +85,6 @@ mutants! { 2_600..5_600 of seeded; repeat_any_group }
 mutants! { 500..3_500 of seeded; retry_failed_sync }
 mutants! { 1_250..3_250 of |seed| (journaled(seed), Random::new(seed)); journal_unsynced_records }
 mutants! { 550..2_550 of |seed| (journaled(seed), Random::new(seed)); forget_replay }
-
-mutants! { 0..3_000 of cluster::seeded;
-    acknowledge_before_members
-    flush_by_own_sync
-    ignore_min_peers
-    ask_recorded_only
-    take_older_terms
-    take_for_others
-    take_gaps
-    trust_payload
-    free_uncommitted
-    propose_early
-    keep_longer_tail
-    destage_uncommitted
-    window_before_mark
-    free_before_mark
-    watermark_over_uncommitted
-    answer_before_agreed
-    read_without_lease
-}
 
 mutants! { 0..400 of |seed| (held_often(), Random::new(seed)); destage_under_hold }
 mutants! { 0..400 of |seed| (superseded_while_waiting(), Random::new(seed)); checkpoint_ahead_of_log }

@@ -292,6 +292,7 @@ fn a_member_lost_while_the_coordinator_is_away_stops_writes_until_it_answers() {
     goes_on(&mut world);
 }
 
+/// Proves N-M-9, N-F-9, N-X-9: ownership does not know what its tier is.
 #[test]
 fn a_coordinator_that_went_back_is_noticed_and_its_owner_writes_the_record_anew() {
     let mut world = whole(3, 2, false);

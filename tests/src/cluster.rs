@@ -5,7 +5,7 @@
 //! removed at the end of a test that passes.
 
 use crate::etcd::Etcd;
-use crate::harness::{Output, TempDir, forebay, run_command, skip};
+use crate::harness::{Output, TempDir, forebay, require_tool, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
@@ -38,6 +38,8 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
+    /// The image lies on a disk that only this node sees.
+    disk_of: Option<usize>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -78,6 +80,15 @@ impl Cluster {
 
     /// The same, with more lines in the `[cluster]` table of each.
     pub fn with(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
+        Cluster::build(name, nodes, cluster_lines, None)
+    }
+
+    /// The image lies on a disk of one node: the others see an empty folder in its place.
+    pub fn with_disk_of(name: &str, nodes: usize, node: usize) -> Option<Cluster> {
+        Cluster::build(name, nodes, "", Some(node))
+    }
+
+    fn build(name: &str, nodes: usize, cluster_lines: &str, disk_of: Option<usize>) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
             Ok(network) => network,
             Err(reason) => {
@@ -93,7 +104,10 @@ impl Cluster {
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
             cluster_lines: cluster_lines.to_owned(),
+            disk_of,
         };
+        let disk = cluster.disk();
+        std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
         cluster.enrol(nodes);
         for node in 0..nodes {
             cluster.write_config(node);
@@ -124,9 +138,13 @@ impl Cluster {
         Target::unix(self.place(node, "nbd.sock"))
     }
 
+    fn disk(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
     /// The backing of `vm1`.
     pub fn image(&self) -> PathBuf {
-        self.folder.join("shared.img")
+        self.disk().join("vm1.img")
     }
 
     fn write_config(&self, node: usize) {
@@ -158,7 +176,18 @@ impl Cluster {
     pub fn start(&mut self, node: usize) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
-        let mut command = Command::new(forebay());
+        let mut command = match self.disk_of {
+            Some(other) if other != node => {
+                let mut command = Command::new(require_tool("unshare"));
+                let hidden = "mount -t tmpfs none \"$0\" && exec \"$@\"";
+                command
+                    .args(["--mount", "--propagation", "private", "sh", "-c", hidden])
+                    .arg(self.disk())
+                    .arg(forebay());
+                command
+            }
+            Some(_) | None => Command::new(forebay()),
+        };
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);

@@ -1,11 +1,13 @@
 //! A volume whose log several nodes keep, on real hosts: network namespaces with two links each, a real etcd, real daemons, and
 //! a load whose every acknowledged write is looked for after each fault.
 
-use forebay_tests::cluster::Cluster;
+use forebay_tests::cluster::{Cluster, PATIENCE};
+use forebay_tests::harness::{forebay, run_command};
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::load::{self, Ended};
 use serde_json::Value;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The whole story of two nodes: alone, with a copy, without the owner, and with the former owner back.
 fn the_owner_is_killed_and_comes_back(name: &str, tier: &str) {
@@ -103,4 +105,67 @@ fn copies_and_owners_change_by_command() {
     cluster.stop(1);
     cluster.wait_for_owner(0);
     cluster.every_acknowledged_write_is_at(0);
+}
+
+/// The backing is the owner's own disk. Its host is lost with its memory: the other node has the log and nothing to put it on. It
+/// serves nobody, and gives the volume back as soon as that host is there again, without an operator.
+#[test]
+fn an_owner_with_its_own_disk_gets_its_log_back_from_the_other_node() {
+    let Some(mut cluster) = Cluster::with_disk_of("replicas-custodian", 3, 0) else { return };
+    cluster.serve_with_a_copy("memory");
+    let tier = cluster.show(0)["tier"]["path"].as_str().expect("the owner has a tier").to_owned();
+    cluster.load_and_kill(0);
+    std::fs::remove_file(&tier).unwrap_or_else(|e| panic!("remove {tier}: {e}"));
+    cluster.wait_for("a custodian", |cluster| {
+        [1, 2].iter().any(|node| cluster.show(*node)["cluster"]["state"] == "custodian")
+    });
+    for node in [1, 2] {
+        assert!(Client::connect(&cluster.target(node)).is_err(), "a custodian serves nobody");
+    }
+    let begun = Instant::now();
+    cluster.start(0);
+    cluster.wait_for_owner(0);
+    println!("serving again {:.1} s after the start of the owner's daemon", begun.elapsed().as_secs_f64());
+    cluster.every_acknowledged_write_is_at(0);
+}
+
+/// The image of a volume whose newest writes lie in the nodes' logs is refused to a daemon that is of no cluster, and to a second
+/// volume; and an image that a single daemon's log belongs to is refused to the cluster.
+#[test]
+fn an_image_whose_newest_writes_lie_in_logs_elsewhere_is_refused() {
+    let Some(mut cluster) = Cluster::new("replicas-marker", 2) else { return };
+    cluster.serve_with_a_copy("memory");
+    let loading = cluster.begin_load(0);
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.load_has_broken_off(loading);
+    let image = cluster.image();
+    let image = image.to_str().expect("a plain path");
+    let alone = cluster.folder.join("alone");
+    let alone = alone.to_str().expect("a plain path");
+    let mut command = Command::new(forebay());
+    command.args(["serve", "--state", alone, "--backing", image, "--http", "off"]);
+    let refused = run_command(PATIENCE, command);
+    assert!(
+        !refused.status.success() && refused.stderr.contains("newer writes of volume vm1"),
+        "{}",
+        refused.describe()
+    );
+
+    cluster.start(0);
+    cluster.start(1);
+    let owner = cluster.owner_among(&[0, 1]);
+    cluster.wait_for_owner(owner);
+    let second = ["volume", "create", "vm2", "--backing", image, "--peers", "1", "--tier", "memory"];
+    let refused = cluster.try_command(owner, &second).expect_err("the image is in use");
+    assert!(refused.contains("in use"), "{refused}");
+    cluster.every_acknowledged_write_is_at(owner);
+
+    let other = cluster.folder.join("other.img");
+    let marker = std::fs::read_to_string(format!("{image}.forebay")).expect("the marker lies beside the image");
+    std::fs::copy(image, &other).expect("copy the image");
+    std::fs::write(other.with_extension("img.forebay"), marker).expect("copy its marker");
+    let copied = ["volume", "create", "vm3", "--backing", other.to_str().expect("a plain path"), "--peers", "1"];
+    let refused = cluster.try_command(owner, &copied).expect_err("newer writes lie in logs");
+    assert!(refused.contains("newer writes of volume vm1"), "{refused}");
 }

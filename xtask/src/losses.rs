@@ -1,7 +1,7 @@
 //! The contract and its proofs: every promise of `docs/losses.md` is named by the test that proves it.
 //!
-//! A promise has a name on the page: a cell of the big table (`L-BF-3`), an operator's error (`O-6`), an exception of
-//! an NBD backing (`N-1`). A test proves it by a comment right above it: `/// Proves L-BF-3, O-4: ...`. A cell that
+//! A promise has a name on the page: a cell of the table for one node (`L-BF-3`) or for several (`N-M-3`), an operator's
+//! error (`O-6`), an exception of an NBD backing (`N-1`). A test proves it by a comment right above it: `/// Proves L-BF-3, O-4: ...`. A cell that
 //! says "does not arise" or "everything" promises nothing and needs no test. Names that the page does not have are
 //! refused wherever they stand, so that a row that is moved takes its tests along.
 
@@ -9,8 +9,8 @@ use crate::tidy::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = "docs/losses.md";
-/// Columns of the table, in its order.
-const COLUMNS: [&str; 4] = ["TM", "TF", "BM", "BF"];
+/// The tables whose cells have names: what a name begins with, and the columns, in their order.
+const TABLES: [(&str, &[&str]); 2] = [("L", &["TM", "TF", "BM", "BF"]), ("N", &["M", "F", "X"])];
 /// What a cell says that promises nothing.
 const NOTHING_TO_PROVE: [&str; 2] = ["does not arise", "everything"];
 
@@ -44,6 +44,7 @@ pub fn check(tree: &Tree, wrong: &mut Vec<String>) {
 /// The names of the page, and whether each needs a proof.
 fn promises(page: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
+    let mut table = None;
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("- **N-")
             && let Some((number, _)) = rest.split_once(':')
@@ -56,11 +57,15 @@ fn promises(page: &str) -> BTreeMap<String, bool> {
         if fields[0].starts_with("O-") {
             found.insert(fields[0].to_string(), true);
         }
-        if let (Ok(number), [_, _, cells @ .., _]) = (fields[0].parse::<u32>(), fields.as_slice()) {
-            // Behind the last cell stands the line's end.
-            for (column, cell) in COLUMNS.iter().zip(cells) {
+        // Behind the last cell stands the line's end.
+        let [first, _, cells @ .., _] = fields.as_slice() else { continue };
+        if *first == "#" {
+            table = TABLES.iter().find(|(_, columns)| *columns == cells);
+        }
+        if let (Ok(number), Some((begin, columns))) = (first.parse::<u32>(), table) {
+            for (column, cell) in columns.iter().zip(cells) {
                 let needs_proof = !NOTHING_TO_PROVE.iter().any(|words| cell.starts_with(words));
-                found.insert(format!("L-{column}-{number}"), needs_proof);
+                found.insert(format!("{begin}-{column}-{number}"), needs_proof);
             }
         }
     }
@@ -94,14 +99,17 @@ fn proofs(text: &str) -> Vec<String> {
     found
 }
 
-/// Names of promises in a line: `L-BF-3`, `O-6`, `N-1`.
+/// Names of promises in a line: `L-BF-3`, `N-M-3`, `O-6`, `N-1`.
 fn names(line: &str) -> Vec<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let found = line.split(|c| !word(c)).filter(|name| {
         let parts: Vec<&str> = name.split('-').collect();
         let number = |text: &str| !text.is_empty() && text.len() <= 3 && text.bytes().all(|b| b.is_ascii_digit());
         match parts.as_slice() {
-            ["L", column, row] => column.len() == 2 && column.bytes().all(|b| b.is_ascii_uppercase()) && number(row),
+            [table @ ("L" | "N"), column, row] => {
+                let length = if *table == "L" { 2 } else { 1 };
+                column.len() == length && column.bytes().all(|b| b.is_ascii_uppercase()) && number(row)
+            }
             ["O" | "N", row] => number(row),
             _ => false,
         }
@@ -118,15 +126,27 @@ mod tests {
         assert_eq!(names("// proves L-BF-3 and L-TM-12; (O-6), `N-1`:"), ["L-BF-3", "L-TM-12", "O-6", "N-1"]);
         assert_eq!(names("XL-BF-3 SYMBOL-BF-3 L-B-3 L-BF- L-bf-3 O-x O-RDWR NO-1"), Vec::<String>::new());
         assert_eq!(names("L-ZZ-99"), ["L-ZZ-99"]);
+        assert_eq!(names("N-M-3, N-Z-99; N-MF-3 L-M-3 N-m-3"), ["N-M-3", "N-Z-99"]);
     }
 
     #[test]
     fn promises_are_read_from_the_page() {
         let page = "| # | fault | TM | TF | BM | BF |\n|---|---|---|---|---|---|\n\
                     | 1 | killed | none | as TM | does not arise in memory | everything |\n\
-                    | id | error | outcome |\n| O-2 | swapped | refused |\n- **N-1: late writes.** x\n- **3.** note\n";
-        let expected =
-            [("L-BF-1", false), ("L-BM-1", false), ("L-TF-1", true), ("L-TM-1", true), ("N-1", true), ("O-2", true)];
+                    | id | error | outcome |\n| O-2 | swapped | refused |\n- **N-1: late writes.** x\n- **3.** note\n\
+                    | # | fault | M | F | X |\n| 1 | killed | none | as M | everything |\n\
+                    | # | other | A |\n| 7 | no promise | x |\n";
+        let expected = [
+            ("L-BF-1", false),
+            ("L-BM-1", false),
+            ("L-TF-1", true),
+            ("L-TM-1", true),
+            ("N-1", true),
+            ("N-F-1", true),
+            ("N-M-1", true),
+            ("N-X-1", false),
+            ("O-2", true),
+        ];
         assert_eq!(promises(page), expected.map(|(name, needs)| (name.to_string(), needs)).into());
     }
 

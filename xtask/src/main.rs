@@ -127,7 +127,8 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                 "mutants" => {
                     let test =
                         ["test", "--locked", "--package", "forebay-sim", "--features", "mutants", "-j2", "--quiet"];
-                    cargo(root, &[&test[..], &["--test", "mutants"]].concat(), &[])
+                    let of = ["--test", "mutants", "--test", "cluster_mutants", "--test", "ownership_mutants"];
+                    cargo(root, &[&test[..], &of, &["--no-fail-fast"]].concat(), &[])
                 }
                 "fuzz" => fuzz::check(root, FUZZ_SECONDS),
                 "sim" => sim(root, options.minutes),
@@ -159,18 +160,33 @@ fn advisories(root: &std::path::Path) -> Outcome {
     cargo(root, &["deny", "--locked", "check", "advisories"], &[])
 }
 
-/// Fresh seeds; the fixed ones (`sim/seeds.txt`) and the scenarios run with the tests of the package.
+/// Seeds of the gate besides those that run with the tests of the package (`sim/seeds.txt`, scenarios, the first of clusters).
+/// A fixed count, so that a slow machine looks at as much as a fast one.
+const SEEDS_OF_ONE_NODE: &str = "900";
+/// Behind those of `sim/tests/cluster.rs`.
+const SEEDS_OF_CLUSTERS: [&str; 4] = ["--from", "150", "--seeds", "150"];
+/// Looked at by nobody before.
+const FRESH_SEEDS_OF_CLUSTERS: &str = "100";
+
+/// Fixed seeds and fresh ones; with minutes, fresh ones of both families for half of the time each.
 fn sim(root: &std::path::Path, minutes: u64) -> Outcome {
-    if minutes == 0 {
-        // A fixed count, so that the same tree gives the same verdict on a slow and on a fast machine.
-        return cargo(
-            root,
-            &["run", "--locked", "--quiet", "--package", "forebay-sim", "-j2", "--", "--seeds", "900"],
-            &[],
-        );
-    }
-    let minutes = minutes.to_string();
-    cargo(root, &["run", "--locked", "--quiet", "--package", "forebay-sim", "-j2", "--", "--minutes", &minutes], &[])
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let fresh = format!("{}000", since.expect("the clock is later than 1970").as_secs());
+    let run = |arguments: &[&str]| {
+        let cargo_run = ["run", "--locked", "--quiet", "--package", "forebay-sim", "-j2", "--"];
+        cargo(root, &[&cargo_run[..], arguments].concat(), &[])
+    };
+    let outcomes = if minutes == 0 {
+        vec![
+            run(&["--seeds", SEEDS_OF_ONE_NODE]),
+            run(&[&["--cluster"][..], &SEEDS_OF_CLUSTERS].concat()),
+            run(&["--cluster", "--from", &fresh, "--seeds", FRESH_SEEDS_OF_CLUSTERS]),
+        ]
+    } else {
+        let each = minutes.div_ceil(2).to_string();
+        vec![run(&["--from", &fresh, "--minutes", &each]), run(&["--cluster", "--from", &fresh, "--minutes", &each])]
+    };
+    steps::all(outcomes)
 }
 
 fn fuzzing(root: &std::path::Path, seconds: u64) -> ExitCode {

@@ -66,6 +66,23 @@ impl Steps {
     }
 }
 
+/// Passed when all have.
+pub fn all(outcomes: Vec<Outcome>) -> Outcome {
+    let (mut wrong, mut missing) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Passed => {}
+            Outcome::Failed(lines) => wrong.extend(lines),
+            Outcome::Skipped(reason) => missing.push(reason),
+        }
+    }
+    match (wrong.is_empty(), missing.is_empty()) {
+        (false, _) => Outcome::Failed(wrong),
+        (true, false) => Outcome::Skipped(missing.join("; ")),
+        (true, true) => Outcome::Passed,
+    }
+}
+
 /// Runs cargo in `root`, its output shown; passes when it does.
 pub fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
     let mut command = base("cargo");

@@ -402,7 +402,7 @@ mod tests {
         write("core/src/used.rs", "// see L-BF-99\n");
         write("core/src/unused.rs", concat!("fn f() { todo", "!() } \n"));
         write("rogue/Cargo.toml", "[package]\n");
-        write("docs/losses.md", "| 1 | fault | none |\n[gone](nowhere.md)\n");
+        write("docs/losses.md", "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n");
         write("README.md", &"line\n".repeat(150));
         write("io/src/lib.rs", &"line\n".repeat(RUST_LINES_MAX + 1));
         let files = [
@@ -437,7 +437,7 @@ mod tests {
             "io/src/lib.rs: 1001 lines, more than 1000",
             concat!("core/src/unused.rs:1: todo", "!( is left over"),
             "core/src/unused.rs:1: white space at the end",
-            "docs/losses.md:2: link to nowhere.md: no such file",
+            "docs/losses.md:3: link to nowhere.md: no such file",
             "core/src/used.rs:1: L-BF-99 is no promise of docs/losses.md",
             "docs/losses.md: no test proves L-TM-1",
         ] {

@@ -40,7 +40,11 @@ pub(super) struct OpenChanges {
 
 impl Volume {
     pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState) {
-        let on_media = if self.flush_is_media() { self.synced.min(self.committed) } else { Lsn(0) };
+        let on_media = if self.flush_is_media() && !planted!(self, ignore_media_of_proposed) {
+            self.synced.min(self.committed)
+        } else {
+            Lsn(0)
+        };
         if !planted!(self, ask_recorded_only) {
             let changes = self.members.propose(self.own().node, &members);
             self.carry_out(changes);
@@ -62,7 +66,8 @@ impl Volume {
 
     /// Logs alone may stand for what is acknowledged: the record says so, and so does every change of it (A5).
     pub(super) fn log_may_stand(&self) -> bool {
-        self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
+        planted!(self, logs_stand_early)
+            || self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
     }
 
     /// The last position that a proposed member must have on its medium before it may be recorded.

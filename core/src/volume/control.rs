@@ -237,7 +237,9 @@ impl Volume {
     }
 
     fn has_few_copies(&self) -> bool {
-        self.members.copies() < self.cluster().min_peers as usize
+        let learners_count = planted!(self, count_learners);
+        let copies = if learners_count { self.members.peers.len() } else { self.members.copies() };
+        copies < self.cluster().min_peers as usize
     }
 
     /// One peer less, and the backing would have to have every write: what is dirty then must drain soon (A6).

@@ -87,7 +87,8 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        self.retire_through(self.checkpoint.destaged.min(self.marks.watermark));
+        let told = if planted!(self, free_before_told) { self.durable } else { self.marks.watermark };
+        self.retire_through(self.checkpoint.destaged.min(told));
     }
 
     /// The backing's sync has ended.
@@ -112,7 +113,7 @@ impl Volume {
 
     /// D2 and D3: may this position be under way to the backing?
     pub(super) fn is_in_window(&self, lsn: Lsn) -> bool {
-        self.role != Role::Owner || lsn <= self.marks.through
+        self.role != Role::Owner || lsn <= self.marks.through || planted!(self, destage_outside_window)
     }
 
     /// Asks for a larger window when the one that was told is used up.
@@ -127,7 +128,7 @@ impl Volume {
             return;
         }
         let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
-        if !goes_on && self.standing.mark.watermark < self.destage.collected {
+        if !goes_on && self.standing.mark.watermark < self.destage.collected && !planted!(self, window_over_groups) {
             // The next group, or batch: when everybody knows that the one before is durable.
             return;
         }

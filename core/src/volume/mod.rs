@@ -47,6 +47,7 @@ mod ranges;
 mod read;
 mod recover;
 mod rewrite;
+mod rules;
 mod shares;
 mod stream;
 mod terms;
@@ -65,6 +66,7 @@ use flash::FlashLog;
 use frames::FramePool;
 pub use kept::Kept;
 use live::LiveLog;
+pub use rules::Rules;
 use slab::Slab;
 use terms::Role;
 
@@ -137,160 +139,6 @@ pub struct Extent {
     pub dirty: bool,
     /// In the read cache or the log's memory.
     pub cached: bool,
-}
-
-/// Planted bugs that the simulator must find; every one is off in a product build, where this type has no fields.
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)] // each name says which rule is broken
-pub struct Rules {
-    #[cfg(feature = "mutants")]
-    pub acknowledge_before_held: bool,
-    #[cfg(feature = "mutants")]
-    pub flush_without_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub ignore_groups: bool,
-    #[cfg(feature = "mutants")]
-    pub next_group_before_checkpoint: bool,
-    #[cfg(feature = "mutants")]
-    pub repeat_unsynced_group: bool,
-    #[cfg(feature = "mutants")]
-    pub checkpoint_far_behind: bool,
-    #[cfg(feature = "mutants")]
-    pub repeat_any_group: bool,
-    #[cfg(feature = "mutants")]
-    pub release_without_backing_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub retry_failed_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub fill_over_newer_write: bool,
-    #[cfg(feature = "mutants")]
-    pub overtake_same_block: bool,
-    #[cfg(feature = "mutants")]
-    pub supersede_across_groups: bool,
-    #[cfg(feature = "mutants")]
-    pub reuse_segment_early: bool,
-    #[cfg(feature = "mutants")]
-    pub accept_torn_tail: bool,
-    #[cfg(feature = "mutants")]
-    pub destage_before_lock: bool,
-    #[cfg(feature = "mutants")]
-    pub forget_zeros: bool,
-    #[cfg(feature = "mutants")]
-    pub skip_edge_lock: bool,
-    #[cfg(feature = "mutants")]
-    pub reuse_without_erasing: bool,
-    #[cfg(feature = "mutants")]
-    pub keep_cut_off_batches: bool,
-    #[cfg(feature = "mutants")]
-    pub checkpoint_ahead_of_log: bool,
-    #[cfg(feature = "mutants")]
-    pub count_lost_writes: bool,
-    #[cfg(feature = "mutants")]
-    pub keep_cached_below: bool,
-    #[cfg(feature = "mutants")]
-    pub destage_under_hold: bool,
-    #[cfg(feature = "mutants")]
-    pub mark_unsynced_as_synced: bool,
-    #[cfg(feature = "mutants")]
-    pub grow_before_checkpoint: bool,
-    #[cfg(feature = "mutants")]
-    pub skip_check: bool,
-    #[cfg(feature = "mutants")]
-    pub apply_before_journal_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub ordered_without_erasing: bool,
-    #[cfg(feature = "mutants")]
-    pub supersede_batched: bool,
-    #[cfg(feature = "mutants")]
-    pub retry_takes_less: bool,
-    #[cfg(feature = "mutants")]
-    pub overwrite_complete_batch: bool,
-    #[cfg(feature = "mutants")]
-    pub erase_newest_first: bool,
-    #[cfg(feature = "mutants")]
-    pub journal_unsynced_records: bool,
-    #[cfg(feature = "mutants")]
-    pub forget_replay: bool,
-    #[cfg(feature = "mutants")]
-    pub trust_unsynced: bool,
-    #[cfg(feature = "mutants")]
-    pub merge_unchecked: bool,
-    #[cfg(feature = "mutants")]
-    pub acknowledge_by_completion: bool,
-    #[cfg(feature = "mutants")]
-    pub destage_unheld: bool,
-    #[cfg(feature = "mutants")]
-    pub retire_before_checkpoint: bool,
-    #[cfg(feature = "mutants")]
-    pub sync_again_only: bool,
-    #[cfg(feature = "mutants")]
-    pub serve_before_recovery_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub one_checkpoint: bool,
-    #[cfg(feature = "mutants")]
-    pub believe_older_checkpoint: bool,
-    #[cfg(feature = "mutants")]
-    pub stop_at_bad_header: bool,
-    #[cfg(feature = "mutants")]
-    pub forget_marks: bool,
-    #[cfg(feature = "mutants")]
-    pub reuse_frames_at_once: bool,
-    #[cfg(feature = "mutants")]
-    pub keep_zeroed_data: bool,
-    #[cfg(feature = "mutants")]
-    pub fua_is_no_barrier: bool,
-    #[cfg(feature = "mutants")]
-    pub go_on_in_recovered_group: bool,
-    #[cfg(feature = "mutants")]
-    pub skip_damaged_descriptors: bool,
-    #[cfg(feature = "mutants")]
-    pub bring_back_destaged: bool,
-    #[cfg(feature = "mutants")]
-    pub promise_through_early: bool,
-    #[cfg(feature = "mutants")]
-    pub acknowledge_before_members: bool,
-    #[cfg(feature = "mutants")]
-    pub flush_by_own_sync: bool,
-    #[cfg(feature = "mutants")]
-    pub ignore_min_peers: bool,
-    #[cfg(feature = "mutants")]
-    pub ask_recorded_only: bool,
-    #[cfg(feature = "mutants")]
-    pub take_older_terms: bool,
-    #[cfg(feature = "mutants")]
-    pub take_for_others: bool,
-    #[cfg(feature = "mutants")]
-    pub take_gaps: bool,
-    #[cfg(feature = "mutants")]
-    pub trust_payload: bool,
-    #[cfg(feature = "mutants")]
-    pub free_uncommitted: bool,
-    #[cfg(feature = "mutants")]
-    pub propose_early: bool,
-    #[cfg(feature = "mutants")]
-    pub keep_longer_tail: bool,
-    #[cfg(feature = "mutants")]
-    pub destage_uncommitted: bool,
-    #[cfg(feature = "mutants")]
-    pub window_before_mark: bool,
-    #[cfg(feature = "mutants")]
-    pub free_before_mark: bool,
-    #[cfg(feature = "mutants")]
-    pub watermark_over_uncommitted: bool,
-    #[cfg(feature = "mutants")]
-    pub commit_alone_at_the_end: bool,
-    #[cfg(feature = "mutants")]
-    pub confine_as_owner_only: bool,
-    #[cfg(feature = "mutants")]
-    pub answer_before_agreed: bool,
-    #[cfg(feature = "mutants")]
-    pub read_without_lease: bool,
-    #[cfg(feature = "mutants")]
-    pub forget_pins: bool,
-    #[cfg(feature = "mutants")]
-    pub end_pins_at_once: bool,
-    #[cfg(feature = "mutants")]
-    pub cover_at_once: bool,
 }
 
 /// True when the named rule is broken on purpose; constant false in a product build.

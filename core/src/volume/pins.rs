@@ -128,7 +128,7 @@ impl Volume {
         self.pins.unlisted = unfenced.len() >= UNFENCED_MAX;
         let Some(&term) = unfenced.last() else { return Vec::new() };
         let mark = &self.standing.mark;
-        let mut pins = mark.pins.clone();
+        let mut pins = if planted!(self, forget_older_pins) { Vec::new() } else { mark.pins.clone() };
         if mark.through > watermark && !planted!(self, forget_pins) {
             pins.push(Pin { term, above: watermark, through: mark.through, part: mark.part });
             self.pins.first = Some(mark.through);
@@ -146,6 +146,9 @@ impl Volume {
 
     /// No former owner can write any more.
     pub(super) fn on_proven(&mut self) {
+        if planted!(self, never_end_pins) {
+            return;
+        }
         self.pins.unlisted = false;
         if self.standing.mark.pins.is_empty() || planted!(self, end_pins_at_once) {
             return self.end_pins();

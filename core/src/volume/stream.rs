@@ -411,7 +411,10 @@ impl Volume {
 
     fn send_again_if_due(&mut self, at: usize) {
         let stream = &mut self.members.peers[at].stream;
-        if stream.since.iter().all(Option::is_none) || self.now < stream.send_again_at {
+        if stream.since.iter().all(Option::is_none)
+            || self.now < stream.send_again_at
+            || planted!(self, never_send_again)
+        {
             return;
         }
         stream.send_again_after = Duration(stream.send_again_after.0 * 2);
@@ -511,6 +514,7 @@ impl Volume {
         if changed {
             self.keep_whole();
         }
+        ready.retain(|_| !planted!(self, keep_learners_waiting));
         for peer in ready {
             self.report(Report::LearnerReady { peer });
         }

@@ -4,6 +4,7 @@
 
 use super::control::Cluster;
 use super::driver::{Shown, ToDriver};
+use super::marker::ImageMarker;
 use super::report::{ClusterNodeReport, of_nodes, of_volume};
 use crate::config::{self, VolumeSpec};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, NodeEntry, TierChoice};
@@ -15,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::types::*;
-use forebay_io::{Backing, BackingOptions};
+use forebay_io::{Backing, BackingOptions, LockAttempt};
 use std::sync::Arc;
 use std::time::Duration as Time;
 use tokio::sync::oneshot;
@@ -48,7 +49,7 @@ impl Cluster {
         let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
         let (volume, options) = (definition.volume, creation(spec));
         let wanted = (definition.backing.clone(), spec.size);
-        let work = move || prepare_backing(&wanted.0, wanted.1, options);
+        let work = move || prepare_backing(volume, &wanted.0, wanted.1, options);
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
@@ -293,12 +294,20 @@ fn creation(spec: &VolumeSpec) -> BackingOptions {
 }
 
 /// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
-    let backing = Backing::open(spec, options)?;
+fn prepare_backing(volume: VolumeId, spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
+    let mut backing = Backing::open(spec, options)?;
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
     if has < wanted {
         bail!("the backing {} has {has} usable bytes, and {wanted} were asked for", backing.name());
+    }
+    if let LockAttempt::HeldBy(holder) =
+        backing.try_lock().with_context(|| format!("cannot lock {}", backing.name()))?
+    {
+        bail!("the backing {} is in use by {holder}; end that use first", backing.name());
+    }
+    if let Some(marker) = ImageMarker::of(&backing) {
+        marker.check(volume)?;
     }
     Ok(wanted)
 }

@@ -8,7 +8,9 @@
 //! - Nothing here decides who serves.
 
 use super::driver::{PeerNode, ToDriver};
+use super::marker::{ImageMarker, Words};
 use super::member::{Opened, Place, options};
+use super::reach::Reach;
 use crate::config::{self, TierName};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, Load, NodeEntry};
 use crate::coordinator::{Coordinator, Error, Hint, Outcome};
@@ -17,7 +19,7 @@ use crate::report::VolumeFacts;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::api::Control;
-use forebay_core::cluster::{Host, Incarnation, Record, Unfenced};
+use forebay_core::cluster::{Host, Incarnation, LogState, Record, Unfenced};
 use forebay_core::fence::Means;
 use forebay_core::ownership::{Candidate, Committed, Event, Proof, Read, Requested, Setup, State};
 use forebay_core::types::*;
@@ -41,6 +43,8 @@ const LOCK_WAIT: Time = Time::from_secs(5);
 const LOCK_LOOK: Time = Time::from_millis(50);
 /// A backing that cannot be opened within this is out of reach, for now.
 const BACKING_WAIT: Time = Time::from_secs(10);
+/// How often a marker follows what has been destaged.
+const MARKER_PERIOD: Time = Time::from_secs(2);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
 
@@ -310,6 +314,9 @@ impl Cluster {
                 Ok(Tried::Open(backing, unfenced)) => {
                     self.set_policy(key, &definition);
                     let ended = Arc::new(AtomicBool::new(false));
+                    if let Some(marker) = ImageMarker::of(&backing) {
+                        tokio::spawn(self.clone().keep_marker(volume, term, marker, ended.clone()));
+                    }
                     self.prove(volume, backing.share(), unfenced, ended.clone());
                     return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
                 }
@@ -335,7 +342,8 @@ impl Cluster {
         }
         let (place, definition, former) = (self.place.clone(), definition.clone(), record.unfenced.clone());
         let size_bytes = record.size_bytes;
-        let work = move || open_as_owner(&place, &definition, size_bytes, term, &former);
+        let name = self.name.clone();
+        let work = move || open_as_owner(&place, &name, &definition, size_bytes, term, &former);
         let backing = tokio::task::spawn_blocking(work).await.context("opening it panicked; this is a bug")??;
         match self.coordinator.record(volume).await? {
             Kept::Record(now) if (now.term, now.owner) == (term, node) => {
@@ -387,6 +395,54 @@ impl Cluster {
         });
     }
 
+    /// Keeps the marker beside the image up with what is destaged, until the opening has ended; a released volume leaves it clean.
+    async fn keep_marker(
+        self: Arc<Cluster>,
+        volume: VolumeId,
+        term: Term,
+        marker: ImageMarker,
+        ended: Arc<AtomicBool>,
+    ) {
+        let marker = Arc::new(marker);
+        let (mut written, mut told) = (None, None);
+        loop {
+            tokio::time::sleep(MARKER_PERIOD).await;
+            let is_over = ended.load(Ordering::Acquire);
+            let Some(definition) = self.definition(volume) else { return };
+            let clean = match is_over {
+                false => false,
+                true => match self.coordinator.record(volume).await {
+                    Ok(Kept::Record(record)) => record.term == term && record.log == LogState::Released,
+                    Ok(Kept::Deleted { .. }) | Err(_) => false,
+                },
+            };
+            let destaged = match self.show(volume).await.and_then(|shown| shown.volume) {
+                Some(snapshot) => snapshot.status.destaged,
+                None => written.unwrap_or(Lsn(0)),
+            };
+            if clean || (!is_over && written != Some(destaged)) {
+                let (marker, node, place) = (marker.clone(), self.name.clone(), self.place.clone());
+                let write = move || {
+                    let tier = place.tier_path(&definition)?;
+                    marker.write(&Words { definition: &definition, node: &node, tier, term, destaged, clean })
+                };
+                let problem = match tokio::task::spawn_blocking(write).await {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(format!("{error:#}")),
+                    Err(_) => Some("writing the marker panicked; this is a bug".to_owned()),
+                };
+                // The old marker still protects: it only knows an older state of the image.
+                if let Some(words) = problem.as_ref().filter(|_| problem != told) {
+                    eprintln!("forebay: volume {volume}: {words}");
+                }
+                (written, told) = (Some(destaged), problem);
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
     /// A follower's volume was set up when its tier was opened; what is asked for may have changed since.
     fn set_policy(&self, key: VolumeKey, definition: &Definition) {
         let commands = [
@@ -426,7 +482,7 @@ impl Cluster {
         let kinds: Vec<(VolumeId, TierName)> =
             self.known().iter().map(|(id, known)| (*id, known.definition.tier.kind)).collect();
         for (volume, kind) in kinds {
-            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect();
+            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect();
             self.tell(volume, Event::Candidates(candidates));
         }
         *self.nodes.lock().expect("nobody panics while holding it") = nodes;
@@ -509,11 +565,16 @@ impl Cluster {
         };
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
         let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
-        self.tell(volume, Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, kind)).collect()));
+        self.tell(
+            volume,
+            Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect()),
+        );
     }
 
     pub(super) async fn tell_load(self: Arc<Cluster>) {
+        let mut reach = Reach::default();
         loop {
+            let unreached = reach.unreached(&self).await;
             let load = Load {
                 version: words::VERSION,
                 name: self.name.clone(),
@@ -525,6 +586,7 @@ impl Cluster {
                 busy_percent: busy_percent(),
                 owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
+                unreached,
             };
             // The next one follows soon.
             let _ = self.coordinator.report(&load).await;
@@ -563,6 +625,7 @@ fn requested(definition: &Definition) -> Requested {
 /// Opens the backing for a term, and locks it.
 fn open_as_owner(
     place: &Place,
+    node: &str,
     definition: &Definition,
     size_bytes: u64,
     term: Term,
@@ -585,13 +648,19 @@ fn open_as_owner(
             LockAttempt::HeldBy(holder) => Ok(OwnerLock::HeldBy(holder)),
         });
         match locked.with_context(|| format!("cannot lock {}", backing.name()))? {
-            OwnerLock::Alone | OwnerLock::BesideFormer(_) => return Ok(backing),
+            OwnerLock::Alone | OwnerLock::BesideFormer(_) => break,
             OwnerLock::HeldBy(holder) if std::time::Instant::now() >= until => {
                 bail!("the backing {} is in use by {holder}", backing.name());
             }
             OwnerLock::HeldBy(_) => std::thread::sleep(LOCK_LOOK),
         }
     }
+    if let Some(marker) = ImageMarker::of(&backing) {
+        marker.check(definition.volume)?;
+        let (tier, destaged, clean) = (place.tier_path(definition)?, Lsn(0), false);
+        marker.write(&Words { definition, node, tier, term, destaged, clean })?;
+    }
+    Ok(backing)
 }
 
 /// Leaves those about whom a lock proves something; of the others, the operator is told.
@@ -609,7 +678,7 @@ fn drop_unprovable(backing: &Backing, unfenced: &mut Vec<Unfenced>, own: &Host) 
     }
 }
 
-fn candidate(entry: &NodeEntry, loads: &[Load], kind: TierName) -> Candidate {
+fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName) -> Candidate {
     let load = loads.iter().find(|load| load.name == entry.name);
     let mut domain = DefaultHasher::new();
     let alone = entry.fault_domain.is_empty();
@@ -623,8 +692,8 @@ fn candidate(entry: &NodeEntry, loads: &[Load], kind: TierName) -> Candidate {
         }),
         load_permille: load.map_or(0, |load| u32::from(load.busy_percent) * 10),
         flash: kind == TierName::Flash,
-        // The registry does not say; who takes over and does not reach it finds that out by itself.
-        reaches_backing: true,
+        // Who has not said anything may reach it.
+        reaches_backing: load.is_none_or(|load| !load.unreached.contains(&volume)),
     }
 }
 

@@ -66,7 +66,8 @@ pub struct Opened {
 }
 
 impl Place {
-    fn tier_path(&self, definition: &Definition) -> Result<PathBuf> {
+    /// Where the tier of a volume lies on this node.
+    pub fn tier_path(&self, definition: &Definition) -> Result<PathBuf> {
         let name = format!("{}-{}-{:016x}.tier", definition.name, definition.volume, self.node.0);
         Ok(match definition.tier.kind {
             TierName::Flash => self.store.dir().join("tiers").join(name),

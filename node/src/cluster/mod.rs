@@ -3,14 +3,16 @@
 //!
 //! What each file owns: [`join`] how a node becomes part of it; [`control`] the control thread's part: coordinator, tiers and
 //! backings; [`driver`] the data path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this
-//! node; [`commands`] what operators want, [`report`] what is shown.
+//! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`commands`] what operators want, [`report`] what is shown.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
-//! than one shard, clients of a volume that another node owns, journals, and markers beside the image.
+//! than one shard, clients of a volume that another node owns, and journals.
 
 pub mod commands;
 pub mod control;
 pub mod driver;
 pub mod join;
+mod marker;
 pub mod member;
+mod reach;
 pub mod report;

@@ -251,6 +251,7 @@ fn names_of_nodes_are_given_once(stand: &Stand) {
             busy_percent: 7,
             owned: 1,
             held: 2,
+            unreached: vec![VolumeId([7; 16])],
         };
         node.report(&load).await.unwrap();
         node.report(&Load { at_ms: 2, ..load.clone() }).await.unwrap();

@@ -403,6 +403,8 @@ pub struct Load {
     pub owned: u32,
     /// Volumes that it holds a copy of.
     pub held: u32,
+    /// Volumes whose backing it does not reach.
+    pub unreached: Vec<VolumeId>,
 }
 
 impl Words for Load {

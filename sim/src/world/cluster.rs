@@ -191,6 +191,7 @@ impl World {
         match what {
             Mischief::Kill => self.end_life_of(node, Crash::ProcessKilled),
             Mischief::Power => self.end_life_of(node, Crash::PowerLost),
+            Mischief::Destroy => self.end_life_of(node, Crash::LogsLost),
             Mischief::Pause => {
                 self.turn_to(node);
                 if self.node.volume.is_some() {

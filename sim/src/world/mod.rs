@@ -197,6 +197,9 @@ pub struct World {
     /// Bugs planted in the volume; it has no fields without the feature `mutants`.
     #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
     rules: Rules,
+    /// Bugs planted in the ownership of every node, likewise.
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+    rules_of_ownership: forebay_core::ownership::Rules,
     trace: bool,
 
     now: Instant,
@@ -277,6 +280,7 @@ impl World {
             random,
             lie,
             rules,
+            rules_of_ownership: forebay_core::ownership::Rules::default(),
             trace,
             now: Instant(1_000_000_000),
             moment: 0,
@@ -328,6 +332,13 @@ impl World {
             world.start_life();
         }
         world
+    }
+
+    /// The same with bugs planted in the ownership of every node.
+    #[cfg(feature = "mutants")]
+    pub fn with_ownership(mut self, rules: forebay_core::ownership::Rules) -> World {
+        self.rules_of_ownership = rules;
+        self
     }
 
     /// Runs to the end. Panics on a violation.

@@ -88,7 +88,14 @@ impl World {
         trace!(self, "ownership begins as {:?}, remembers {remembered:?}", setup.own);
         self.node.part.starting = false;
         let now = self.clock();
-        self.node.part.ownership = Some(Box::new(Ownership::new(setup, now)));
+        let ownership = Ownership::new(setup, now);
+        #[cfg(feature = "mutants")]
+        let ownership = {
+            let mut ownership = ownership;
+            ownership.rules = self.rules_of_ownership;
+            ownership
+        };
+        self.node.part.ownership = Some(Box::new(ownership));
         self.tell(News::Backing(true));
         self.beat();
     }

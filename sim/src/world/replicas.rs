@@ -46,7 +46,8 @@ impl World {
         let held = |node: &Node| node.volume.as_ref().map(|volume| volume.figures().held);
         let whole = |member: &Incarnation| {
             let node = self.node_at(index_of(member.node));
-            node.incarnation == *member && held(node) == accepted(&self.node)
+            let knows_of_no_pins = node.volume.as_ref().is_some_and(|volume| volume.figures().mark.pins.is_empty());
+            node.incarnation == *member && held(node) == accepted(&self.node) && knows_of_no_pins
         };
         record.log != LogState::Released
             && record.members.len() == self.cluster().setup.peers + 1
@@ -132,14 +133,16 @@ impl World {
         }
     }
 
-    /// Below `min_peers` the backing has it as well (A1). What a former owner may still write to is read from the log.
+    /// Below `min_peers` the backing has it as well (A1), and where the record lets nothing depend on logs (A5). What a former
+    /// owner may still write to is read from the log.
     pub(super) fn assert_backed(&mut self, id: WriteId) {
         let Some(cluster) = &self.cluster else { return };
         let copies = cluster.coordinator.record.members.len() as u32 - 1;
         let own = self.node.part.owns == Some(cluster.coordinator.record.term);
-        if own && copies < cluster.setup.min_peers && !self.in_quarantine() {
+        let alone = copies < cluster.setup.min_peers || cluster.coordinator.record.log == LogState::Through;
+        if own && alone && !self.in_quarantine() {
             self.coverage.see("write acknowledged by the backing for want of peers");
-            let why = "the backing after an acknowledgement with too few peers";
+            let why = "the backing after an acknowledgement with too few peers, or before logs count";
             self.oracle.image_has(&self.backing.current, id, why);
         }
     }

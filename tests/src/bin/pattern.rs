@@ -149,7 +149,7 @@ fn report(verdict: &Verdict) {
     print!("{} sectors read, {} written, {} open", verdict.sectors, verdict.written, verdict.open);
     match verdict.groups {
         Some((from, to, all)) => println!("; explained by barrier {from} to {to} of {all}"),
-        None => println!(),
+        None => println!("; all that is promised of {} requests", verdict.promised),
     }
 }
 

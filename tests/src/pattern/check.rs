@@ -27,6 +27,8 @@ pub struct Verdict {
     pub written: u64,
     /// Sectors where several contents were allowed.
     pub open: u64,
+    /// Requests of the load that the promise covers.
+    pub promised: u64,
     /// For [`image`]: the barrier groups that explain it, lowest and highest, and the number of groups begun.
     pub groups: Option<(u32, u32, u32)>,
     /// For [`volume_after_kill`]: what was open and is settled now; to be appended to the journal.
@@ -311,6 +313,7 @@ fn check_volume(
         }
     })?;
     verdict.open = open;
+    verdict.promised = model.requests.iter().filter(|request| firm(request)).count() as u64;
     verdict.settled = settled;
     failures.into_result(verdict)
 }

@@ -288,6 +288,7 @@ fn a_watch_goes_on_when_its_member_dies() {
     });
 }
 
+/// Proves N-M-9, N-F-9, N-X-9.
 #[test]
 fn a_restored_backup_is_noticed_and_the_operator_goes_on_from_there() {
     let mut stand = Stand::etcd("restored", 3);
@@ -343,6 +344,7 @@ async fn went_back(node: &Coordinator, volume: VolumeId) -> (Option<Kept>, Optio
     }
 }
 
+/// Proves N-M-10, N-F-10, N-X-10.
 #[test]
 fn an_etcd_that_was_emptied_is_not_begun_anew() {
     let stand = Stand::etcd("emptied", 1);

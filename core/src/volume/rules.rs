@@ -1,0 +1,147 @@
+//! Planted bugs: each is one rule of the design left out, which the simulator must notice. Every one is off in a product build,
+//! where the type has no fields.
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])* $name:ident,)+) => {
+        /// Planted bugs that the simulator must find.
+        #[derive(Clone, Copy, Debug, Default)]
+        #[allow(missing_docs)] // each name says which rule is broken
+        pub struct Rules {
+            $($(#[doc = $doc])* #[cfg(feature = "mutants")] pub $name: bool,)+
+        }
+    };
+}
+
+rules! {
+    acknowledge_before_held,
+    flush_without_sync,
+    ignore_groups,
+    next_group_before_checkpoint,
+    repeat_unsynced_group,
+    checkpoint_far_behind,
+    repeat_any_group,
+    release_without_backing_sync,
+    retry_failed_sync,
+    fill_over_newer_write,
+    overtake_same_block,
+    supersede_across_groups,
+    reuse_segment_early,
+    accept_torn_tail,
+    destage_before_lock,
+    forget_zeros,
+    skip_edge_lock,
+    reuse_without_erasing,
+    keep_cut_off_batches,
+    checkpoint_ahead_of_log,
+    count_lost_writes,
+    keep_cached_below,
+    destage_under_hold,
+    mark_unsynced_as_synced,
+    grow_before_checkpoint,
+    skip_check,
+    apply_before_journal_sync,
+    ordered_without_erasing,
+    supersede_batched,
+    retry_takes_less,
+    overwrite_complete_batch,
+    erase_newest_first,
+    journal_unsynced_records,
+    forget_replay,
+    trust_unsynced,
+    merge_unchecked,
+    acknowledge_by_completion,
+    destage_unheld,
+    retire_before_checkpoint,
+    sync_again_only,
+    serve_before_recovery_sync,
+    one_checkpoint,
+    believe_older_checkpoint,
+    stop_at_bad_header,
+    forget_marks,
+    reuse_frames_at_once,
+    keep_zeroed_data,
+    fua_is_no_barrier,
+    go_on_in_recovered_group,
+    skip_damaged_descriptors,
+    bring_back_destaged,
+    promise_through_early,
+    // Between nodes: docs/protocol.md has the rules.
+    /// A1: a write is acknowledged when the own tier holds it.
+    acknowledge_before_members,
+    /// A2: a flush is answered by the own medium.
+    flush_by_own_sync,
+    /// A1: too few copies are enough.
+    ignore_min_peers,
+    /// C4: who is only proposed is not asked.
+    ask_recorded_only,
+    /// S1: a former owner is listened to.
+    take_older_terms,
+    /// S2: so is who means another incarnation.
+    take_for_others,
+    /// S3: an `Append` that begins later is taken.
+    take_gaps,
+    /// S4: a payload is taken unverified.
+    trust_payload,
+    /// S5: what is superseded goes before everybody holds it.
+    free_uncommitted,
+    /// S6: a learner may be proposed at once.
+    propose_early,
+    /// S9: a log that is longer than the tail goes on.
+    keep_longer_tail,
+    /// D1: what is not committed goes to the backing.
+    destage_uncommitted,
+    /// D3: the window grows before everybody has the mark.
+    window_before_mark,
+    /// D4: a member frees what is committed.
+    free_before_mark,
+    /// D7: the watermark is told at once.
+    watermark_over_uncommitted,
+    /// T9: an owner that steps down commits what it alone holds.
+    commit_alone_at_the_end,
+    /// T5: a zeroed range that a follower keeps for its pinned blocks goes on to say something of the others.
+    confine_as_owner_only,
+    /// T4: answered before everybody has the tail.
+    answer_before_agreed,
+    /// L3: no look at the lease.
+    read_without_lease,
+    /// T5: nothing is pinned.
+    forget_pins,
+    /// T6: pins end with the proof, nothing is written again.
+    end_pins_at_once,
+    /// S6, A5: a proposal is covered from the beginning.
+    cover_at_once,
+    /// A4: a learner counts as a copy.
+    count_learners,
+    /// A5: logs stand for a write before the record says so.
+    logs_stand_early,
+    /// T2: a candidate goes on listening to the former owner.
+    ignore_seal,
+    /// S1, S9: `Begin` is answered before the checkpoint has the term.
+    answer_unremembered,
+    /// S3: of two marks the later to arrive counts.
+    take_older_marks,
+    /// D3: a member says that it has a mark that its checkpoint has not.
+    mark_before_checkpoint,
+    /// D4: a member drops what is superseded in the window.
+    supersede_in_window,
+    /// D2: no window.
+    destage_outside_window,
+    /// D2: the window goes on into the next group.
+    window_over_groups,
+    /// D5: the owner frees what not everybody knows to be durable.
+    free_before_told,
+    /// T8: a second take-over pins its own window only.
+    forget_older_pins,
+    /// S7: a learner begins at the watermark, whatever is pinned.
+    learn_above_pins,
+    /// S6: a new member need not have synced what a flush was answered for.
+    ignore_media_of_proposed,
+    /// S5: a recovery drops what is superseded, committed or not.
+    end_covered_of_member,
+    /// Liveness: no learner is ever proposed.
+    keep_learners_waiting,
+    /// Liveness: pins stay after the proof.
+    never_end_pins,
+    /// Liveness, S3: what was lost on its way is not sent again.
+    never_send_again,
+}

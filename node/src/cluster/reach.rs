@@ -1,0 +1,64 @@
+//! Which backings this node reaches: told to the other nodes with its load, so that a custodian (a member that has the log and
+//! cannot reach the backing) hands over to a node that can.
+//!
+//! A hint, like the rest of the load: who becomes owner finds out by opening the backing. Only files and devices are looked
+//! at, by opening and closing them; to connect to an NBD server for a look could end it, or take the one place it has.
+
+use super::control::Cluster;
+use crate::coordinator::words::Definition;
+use crate::volume_store::VolumeId;
+use forebay_io::Backing;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// A look that takes longer means: not in reach. It goes on, and no other is begun beside it.
+const LOOK_MAX: Duration = Duration::from_secs(3);
+
+/// What was seen, volume by volume.
+#[derive(Default)]
+pub(super) struct Reach {
+    looks: BTreeMap<VolumeId, Look>,
+}
+
+struct Look {
+    begun: Instant,
+    seeing: Option<JoinHandle<bool>>,
+    reached: bool,
+}
+
+impl Reach {
+    /// Looks again wherever no look is under way; what is out of reach by what is known now.
+    pub(super) async fn unreached(&mut self, cluster: &Arc<Cluster>) -> Vec<VolumeId> {
+        let definitions: Vec<Definition> = cluster.known().values().map(|known| known.definition.clone()).collect();
+        self.looks.retain(|volume, _| definitions.iter().any(|definition| definition.volume == *volume));
+        for definition in definitions {
+            self.begin(definition);
+        }
+        // Most are answered at once; what is not is taken up at the next call.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut unreached = Vec::new();
+        for (volume, look) in &mut self.looks {
+            if let Some(ended) = look.seeing.take_if(|seeing| seeing.is_finished()) {
+                look.reached = ended.await.unwrap_or(false);
+            }
+            let hangs = look.seeing.is_some() && look.begun.elapsed() > LOOK_MAX;
+            if hangs || !look.reached {
+                unreached.push(*volume);
+            }
+        }
+        unreached
+    }
+
+    fn begin(&mut self, definition: Definition) {
+        let now = Instant::now();
+        let look = self.looks.entry(definition.volume);
+        // Until it was looked at, nothing speaks against it.
+        let look = look.or_insert(Look { begun: now, seeing: None, reached: true });
+        if look.seeing.is_none() {
+            look.begun = now;
+            look.seeing = Some(tokio::task::spawn_blocking(move || Backing::is_in_reach(&definition.backing)));
+        }
+    }
+}

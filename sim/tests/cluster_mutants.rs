@@ -1,0 +1,62 @@
+//! Bugs planted in volume and ownership of every node of a cluster, each a rule of docs/protocol.md left out: each must be
+//! caught within a bounded number of seeds. A mutant that survives means that a rule is tested by nothing.
+//!
+//! Rules of ownership whose trouble this world does not make (a coordinator that goes back, a node without a way to the
+//! backing, a tier of a later life) are looked for in the world of ownership by itself (`ownership_mutants.rs`).
+
+use forebay_core::{ownership, volume};
+use forebay_sim::cluster::{restless, seeded};
+use forebay_sim::mutants::is_caught;
+
+/// One test for each planted bug: named as it is, caught by one of these seeds of such a world.
+macro_rules! mutants {
+    ($part:ident, $from:literal..$to:literal of $world:expr; $($rule:ident)*) => { $(
+        #[test]
+        fn $rule() {
+            let planted = $part::Rules { $rule: true, ..$part::Rules::default() };
+            is_caught(stringify!($rule), planted, $from..$to, $world);
+        }
+    )* };
+}
+
+mutants! { volume, 0..60 of seeded;
+    acknowledge_before_members
+    ask_recorded_only
+    destage_outside_window
+    flush_by_own_sync
+    forget_pins
+    free_before_mark
+    ignore_min_peers
+    keep_learners_waiting
+    logs_stand_early
+    never_end_pins
+    never_send_again
+    read_without_lease
+    take_gaps
+    trust_payload
+    window_before_mark
+}
+
+mutants! { ownership, 0..60 of seeded;
+    adds_uncovered
+    asks_old_set_only
+    drops_uncommitted
+    earlier_life_asks
+    impatient
+    outsiders_ask
+    restart_goes_on
+    through_uncovered
+    unknown_is_won
+}
+
+mutants! { volume, 0..24 of restless;
+    answer_before_agreed
+    cover_at_once
+    destage_uncommitted
+}
+
+mutants! { ownership, 0..24 of restless;
+    compares_with_the_winner
+    ends_pins_unproven
+    fenced_before_rewritten
+}
