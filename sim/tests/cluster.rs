@@ -4,7 +4,7 @@ use forebay_core::format::TierKind;
 use forebay_core::types::Duration;
 use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{run_cluster_seed, run_setup};
+use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_setup};
 use forebay_sim::setup::Setup;
 
 /// States that so few seeds need not reach.
@@ -371,6 +371,16 @@ fn fixed_seeds_of_clusters_keep_every_promise_and_reach_every_state() {
     let missed = coverage.between_nodes().filter(|(name, count)| *count == 0 && !RARE.contains(name));
     let missed: Vec<_> = missed.map(|(name, _)| name).collect();
     assert!(missed.is_empty(), "the fixed seeds never reached: {missed:?}");
+}
+
+#[test]
+fn five_nodes_to_which_everything_happens_keep_every_promise() {
+    for seed in 0..20 {
+        if let Err(failure) = run_hostile_seed(seed, false) {
+            let repeat = format!("cargo run -p forebay-sim -- --hostile --replay {seed} --trace");
+            panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
+        }
+    }
 }
 
 #[test]
