@@ -8,6 +8,9 @@
 # What is measured, how, and what was aimed at is written with each section in scripts/bench/sections.py.
 # BENCH_DIR (default: /var/tmp/forebay-bench) must not exist, lies on the disk that is to hold the flash tier, and needs 40 GiB;
 # the restart section needs 12 GiB of free memory. Both are given back at the end. SQLite (flushes) is measured as root only: it mounts.
+# Several nodes (replica, links, compression, takeover) as well: network namespaces. Ceph and GlusterFS are measured where they are installed:
+# apt-get install --no-install-recommends ceph-mon ceph-osd ceph-mgr ceph-common glusterfs-server
+# FOREBAY_BIN=FILE measures another build of the daemon.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"

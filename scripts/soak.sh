@@ -2,8 +2,8 @@
 # The long versions: fresh seeds of the simulator, the larger worlds of the model, the black-box tests with many rounds,
 # and every fuzz target. For idle machines; a failure prints what repeats it.
 #
-#   scripts/soak.sh [MINUTES]     minutes of simulation (default 60), three quarters of them with several nodes; fuzzing
-#                                 takes a quarter as long, shared by the targets
+#   scripts/soak.sh [MINUTES]     minutes of simulation (default 60), three quarters of them with several nodes, and of faults
+#                                 at a cluster of real daemons; fuzzing takes a quarter as long, shared by the targets
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
@@ -24,7 +24,8 @@ echo "##### model, larger worlds"
 cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || failed="$failed model"
 
 echo "##### black box, long"
-FOREBAY_SOAK=1 cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
+# Of the cluster that is killed, stopped and cut off, some three rounds a minute.
+FOREBAY_SOAK=1 FOREBAY_CHAOS_ROUNDS=$((minutes * 3)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
 
 targets=$(find fuzz/fuzz_targets -name '*.rs' | wc -l)
 each=$((minutes * 60 / 4 / targets + 1))

@@ -20,6 +20,7 @@
 use crate::cluster::{Config, Envelope, Incarnation, LogState, Mark, Message, NodeId};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
@@ -424,6 +425,22 @@ pub type Checks = SmallVec<[(FrameId, Check); 1]>;
 /// Parts of one backing write, adjacent in the backing.
 pub type Parts = SmallVec<[Part; 2]>;
 
+/// A message for a peer, in [`Effect::Send`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// Completion, there if and only if there are frames: nothing reads them any more. It says nothing of an arrival.
+    pub op: Option<OpId>,
+    /// Who, whom, which term.
+    pub envelope: Envelope,
+    /// What.
+    pub message: Message,
+    /// For each record of an [`Message::Append`] that has a payload, in order: where it lies.
+    pub frames: Vec<FrameId>,
+}
+
+// Effects are moved several times, a few for each request: a move of more than 128 bytes is a call.
+const _: () = assert!(size_of::<Effect>() <= 128);
+
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -554,17 +571,9 @@ pub enum Effect {
     },
 
     // --- between nodes ---
-    /// Send a message to a peer: over any channel, in any order, as often as it takes. It may be lost.
-    Send {
-        /// Completion, there if and only if there are frames: nothing reads them any more. It says nothing of an arrival.
-        op: Option<OpId>,
-        /// Who, whom, which term.
-        envelope: Envelope,
-        /// What.
-        message: Message,
-        /// For each record of an [`Message::Append`] that has a payload, in order: where it lies.
-        frames: Vec<FrameId>,
-    },
+    /// Send a message to a peer: over any channel, in any order, as often as it takes. It may be lost. In a box: it is
+    /// much longer than the others, and each of them would be moved at its length.
+    Send(Box<Sending>),
     /// Tell ownership.
     Report(Report),
 

@@ -205,6 +205,19 @@ pub struct PeerCounters {
     pub marks: u64,
 }
 
+impl PeerCounters {
+    /// Both together.
+    pub fn and(&self, other: &PeerCounters) -> PeerCounters {
+        PeerCounters {
+            messages: self.messages + other.messages,
+            blocks: self.blocks + other.blocks,
+            resends: self.resends + other.resends,
+            refusals: self.refusals + other.refusals,
+            marks: self.marks + other.marks,
+        }
+    }
+}
+
 /// A volume at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each name says what it is

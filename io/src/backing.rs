@@ -405,6 +405,24 @@ impl Backing {
         Ok(holder.map_or(TermLock::Gone, TermLock::HeldBy))
     }
 
+    /// Takes the byte of somebody else's term, so that nobody gets it as long as this opening lives: then its owner is gone, or
+    /// will read that it is none before it has the byte (`docs/protocol.md`, Locks). It allows no writing.
+    pub fn keep_out(&self, term: Term) -> io::Result<LockAttempt> {
+        assert_eq!(self.held, Held::Nothing, "an opening of its own keeps others out");
+        match &self.device {
+            Device::File(file) => try_lock_range(file.file(), LockRange::alone(term)),
+            Device::Nbd { .. } => Ok(LockAttempt::HeldBy(HolderDescription::Unseen)),
+        }
+    }
+
+    /// Who holds the lock of any term before this one, as far as this host sees.
+    pub fn holder_before(&self, term: Term) -> io::Result<Option<HolderDescription>> {
+        match (self.file(), LockRange::before_term(term)) {
+            (Some(file), Some(range)) => holder_of(file.file(), range),
+            (None, _) | (_, None) => Ok(None),
+        }
+    }
+
     /// About whom a lock of this backing proves anything, and why.
     pub fn lock_reach(&self) -> io::Result<Reach> {
         match &self.device {

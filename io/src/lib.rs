@@ -10,6 +10,7 @@
 //! Left to others: what to do about an error (core), what clients say (front), the loop that ties completions to
 //! events (node).
 
+pub mod address;
 pub mod arena;
 pub mod backing;
 pub mod channel;

@@ -82,6 +82,16 @@ impl LockRange {
         LockRange { start: TERMS_START + u64::from(term.0), length: 1, shared: true }
     }
 
+    /// The same byte, for somebody who keeps all others from it.
+    pub fn alone(term: Term) -> LockRange {
+        LockRange { shared: false, ..LockRange::of_term(term) }
+    }
+
+    /// The bytes of all terms before this one.
+    pub fn before_term(term: Term) -> Option<LockRange> {
+        (term.0 > 0).then(|| LockRange { start: TERMS_START, length: term.0.into(), shared: false })
+    }
+
     fn to_flock(self) -> libc::flock {
         // SAFETY: all zeros is a valid flock; l_pid must be 0 for OFD locks.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };

@@ -221,11 +221,9 @@ impl VolumeIo {
     /// Does an effect.
     pub fn execute(&mut self, reactor: &mut Reactor, effect: Effect) -> Executed {
         match effect {
-            Effect::Reply { .. }
-            | Effect::FramesFree
-            | Effect::Answer { .. }
-            | Effect::Send { .. }
-            | Effect::Report(_) => Executed::Yours(effect),
+            Effect::Reply { .. } | Effect::FramesFree | Effect::Answer { .. } | Effect::Send(_) | Effect::Report(_) => {
+                Executed::Yours(effect)
+            }
 
             Effect::Describe { index, bytes } => {
                 match &mut self.tier {

@@ -1,8 +1,11 @@
 //! What `serve` is asked to do: from the command line, or from a TOML file. Unknown keys are errors that name the
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
+pub mod address;
 pub mod cluster;
+pub mod fence;
 
+use self::address::CidrAddress;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -26,6 +29,8 @@ pub struct Config {
     pub cluster: Option<cluster::ClusterConfig>,
     /// Its links to the other nodes.
     pub link: Vec<cluster::LinkConfig>,
+    /// How the machines of other nodes are switched off.
+    pub fence: Vec<fence::FenceConfig>,
 }
 
 /// How disks are read and written.
@@ -297,6 +302,15 @@ pub struct VolumeSpec {
     /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_peers: Option<u8>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
+    /// Where clients reach it, whichever node of the cluster serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<CidrAddress>,
+    /// The interface that gets the address; none = the one that has an address of the same network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -315,6 +329,15 @@ impl VolumeSpec {
                  accept that with --volatile (config: volatile = true), or use --tier flash",
                 self.name
             );
+        }
+        if self.address.is_some() && self.peers.is_none() {
+            bail!(
+                "volume {}: an address moves between the nodes of a cluster; give peers as well, or leave it out",
+                self.name
+            );
+        }
+        if self.interface.is_some() && self.address.is_none() {
+            bail!("volume {}: an interface is where an address goes; give that as well", self.name);
         }
         if let Some(size) = self.size {
             check_size(&self.name, size)?;
@@ -497,6 +520,7 @@ impl Config {
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
         }
+        fence::check(&self.fence, self.cluster.is_some())?;
         match &self.cluster {
             Some(cluster) => cluster.check(&self.link)?,
             None if self.link.is_empty() => {}
@@ -504,9 +528,9 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() {
+            if volume.peers.is_some() || volume.min_peers.is_some() || volume.reserve {
                 bail!(
-                    "volume {}: peers and min_peers are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

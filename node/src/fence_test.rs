@@ -85,7 +85,7 @@ enum Outcome {
 /// What is kept of a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Proof {
+pub struct Proof {
     /// `power` or `reservation`.
     fence: String,
     /// The node that was switched off, or the device.
@@ -93,7 +93,7 @@ struct Proof {
     /// The agent, or how the other was expelled.
     by: String,
     /// When.
-    proven_unix_s: u64,
+    pub proven_unix_s: u64,
     /// How long it took.
     took_ms: u64,
 }
@@ -125,7 +125,7 @@ struct Trial {
 
 /// Tries it.
 pub fn run(args: FenceTestArgs) -> Result<bool> {
-    let proofs = Proofs { folder: args.state.clone().unwrap_or_else(crate::paths::state_dir).join("fences") };
+    let proofs = Proofs::below(&args.state.clone().unwrap_or_else(crate::paths::state_dir));
     if args.list {
         return list(&proofs, args.json);
     }
@@ -137,7 +137,8 @@ pub fn run(args: FenceTestArgs) -> Result<bool> {
     report(trial, &proofs, args.json)
 }
 
-fn fence_name(means: Means) -> &'static str {
+/// The fence's name in reports and files.
+pub fn fence_name(means: Means) -> &'static str {
     match means {
         Means::Reservation => "reservation",
         Means::PowerOff => "power",
@@ -190,7 +191,7 @@ fn list(proofs: &Proofs, json: bool) -> Result<bool> {
     Ok(true)
 }
 
-fn ago(unix_s: u64) -> String {
+pub fn ago(unix_s: u64) -> String {
     match unix_now().checked_sub(unix_s) {
         Some(seconds) => format!("{} ago", show_seconds(seconds as f64)),
         None => "in the future, by this host's clock".into(),
@@ -202,18 +203,24 @@ fn unix_now() -> u64 {
 }
 
 /// Proofs, a file each, in the state folder.
-struct Proofs {
+#[derive(Clone)]
+pub struct Proofs {
     folder: PathBuf,
 }
 
 impl Proofs {
+    /// Those of a node.
+    pub fn below(state: &Path) -> Proofs {
+        Proofs { folder: state.join("fences") }
+    }
+
     fn path(&self, fence: &str, target: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
         self.folder.join(format!("{fence}-{}.json", target.chars().map(plain).collect::<String>()))
     }
 
     /// Before the test changes anything: a proof that cannot be kept is not worth a power cut.
-    fn prepare(&self) -> Result<()> {
+    pub fn prepare(&self) -> Result<()> {
         std::fs::create_dir_all(&self.folder).with_context(|| {
             format!(
                 "cannot make the folder {} for proofs: run this with the right to write there, or name another state folder \
@@ -223,7 +230,8 @@ impl Proofs {
         })
     }
 
-    fn keep(&self, means: Means, target: &str, by: &str, took: Duration) -> Result<()> {
+    /// The effect was seen now.
+    pub fn keep(&self, means: Means, target: &str, by: &str, took: Duration) -> Result<()> {
         let fence = fence_name(means);
         let took_ms = took.as_millis() as u64;
         let proof =
@@ -231,7 +239,8 @@ impl Proofs {
         write_atomically(&self.path(fence, target), serde_json::to_string_pretty(&proof)?.as_bytes())
     }
 
-    fn last(&self, fence: &str, target: &str) -> Result<Option<Proof>> {
+    /// The last one of a fence.
+    pub fn last(&self, fence: &str, target: &str) -> Result<Option<Proof>> {
         let path = self.path(fence, target);
         Ok(read_proof(&path)?.filter(|proof| proof.target == target))
     }
@@ -288,7 +297,8 @@ fn agent_options(args: &FenceTestArgs) -> Result<Vec<(String, String)>> {
     Ok(options)
 }
 
-fn read_secret(path: &Path) -> Result<String> {
+/// The first line of a file that only its owner can read.
+pub fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
     let metadata = std::fs::metadata(path).with_context(|| format!("cannot look at {shown}"))?;
     if metadata.permissions().mode() & 0o077 != 0 {
@@ -401,7 +411,7 @@ fn draw_key() -> Result<ReservationKey> {
 }
 
 /// The device's own name, which every host knows it by; its path where it has none.
-fn device_name(path: &Path) -> String {
+pub fn device_name(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let block = resolved.file_name().map(|name| Path::new("/sys/class/block").join(name)).unwrap_or_default();
     let read = |file: &str| std::fs::read_to_string(block.join(file)).ok();

@@ -92,6 +92,31 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
         gauge("volume_destage_bytes_per_second", "Measured speed of the backing.", |v| {
             v.dirty.destage_bytes_per_s as f64
         }),
+        Family {
+            name: "volume_unfenced_owners".to_owned(),
+            help: "Former owners that may still write to the backing; absent for a volume of one node.".to_owned(),
+            counter: false,
+            value: Box::new(|v| v.cluster.as_ref().map(|c| f64::from(c.unfenced))),
+        },
+        Family {
+            name: "volume_unfenced_seconds".to_owned(),
+            help: "For how long this node has looked in vain for proof about a former owner.".to_owned(),
+            counter: false,
+            value: Box::new(|v| {
+                let fence = v.cluster.as_ref()?.fence.as_ref()?;
+                Some(fence.former.iter().map(|former| former.waiting_s).fold(0.0, f64::max))
+            }),
+        },
+        Family {
+            name: "volume_fence_class".to_owned(),
+            help: "What there is about a former owner's writes: 0 detection, 1 evidence, 2 a fence.".to_owned(),
+            counter: false,
+            value: Box::new(|v| match v.cluster.as_ref()?.fence.as_ref()?.class.as_str() {
+                "fence" => Some(2.0),
+                "evidence" => Some(1.0),
+                _ => Some(0.0),
+            }),
+        },
         gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| f64::from(v.dirty.waiting_writes)),
     ];
     for (name, _) in crate::report::counters(&Default::default()) {
@@ -100,6 +125,15 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
             help: format!("{} since the daemon's start.", name.replace('_', " ")),
             counter: true,
             value: Box::new(move |v| Some(v.counters.get(name).copied().unwrap_or(0) as f64)),
+        });
+    }
+    let of_cluster = |v: &VolumeReport, name: &str| Some(*v.cluster.as_ref()?.counters.get(name)? as f64);
+    for (name, _) in crate::cluster::report::counters(&Default::default(), &Default::default()) {
+        families.push(Family {
+            name: format!("volume_{name}_total"),
+            help: format!("{} of a cluster's volume on this node since its start.", name.replace('_', " ")),
+            counter: true,
+            value: Box::new(move |v| of_cluster(v, name)),
         });
     }
     for family in families {

@@ -11,6 +11,7 @@ mod markers;
 mod of_cluster;
 
 use crate::cluster::control::Cluster;
+use crate::config::address::AddressChange;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
 use crate::directory::{Directory, Export};
 use crate::journal::{self, Preparation};
@@ -76,7 +77,7 @@ fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
 }
 
 /// What is to be changed of a volume that serves.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// When writes are acknowledged.
@@ -87,6 +88,10 @@ pub struct Change {
     pub destage: Option<DestageName>,
     /// Copies of the log on other nodes of the cluster.
     pub peers: Option<u8>,
+    /// Where clients reach it, whichever node of the cluster serves it.
+    pub address: Option<AddressChange>,
+    /// The interface that gets the address; none = the one that has an address of the same network.
+    pub interface: Option<String>,
 }
 
 /// A volume that runs on a shard.
@@ -589,9 +594,10 @@ impl Node {
 
     /// Changes what can be changed while a volume serves.
     pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
-        let Change { policy, drain_max_s, destage, peers } = change;
-        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && peers.is_none() {
-            let message = format!("volume {name}: give a policy, a destage, a drain_max_s or peers to change");
+        let Change { policy, drain_max_s, destage, peers, address, ref interface } = change;
+        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && peers.is_none() && address.is_none() {
+            let message =
+                format!("volume {name}: give a policy, a destage, a drain_max_s, peers or an address to change");
             return failure(FailureKind::Invalid, message);
         }
         if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
@@ -600,8 +606,9 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.set(name, change).await;
         }
-        if peers.is_some() {
-            let message = format!("volume {name} is of this node alone, and has no peers");
+        if peers.is_some() || address.is_some() || interface.is_some() {
+            let message =
+                format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
             return failure(FailureKind::Conflict, message);
         }
         let running = self.running(name)?;

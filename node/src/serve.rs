@@ -16,7 +16,7 @@ use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_front::nbd::tls::TlsServer;
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -94,8 +94,7 @@ async fn serve(config: Config) -> Result<bool> {
     let local = api::router(node.clone(), token.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let joining =
-            Cluster::start(cluster, &config.link, &store, config.node.shm_size, handles[0].clone(), node.keys());
+        let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), node.keys());
         tokio::select! {
             joined = joining => node.set_cluster(joined?),
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
@@ -278,7 +277,7 @@ fn bind_nbd(config: &Config, socket_files: &mut SocketFiles) -> Result<Vec<(NbdA
                 listener.into()
             }
             NbdAddress::Tcp(text) => {
-                let listener = TcpListener::bind(text.as_str()).with_context(|| {
+                let listener = bind_tcp(text, config.cluster.is_some()).with_context(|| {
                     format!("cannot listen for NBD on tcp:{text}; choose another address with --nbd tcp:HOST:PORT")
                 })?;
                 listener.set_nonblocking(true)?;
@@ -290,6 +289,21 @@ fn bind_nbd(config: &Config, socket_files: &mut SocketFiles) -> Result<Vec<(NbdA
         listeners.push((address, socket));
     }
     Ok(listeners)
+}
+
+/// On a node of a cluster also on an address that comes later, with a volume that is reached by it.
+fn bind_tcp(text: &str, of_cluster: bool) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(text) {
+        Err(error) if of_cluster && error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            let address = text.to_socket_addrs()?.next().ok_or(error)?;
+            eprintln!(
+                "forebay: {} is not an address of this machine now; clients are let in by it when it is",
+                address.ip()
+            );
+            forebay_io::address::listen_ahead(address)
+        }
+        bound => bound,
+    }
 }
 
 /// The API's socket: where it was asked for, or in the usual place, or, when another daemon of this host has that, in

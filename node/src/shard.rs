@@ -16,7 +16,7 @@
 
 mod clients;
 #[cfg(feature = "planted")]
-mod planted;
+pub mod planted;
 
 use crate::cluster::driver::{Desks, Driver, Outgoing};
 use crate::config::IoChoice;
@@ -302,9 +302,8 @@ impl Shard {
                             slot.hear(event, now);
                             done_at_once = true;
                         }
-                        Executed::Yours(Effect::Send { op, envelope, message, frames }) => {
-                            let driver = self.driver.as_mut().expect(LINKS_ARE_HERE);
-                            driver.take(key, Outgoing::Send { op, envelope, message, frames });
+                        Executed::Yours(Effect::Send(sending)) => {
+                            self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Send(sending));
                         }
                         Executed::Yours(Effect::Report(report)) => {
                             self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Report(report));

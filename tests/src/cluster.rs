@@ -5,7 +5,7 @@
 //! removed at the end of a test that passes.
 
 use crate::etcd::Etcd;
-use crate::harness::{Output, TempDir, forebay, require_tool, run_command, skip};
+use crate::harness::{Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 /// Bytes of a volume that [`Cluster::create`] makes.
 pub const SIZE: u64 = 48 << 20;
+/// Where clients on other hosts connect.
+pub const NBD_PORT: u16 = 10809;
 /// Two busy cores are given time; a healthy cluster needs a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For one command.
@@ -38,8 +40,14 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
+    /// Tables of one node, after all others.
+    tables: Vec<String>,
+    /// The number of the boot that each node's machine is in, where each has a machine of its own.
+    boots: Option<Vec<u32>>,
     /// The image lies on a disk that only this node sees.
     disk_of: Option<usize>,
+    /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
+    plant: Option<&'static str>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -89,6 +97,22 @@ impl Cluster {
     }
 
     fn build(name: &str, nodes: usize, cluster_lines: &str, disk_of: Option<usize>) -> Option<Cluster> {
+        let mut cluster = Cluster::prepare(name, nodes, cluster_lines)?;
+        cluster.disk_of = disk_of;
+        cluster.start_all();
+        Some(cluster)
+    }
+
+    /// The same as [`Cluster::with`], of the binary with planted faults where there is a plant.
+    pub fn with_plant(name: &str, nodes: usize, cluster_lines: &str, plant: Option<&'static str>) -> Option<Cluster> {
+        let mut cluster = Cluster::prepare(name, nodes, cluster_lines)?;
+        cluster.plant = plant;
+        cluster.start_all();
+        Some(cluster)
+    }
+
+    /// None of them runs yet: they can be given tables of their own, and machines.
+    pub fn prepare(name: &str, nodes: usize, cluster_lines: &str) -> Option<Cluster> {
         let network = match Network::new(3, 2) {
             Ok(network) => network,
             Err(reason) => {
@@ -98,22 +122,74 @@ impl Cluster {
         };
         let folder = TempDir::new(name);
         let etcd = Etcd::start_on(&folder, network.hosts());
-        let mut cluster = Cluster {
+        let cluster = Cluster {
             folder,
             network,
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
             cluster_lines: cluster_lines.to_owned(),
-            disk_of,
+            tables: vec![String::new(); nodes],
+            boots: None,
+            disk_of: None,
+            plant: None,
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
         cluster.enrol(nodes);
-        for node in 0..nodes {
-            cluster.write_config(node);
-            cluster.start(node);
-        }
         Some(cluster)
+    }
+
+    /// Starts all that do not run.
+    #[track_caller]
+    pub fn start_all(&mut self) {
+        for node in 0..self.daemons.len() {
+            self.write_config(node);
+            self.start(node);
+        }
+    }
+
+    /// More tables in the config of one node, such as `[[fence]]`; from its next start on.
+    pub fn add_tables(&mut self, node: usize, text: &str) {
+        self.tables[node].push_str(text);
+        self.write_config(node);
+    }
+
+    /// From its next start on each node is on a machine of its own, as far as it can tell: it has another machine id and boot id.
+    pub fn give_machines(&mut self) {
+        self.boots = Some(vec![1; self.daemons.len()]);
+    }
+
+    /// The machine of a node is started anew, as far as its next daemon can tell.
+    pub fn reboot(&mut self, node: usize) {
+        assert!(self.daemons[node].is_none(), "no daemon outlives its machine");
+        self.boots.as_mut().expect("it has a machine of its own")[node] += 1;
+    }
+
+    /// The command that serves, with what its node sees of disks and machine.
+    fn serve_command(&self, node: usize) -> Command {
+        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let mut mounts = Vec::new();
+        if self.disk_of.is_some_and(|other| other != node) {
+            mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
+        }
+        if let Some(boots) = &self.boots {
+            let mut own = |what: &str, text: String, over: &str| {
+                let path = self.place(node, what);
+                std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+                mounts.push(format!("--bind '{}' {over}", path.display()));
+            };
+            own("machine-id", format!("{:032x}\n", 0xfeed_0000 + node), "/etc/machine-id");
+            let boot = format!("{:08x}-0000-4000-8000-{node:012x}\n", boots[node]);
+            own("boot-id", boot, "/proc/sys/kernel/random/boot_id");
+        }
+        if mounts.is_empty() {
+            return Command::new(program);
+        }
+        let script: String = mounts.iter().map(|mount| format!("mount {mount} && ")).collect();
+        let mut command = Command::new(require_tool("unshare"));
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.arg(format!("{script}exec \"$@\"")).arg("sh").arg(program);
+        command
     }
 
     fn enrol(&self, nodes: usize) {
@@ -150,9 +226,9 @@ impl Cluster {
     fn write_config(&self, node: usize) {
         let host = self.network.host(node);
         let text = format!(
-            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\"]\napi = \"{}\"\nhttp = \"off\"\n\
+            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"off\"\n\
              [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
-             [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n",
+             [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),
             self.place(node, "nbd.sock").display(),
             self.place(node, "api.sock").display(),
@@ -161,6 +237,7 @@ impl Cluster {
             self.cluster_lines,
             host.address(0),
             host.address(1),
+            self.tables[node],
         );
         let path = self.place(node, "node.toml");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
@@ -174,27 +251,22 @@ impl Cluster {
     /// Starts its daemon, and waits until it answers.
     #[track_caller]
     pub fn start(&mut self, node: usize) {
+        self.launch(node);
+        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
+    }
+
+    /// Starts its daemon. It does not answer before the coordinator does.
+    pub fn launch(&mut self, node: usize) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
-        let mut command = match self.disk_of {
-            Some(other) if other != node => {
-                let mut command = Command::new(require_tool("unshare"));
-                let hidden = "mount -t tmpfs none \"$0\" && exec \"$@\"";
-                command
-                    .args(["--mount", "--propagation", "private", "sh", "-c", hidden])
-                    .arg(self.disk())
-                    .arg(forebay());
-                command
-            }
-            Some(_) | None => Command::new(forebay()),
-        };
+        let mut command = self.serve_command(node);
+        command.env("FOREBAY_PLANT", self.plant.unwrap_or_default());
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let _ = std::fs::remove_file(self.place(node, "nbd.sock"));
         let _ = std::fs::remove_file(self.place(node, "api.sock"));
         self.daemons[node] = Some(self.host(node).spawn(command));
-        self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
     }
 
     /// SIGKILL.

@@ -250,6 +250,27 @@ impl Etcd {
         self.process(at).resume();
     }
 
+    /// All that run stand still.
+    #[track_caller]
+    pub fn stop_all(&mut self) {
+        for member in &mut self.members {
+            member.process.iter_mut().for_each(Process::stop);
+        }
+    }
+
+    /// It was not killed.
+    pub fn runs(&self, at: usize) -> bool {
+        self.members[at].process.is_some()
+    }
+
+    /// All members run, whatever was done to them.
+    #[track_caller]
+    pub fn heal(&mut self) {
+        for at in 0..self.members.len() {
+            if self.runs(at) { self.resume(at) } else { self.restart(at) }
+        }
+    }
+
     /// Writes a backup of what is there now.
     #[track_caller]
     pub fn backup(&self, to: &Path) {

@@ -202,6 +202,8 @@ pub struct Network {
     hosts: Vec<Host>,
     /// From whom nothing arrives at whom: indices of hosts, and the link.
     silent: BTreeSet<(usize, usize, u8)>,
+    /// Hosts to which nothing arrives that a TCP server on this port says, wherever it is.
+    deaf_to: BTreeSet<(usize, u16)>,
 }
 
 impl Network {
@@ -213,7 +215,7 @@ impl Network {
             switch.tool("ip", &format!("link add bridge{link} type bridge"))?;
             switch.tool("ip", &format!("link set bridge{link} up"))?;
         }
-        let mut network = Network { switch, hosts: Vec::new(), silent: BTreeSet::new() };
+        let mut network = Network { switch, hosts: Vec::new(), silent: BTreeSet::new(), deaf_to: BTreeSet::new() };
         for number in 1..=hosts {
             let host = Host { number, links, namespace: Namespace::new()? };
             for link in 0..links {
@@ -330,11 +332,20 @@ impl Network {
         }
     }
 
+    /// Nothing arrives at a host that a server on this TCP port says, the host's own included; all else passes.
+    #[track_caller]
+    pub fn hide_port(&mut self, host: usize, port: u16) {
+        self.deaf_to.insert((host, port));
+        self.set_silence(host);
+    }
+
     /// Everything passes again.
     #[track_caller]
     pub fn heal(&mut self) {
         let deaf: BTreeSet<usize> = self.silent.iter().map(|(_, to, _)| *to).collect();
+        let deaf: BTreeSet<usize> = deaf.into_iter().chain(self.deaf_to.iter().map(|(host, _)| *host)).collect();
         self.silent.clear();
+        self.deaf_to.clear();
         for to in deaf {
             self.set_silence(to);
         }
@@ -346,6 +357,8 @@ impl Network {
         let drops = self.silent.iter().filter(|(_, deaf, _)| *deaf == to).map(|(from, _, link)| {
             format!("    iifname \"link{link}\" ip saddr {} drop\n", self.hosts[*from].address(*link))
         });
+        let ports = self.deaf_to.iter().filter(|(deaf, _)| *deaf == to);
+        let drops = drops.chain(ports.map(|(_, port)| format!("    tcp sport {port} drop\n")));
         let rules = format!(
             "table inet silence\ndelete table inet silence\ntable inet silence {{\n  chain input {{\n    \
              type filter hook input priority 0;\n{}  }}\n}}\n",

@@ -2,7 +2,7 @@
 //!
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
 //! - [`hosts`]: hosts as network namespaces, with cables that are slow, cut or silent; [`etcd`] runs a real one there, or here.
-//! - [`cluster`]: daemons of one cluster on such hosts.
+//! - [`cluster`]: daemons of one cluster on such hosts; [`eyes`] asks them what they see, with a time limit.
 //! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
@@ -10,9 +10,11 @@
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
+pub mod bmc;
 pub mod certificates;
 pub mod cluster;
 pub mod etcd;
+pub mod eyes;
 pub mod harness;
 pub mod hosts;
 pub mod kernel;

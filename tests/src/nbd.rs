@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -125,6 +126,14 @@ impl Stream {
         }
     }
 
+    /// Neither reads nor writes wait from now on.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(s) => s.set_nonblocking(true),
+            Stream::Tcp(s) => s.set_nonblocking(true),
+        }
+    }
+
     /// Hangs up in both directions; a thread blocked in a read of a clone returns.
     pub fn shutdown(&self) {
         // A socket that the server has closed already answers ENOTCONN: nothing is left to do then.
@@ -132,6 +141,15 @@ impl Stream {
             Stream::Unix(s) => s.shutdown(std::net::Shutdown::Both),
             Stream::Tcp(s) => s.shutdown(std::net::Shutdown::Both),
         };
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Stream::Unix(s) => s.as_raw_fd(),
+            Stream::Tcp(s) => s.as_raw_fd(),
+        }
     }
 }
 
@@ -316,8 +334,13 @@ pub struct Client {
 impl Client {
     /// Connects and negotiates.
     pub fn connect(target: &Target) -> io::Result<Client> {
+        Client::connect_with_patience(target, Duration::from_secs(60))
+    }
+
+    /// The same, where each word of the server is waited for so long at most.
+    pub fn connect_with_patience(target: &Target, patience: Duration) -> io::Result<Client> {
         let mut stream = Stream::connect(&target.address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_read_timeout(Some(patience))?;
         greet(&mut stream, 3)?;
         send_option(&mut stream, OPTION_GO, &go_payload(&target.export))?;
         let mut export = None;

@@ -244,6 +244,7 @@ impl Ownership {
         if let Some(id) = id {
             self.answer(id, Ok(()));
         }
+        self.counters.hand_overs += 1;
         self.retire();
         let to = record.member(record.owner).filter(|_| record.owner != self.own.node);
         if let Some(to) = to {

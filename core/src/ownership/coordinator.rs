@@ -153,10 +153,14 @@ impl Ownership {
         let Some(open) = self.coordinator.open.take_if(|open| open.op == op) else { return };
         match (committed, open.new) {
             (Committed::Won, Some(new)) => self.observe(new, open.seen),
-            (Committed::Lost(record), _) => self.observe(record, open.seen),
+            (Committed::Lost(record), _) => {
+                self.counters.changes_lost += 1;
+                self.observe(record, open.seen);
+            }
             (Committed::Unknown, Some(new)) if planted!(self, unknown_is_won) => self.observe(new, open.seen),
             (Committed::Unknown, _) | (Committed::Won, None) => {
                 self.unanswered();
+                self.counters.changes_unknown += 1;
                 if let Some(change) = self.coordinator.change.as_mut().filter(|change| change.stage == Stage::Sent) {
                     change.stage = Stage::Unknown;
                 }

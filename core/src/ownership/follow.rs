@@ -190,6 +190,7 @@ impl Ownership {
         let Role::Following(following) = &mut self.role else { return };
         let Some(figures) = self.figures.as_ref().filter(|_| remembered) else { return };
         let Some(owner) = following.sealed_for.take() else { return };
+        self.counters.seals_answered += 1;
         let sealed = Message::Sealed { held: figures.held, mark: figures.mark.clone(), host: self.setup.host };
         self.send(owner, sealed);
     }
@@ -230,6 +231,7 @@ impl Ownership {
         if !opening_tier {
             self.role =
                 Role::Outside(Outside { why: Why::NotNamed, opening_tier: true, ..Outside::at_start(self.now) });
+            self.counters.tiers_formatted += 1;
             self.effects.push_back(Effect::OpenTier { format: true });
         }
     }

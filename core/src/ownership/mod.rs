@@ -48,7 +48,7 @@ mod take;
 
 pub use peers::{Wanted, choose_peers};
 pub use seam::*;
-pub use status::{Reason, State, Status};
+pub use status::{Counters, Reason, State, Status};
 
 use crate::api::{Figures, Order, Report};
 use crate::cluster::*;
@@ -201,6 +201,7 @@ pub struct Ownership {
 
     effects: VecDeque<Effect>,
     shown: status::Shown,
+    counters: Counters,
 }
 
 /// What a node is, and where it runs.
@@ -273,6 +274,7 @@ impl Ownership {
             opening: None,
             effects: VecDeque::new(),
             shown: status::Shown::new(now),
+            counters: Counters::default(),
             setup,
         };
         ownership.want_read();
@@ -297,7 +299,7 @@ impl Ownership {
             }
             Event::Figures(figures) => self.figures = Some(figures),
             Event::TierOpened { own, fresh } => self.on_tier_opened(own, fresh),
-            Event::Proof(term, _) => drop(self.proven.insert(term)),
+            Event::Proof(term, _) => self.counters.proofs += u64::from(self.proven.insert(term)),
             Event::Command(id, command) => self.on_command(id, command),
             Event::Candidates(candidates) => self.candidates = candidates,
             Event::Requested(requested) => self.requested = requested,
@@ -331,6 +333,11 @@ impl Ownership {
     /// What is shown.
     pub fn status(&self) -> Status {
         self.shown.status(self)
+    }
+
+    /// How often each step was taken.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// This node with its tier, as it is now.
@@ -444,6 +451,7 @@ impl Ownership {
             return true;
         }
         if envelope.to != self.own && !planted!(self, hears_for_others) {
+            self.counters.other_incarnations_refused += 1;
             if is_owners(message) {
                 self.refuse(envelope, Refusal::OtherIncarnation);
             }
@@ -453,6 +461,7 @@ impl Ownership {
             return true;
         }
         if envelope.term < self.seen.0 && !planted!(self, hears_older_terms) {
+            self.counters.older_terms_refused += 1;
             if is_owners(message) {
                 self.refuse(envelope, Refusal::OldTerm);
             }

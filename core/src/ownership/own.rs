@@ -406,6 +406,9 @@ impl Ownership {
         for member in &record.members {
             owning.learners.remove(&member.node);
         }
+        let count = |some: &Record, other: &Record| some.members.iter().filter(|m| !other.names(**m)).count() as u64;
+        self.counters.members_dropped += count(&before, &record);
+        self.counters.members_added += count(&record, &before);
         let mut strangers = owning.let_go();
         strangers.retain(|node| before.member(*node).is_none());
         let own = self.own.node;
@@ -643,6 +646,7 @@ impl Ownership {
     pub(super) fn on_pins_ended(&mut self) {
         if let Role::Owning(owning) = &mut self.role {
             owning.rewritten = owning.proven_told;
+            self.counters.pins_ended += 1;
         }
     }
 
@@ -662,6 +666,7 @@ impl Ownership {
         let goal = owning.goal.take();
         self.coordinator.change = None;
         self.role = Role::Leaving;
+        self.counters.step_downs += 1;
         self.effects.push_back(Effect::EndSessions);
         self.order(Order::StepDown);
         if let Some(id) = goal.and_then(|goal| goal.id) {

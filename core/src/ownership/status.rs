@@ -122,6 +122,39 @@ impl Reason {
     }
 }
 
+/// How often each step of the protocol was taken by this process; all grow only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Terms of which this node became the owner, its own restarts included.
+    pub terms_begun: u64,
+    /// Those that another node had owned before, and had not handed over (T2).
+    pub take_overs: u64,
+    /// Hand-overs and releases that were carried out.
+    pub hand_overs: u64,
+    /// Times that it was owner no more (T9).
+    pub step_downs: u64,
+    /// Seals answered (T3).
+    pub seals_answered: u64,
+    /// Members left out by a committed change (A3).
+    pub members_dropped: u64,
+    /// Members added by one (S6).
+    pub members_added: u64,
+    /// Tiers made new to learn the log (S7).
+    pub tiers_formatted: u64,
+    /// Messages of older terms that were not listened to (S1).
+    pub older_terms_refused: u64,
+    /// Messages for another incarnation that were not listened to (S2).
+    pub other_incarnations_refused: u64,
+    /// Changes of the record that lost to another (C1).
+    pub changes_lost: u64,
+    /// Changes of the record whose answer was lost (C2).
+    pub changes_unknown: u64,
+    /// Proofs that a former owner can write no more (T6).
+    pub proofs: u64,
+    /// Times that all pins ended (T6).
+    pub pins_ended: u64,
+}
+
 /// Ownership at a glance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {

@@ -42,6 +42,8 @@ impl Ownership {
         self.opened();
         let Role::Asking(asking) = &mut self.role else { return };
         let former = core::mem::take(&mut asking.former);
+        let from_another = asking.owner.is_some_and(|owner| owner.node != self.own.node);
+        self.counters.take_overs += u64::from(from_another);
         self.adopt(new, former);
     }
 
@@ -57,6 +59,7 @@ impl Ownership {
         let others = others.map(|to| (to.node, Seal { to, answer: None })).collect();
         let sealing = Sealing { others, until: now + self.setup.timing.member_drop, again: now };
         self.seen = self.seen.max(record.version());
+        self.counters.terms_begun += 1;
         self.figures = None;
         self.fresh = false;
         self.wanted_by = None;

@@ -166,7 +166,7 @@ impl Volume {
 
     pub(super) fn send(&mut self, to: Incarnation, message: Message) {
         let envelope = self.envelope_to(to);
-        self.effects.push_back(Effect::Send { op: None, envelope, message, frames: Vec::new() });
+        self.effects.push_back(Effect::Send(Box::new(Sending { op: None, envelope, message, frames: Vec::new() })));
     }
 
     /// Sends whatever may be sent to every peer.
@@ -337,7 +337,7 @@ impl Volume {
             Some(self.begin_op(Op::Send { message }))
         };
         let envelope = self.envelope_to(to);
-        self.effects.push_back(Effect::Send { op, envelope, message: append, frames });
+        self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message: append, frames })));
     }
 
     /// Nothing reads the message's frames any more.

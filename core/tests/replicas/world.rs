@@ -517,7 +517,8 @@ impl World {
             Effect::Copy { source, target, start, length } => {
                 self.nodes[node].disks.copy(source, target, start, length)
             }
-            Effect::Send { op, envelope, message, frames } => {
+            Effect::Send(sending) => {
+                let Sending { op, envelope, message, frames } = *sending;
                 let letter = Letter { envelope, message, blocks: Vec::new() };
                 match op {
                     Some(op) => self.later(node, op, Work::Send(Box::new(letter), frames)),

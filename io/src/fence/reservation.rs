@@ -272,6 +272,29 @@ impl ReservableDevice {
         self.must(Order::Reserve(Reservation { key: own.0.get(), kind: REGISTRANTS_ONLY, flags: 0 }))
     }
 
+    /// As a member of a cluster: reserves the device, unless somebody has it reserved. Whoever has keeps out who is not
+    /// registered just as well, and no node of a cluster gives its reservation up.
+    pub fn reserve_beside(&self, own: ReservationKey) -> Result<(), ReservationError> {
+        match self.reserve(own) {
+            // Who is not registered hears the same answer.
+            Err(ReservationError::HeldByAnother { .. }) => self.must_be_registered(own),
+            reserved => reserved,
+        }
+    }
+
+    fn must_be_registered(&self, own: ReservationKey) -> Result<(), ReservationError> {
+        let key = own.0.get();
+        let order = Order::Register(Registration { old_key: key, new_key: key, flags: 0, padding: 0 });
+        match self.ask(&order)? {
+            Answer::Done => Ok(()),
+            Answer::Conflict => {
+                let reason = "this host is registered with it no more: another node has expelled it";
+                Err(ReservationError::Unusable { path: self.path.clone(), reason: reason.into() })
+            }
+            Answer::Other(status) => Err(self.refused(&order, status)),
+        }
+    }
+
     /// Gives reservation and registration up.
     pub fn leave(&self, own: ReservationKey) -> Result<(), ReservationError> {
         self.must(Order::Release(Reservation { key: own.0.get(), kind: REGISTRANTS_ONLY, flags: 0 }))?;
@@ -281,6 +304,21 @@ impl ReservableDevice {
     /// Expels another node, ends what it had sent to the device, and takes the reservation. Returns when the device has
     /// said, asked again, that the reservation is ours and that nobody has the other's key.
     pub fn expel(&self, own: ReservationKey, other: ReservationKey) -> Result<Expelled, ReservationError> {
+        self.expel_under(own, other, ReservableDevice::reserve)
+    }
+
+    /// The same as a member of a cluster, of which any may have the reservation: it returns when the device has one, and
+    /// nobody has the other's key.
+    pub fn expel_beside(&self, own: ReservationKey, other: ReservationKey) -> Result<Expelled, ReservationError> {
+        self.expel_under(own, other, ReservableDevice::reserve_beside)
+    }
+
+    fn expel_under(
+        &self,
+        own: ReservationKey,
+        other: ReservationKey,
+        reserve: fn(&ReservableDevice, ReservationKey) -> Result<(), ReservationError>,
+    ) -> Result<Expelled, ReservationError> {
         assert_ne!(own, other, "nobody expels itself");
         let mut outcome = Expelled::WasNotRegistered;
         for _ in 0..ATTEMPTS_MAX {
@@ -291,11 +329,11 @@ impl ReservableDevice {
                 Answer::Done => outcome = Expelled::Now,
                 // Nobody has that key, or we are not registered ourselves: only who is can reserve.
                 Answer::Conflict => {
-                    self.reserve(own)?;
+                    reserve(self, own)?;
                     // A look after the reservation is ours: what was expelled before it is no word about now.
                     match self.ask(&order)? {
                         Answer::Conflict => {
-                            self.reserve(own)?;
+                            reserve(self, own)?;
                             return Ok(outcome);
                         }
                         Answer::Done => outcome = Expelled::Now,

@@ -3,10 +3,13 @@
 //! What is not known to keep a write out after its lock has ended is no evidence: the list names what is, with the
 //! reason in words. It judges by what `statfs` and the list of mounts tell, and by nothing that a server promises.
 
-use crate::file::{DeviceFile, FileKind};
+use crate::file::{DeviceFile, FileKind, kind_of};
 use forebay_core::fence::LockReach;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// About whom, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,18 +108,33 @@ fn judge_nfs(mount: Option<MountFacts<'_>>) -> Reach {
 
 /// Looks at an open file, and judges.
 pub fn reach_of(file: &DeviceFile) -> io::Result<Reach> {
+    look(file.file(), file.kind())
+}
+
+/// The same of what lies at a path, and whether whatever this machine gives to it ends with its present boot: it does on a
+/// local file system, which no other host has mounted.
+pub fn reach_at(path: &Path) -> io::Result<(Reach, bool)> {
+    let kind = kind_of(path)?;
+    // A path by itself: nothing is opened that somebody may have claimed, and no device is woken.
+    let place = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let reach = look(&place, kind)?;
+    let local = kind == FileKind::Regular && reach.about == LockReach::ThisHost;
+    Ok((reach, local))
+}
+
+fn look(file: &File, kind: FileKind) -> io::Result<Reach> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the descriptor is open and `found` takes one statfs.
-    let result = unsafe { libc::fstatfs(file.raw(), found.as_mut_ptr()) };
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: all zeros is a valid statfs, and the kernel has filled it.
     let magic = unsafe { found.assume_init() }.f_type as u64 & 0xffff_ffff;
-    let device = file.file().metadata()?.dev();
+    let device = file.metadata()?.dev();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = format!("{}:{}", libc::major(device), libc::minor(device));
-    Ok(judge(file.kind(), magic, mount_of(&mounts, &number)))
+    Ok(judge(kind, magic, mount_of(&mounts, &number)))
 }
 
 /// Finds a file system by its device number in the text of mountinfo.

@@ -44,7 +44,12 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/release", post(release)),
         ("post", "/v1/volumes/{name}/resize", post(resize)),
         ("post", "/v1/volumes/{name}/hand-over", post(hand_over)),
+        ("post", "/v1/volumes/{name}/open", post(open)),
+        ("post", "/v1/volumes/{name}/fenced", post(fenced)),
+        ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
         ("get", "/v1/nodes", get(nodes)),
+        ("post", "/v1/nodes/{name}/forget", post(forget)),
+        ("get", "/v1/audit", get(audit)),
     ]
 }
 
@@ -216,6 +221,102 @@ async fn nodes(State(node): State<Arc<Node>>) -> Outcome {
     }
 }
 
+/// Who speaks, for the audit log.
+fn by(peer: &Peer) -> String {
+    match peer {
+        Peer::Unix { uid: Some(uid) } => format!("user {uid} of this host"),
+        Peer::Unix { uid: None } => "a user of this host".to_owned(),
+        Peer::Tcp(from) => format!("the token's owner at {}", from.ip()),
+    }
+}
+
+/// A decision that costs something needs a second word.
+fn needs_second_word(said: bool, word: &str) -> Result<(), Failed> {
+    if said {
+        Ok(())
+    } else {
+        Err(Failed(StatusCode::BAD_REQUEST, format!("this needs a second word: \"{word}\": true")))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenHow {
+    #[serde(default)]
+    accept_loss: bool,
+    #[serde(default)]
+    yes_lose_acknowledged_writes: bool,
+}
+
+async fn open(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Path(name): Path<String>,
+    body: Body<OpenHow>,
+) -> Outcome {
+    let Json(OpenHow { accept_loss, yes_lose_acknowledged_writes }) = body?;
+    needs_second_word(!accept_loss || yes_lose_acknowledged_writes, "yes_lose_acknowledged_writes")?;
+    ok(to_the_end(async move { node.open_in_cluster(&name, accept_loss, &by(&peer)).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FencedNodes {
+    i_fenced: Vec<String>,
+}
+
+async fn fenced(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Path(name): Path<String>,
+    body: Body<FencedNodes>,
+) -> Outcome {
+    let Json(FencedNodes { i_fenced }) = body?;
+    ok(to_the_end(async move { node.fenced(&name, &i_fenced, &by(&peer)).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WentBack {
+    #[serde(default)]
+    yes_the_coordinator_went_back: bool,
+}
+
+async fn restore_record(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Path(name): Path<String>,
+    body: Body<WentBack>,
+) -> Outcome {
+    let Json(WentBack { yes_the_coordinator_went_back }) = body?;
+    needs_second_word(yes_the_coordinator_went_back, "yes_the_coordinator_went_back")?;
+    ok(to_the_end(async move { node.restore_record(&name, &by(&peer)).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineGone {
+    #[serde(default)]
+    yes_its_machine_is_gone: bool,
+}
+
+async fn forget(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Path(name): Path<String>,
+    body: Body<MachineGone>,
+) -> Outcome {
+    let Json(MachineGone { yes_its_machine_is_gone }) = body?;
+    needs_second_word(yes_its_machine_is_gone, "yes_its_machine_is_gone")?;
+    let forgotten = name.clone();
+    to_the_end(async move { node.forget(&name, &by(&peer)).await }).await?;
+    ok(serde_json::json!({ "name": forgotten, "forgotten": true }))
+}
+
+async fn audit(State(node): State<Arc<Node>>) -> Outcome {
+    ok(node.audit_log().await?)
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewSize {
@@ -273,7 +374,7 @@ mod tests {
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
             "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nadopt_changed_backing=true",
+             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true",
         )
         .unwrap();
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {

@@ -207,6 +207,9 @@ impl ServeArgs {
                 format: self.format,
                 peers: None,
                 min_peers: None,
+                reserve: false,
+                address: None,
+                interface: None,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

@@ -1,7 +1,8 @@
 //! `forebay node`: what is done about the nodes of a cluster.
 
 use super::Client;
-use crate::fence_test::FenceTestArgs;
+use crate::cluster::ways_out::AuditReport;
+use crate::fence_test::{FenceTestArgs, ago};
 use crate::identity::{Authority, Made};
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -16,6 +17,21 @@ const AUTHORITY_FOLDER: &str = "authority";
 pub enum Command {
     /// List the nodes of the cluster, and whether the links to them work
     List {
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Free the name of a node that will not come back, for a new machine that is to have it
+    Forget {
+        /// Its name
+        name: String,
+        /// The second word: its machine is gone, and with it its tiers
+        #[arg(long, required = true)]
+        yes_its_machine_is_gone: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Show what operators have decided that the cluster could not know, and which machines it has switched off
+    Audit {
         #[command(flatten)]
         to: super::ApiArgs,
     },
@@ -121,6 +137,17 @@ fn print_nodes(nodes: &Value) {
     }
 }
 
+fn print_audit(lines: Vec<AuditReport>) {
+    if lines.is_empty() {
+        println!("nothing has been decided");
+    }
+    for line in lines {
+        let volume = line.volume.map(|volume| format!(" volume {volume}")).unwrap_or_default();
+        let when = ago(line.at_unix_ms / 1000);
+        println!("{when}, at {}: {}{volume}: {}", line.node, line.action, line.words);
+    }
+}
+
 /// Does it.
 pub fn run(command: Command) -> Result<bool> {
     let folder = |given: Option<PathBuf>| given.unwrap_or_else(|| crate::paths::state_dir().join(AUTHORITY_FOLDER));
@@ -132,6 +159,25 @@ pub fn run(command: Command) -> Result<bool> {
                 println!("{}", serde_json::to_string_pretty(&nodes)?);
             } else {
                 print_nodes(&nodes);
+            }
+        }
+        Command::Forget { name, yes_its_machine_is_gone, to } => {
+            let plain: String =
+                name.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect();
+            let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
+            let forgotten = Client::new(to.api).call("POST", &format!("/v1/nodes/{plain}/forget"), Some(&body))?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&forgotten)?);
+            } else {
+                println!("node {name}: forgotten");
+            }
+        }
+        Command::Audit { to } => {
+            let lines = Client::new(to.api).call("GET", "/v1/audit", None)?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&lines)?);
+            } else {
+                print_audit(serde_json::from_value(lines)?);
             }
         }
         Command::InitCa { cluster, authority, json } => {

@@ -2,8 +2,11 @@
 
 use super::client::Client;
 use super::seconds;
-use crate::cluster::report::ClusterReport;
+use crate::cluster::addresses::AddressReport;
+use crate::cluster::report::{ClusterReport, FenceReport};
+use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
+use crate::fence_test::ago;
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
@@ -65,6 +68,15 @@ pub enum Command {
         /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
         #[arg(long, value_name = "N", requires = "peers")]
         min_peers: Option<u8>,
+        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
+        #[arg(long, requires = "peers")]
+        reserve: bool,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
+        #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
+        address: Option<CidrAddress>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -93,6 +105,12 @@ pub enum Command {
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
+        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
+        #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
+        address: Option<String>,
+        /// The interface that gets the address [default: the one that has an address of the same network]
+        #[arg(long, value_name = "NAME", requires = "address")]
+        interface: Option<String>,
     },
     /// Make another member the owner of a volume of the cluster
     HandOver {
@@ -100,6 +118,37 @@ pub enum Command {
         name: String,
         /// The node, which must be a member
         to: String,
+    },
+    /// Serve here a volume of the cluster that nobody serves, and that no member can take over
+    Open {
+        /// Its name
+        name: String,
+        /// Although acknowledged writes are lost that only the logs of its members had; it needs the next word as well
+        #[arg(long, requires = "yes_lose_acknowledged_writes")]
+        accept_loss: bool,
+        /// The second word
+        #[arg(long, requires = "accept_loss")]
+        yes_lose_acknowledged_writes: bool,
+    },
+    /// Say that former owners can write to the backing no more, because you have seen to it
+    ///
+    /// Their machines are off, or were started anew, or cannot reach the backing any more: for certain, and
+    /// with what they had sent. If it is not so, a late write may lie over newer content, and no check can tell.
+    #[command(verbatim_doc_comment)]
+    Fenced {
+        /// Its name
+        name: String,
+        /// The node that was switched off; all of those that `volume show` waits for have to be named
+        #[arg(long = "i-fenced-it", value_name = "NODE", required = true)]
+        nodes: Vec<String>,
+    },
+    /// Have the owner write a volume's record anew, after the coordinator was put back to an older state
+    RestoreRecord {
+        /// Its name
+        name: String,
+        /// The second word: the coordinator was restored from a backup, and the record is to be the owner's again
+        #[arg(long, required = true)]
+        yes_the_coordinator_went_back: bool,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
@@ -157,6 +206,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             format,
             peers,
             min_peers,
+            reserve,
+            address,
+            interface,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -176,6 +228,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 format,
                 peers,
                 min_peers,
+                reserve,
+                address,
+                interface,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -183,7 +238,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers } => {
+        Command::Set { name, policy, drain_max, destage, peers, address, interface } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -197,11 +252,35 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
             }
+            if let Some(address) = address {
+                address.parse::<AddressChange>()?;
+                change.insert("address".to_owned(), json!(address));
+            }
+            if let Some(interface) = interface {
+                change.insert("interface".to_owned(), json!(interface));
+            }
             client.call("PATCH", &path(&name, ""), Some(&Value::Object(change)))?
         }
         Command::HandOver { name, to } => {
             said = Some(format!("handed over to {to}"));
             client.call("POST", &path(&name, "/hand-over"), Some(&json!({ "to": to })))?
+        }
+        Command::Open { name, accept_loss, yes_lose_acknowledged_writes } => {
+            said = Some("served here".to_owned());
+            let body = json!({
+                "accept_loss": accept_loss,
+                "yes_lose_acknowledged_writes": yes_lose_acknowledged_writes,
+            });
+            client.call("POST", &path(&name, "/open"), Some(&body))?
+        }
+        Command::Fenced { name, nodes } => {
+            said = Some(format!("{} can write to its backing no more, by your word", nodes.join(", ")));
+            client.call("POST", &path(&name, "/fenced"), Some(&json!({ "i_fenced": nodes })))?
+        }
+        Command::RestoreRecord { name, yes_the_coordinator_went_back } => {
+            said = Some("its record is written anew".to_owned());
+            let body = json!({ "yes_the_coordinator_went_back": yes_the_coordinator_went_back });
+            client.call("POST", &path(&name, "/restore-record"), Some(&body))?
         }
         Command::Drain { name, hold, through } => {
             said = Some(drained(hold, through));
@@ -425,10 +504,18 @@ fn print_one(v: &VolumeReport) {
     if let Some(cluster) = &v.cluster {
         print_cluster(cluster);
     }
-    let counters = v.counters.iter().filter(|(_, value)| **value > 0);
+    let of_cluster = v.cluster.iter().flat_map(|cluster| &cluster.counters);
+    let counters = v.counters.iter().chain(of_cluster).filter(|(_, value)| **value > 0);
     for (number, (name, value)) in counters.enumerate() {
         println!("{:<9} {name} {value}", if number == 0 { "counters" } else { "" });
     }
+}
+
+fn address_text(address: &AddressReport) -> String {
+    let AddressReport { address, interface, state, problem } = address;
+    let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+    let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+    format!("{address}{on}, {state}{why}")
 }
 
 fn print_cluster(c: &ClusterReport) {
@@ -439,8 +526,31 @@ fn print_cluster(c: &ClusterReport) {
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    if let Some(address) = &c.address {
+        println!("address   {}", address_text(address));
+    }
+    if let Some(fence) = &c.fence {
+        print_fence(fence);
+    }
     if c.unfenced > 0 {
-        println!("warning   {} former owners may still write to the backing", c.unfenced);
+        println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);
+    }
+}
+
+fn print_fence(fence: &FenceReport) {
+    println!("fence     {}: allows {}", fence.class, fence.allows);
+    for means in &fence.means {
+        let by = means.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let proven =
+            means.last_proven_unix_s.map_or("never proven from here".to_owned(), |at| format!("proven {}", ago(at)));
+        let proven = if means.class == "fence" { format!(", {proven}") } else { String::new() };
+        println!("          {} of {}{by} ({}{proven})", means.means, means.of, means.class);
+    }
+    for former in &fence.former {
+        println!("unfenced  {}, term {}, for {}", former.node, former.term, show_seconds(former.waiting_s));
+        for words in &former.why {
+            println!("          {words}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::control::Cluster;
 use super::driver::{Shown, ToDriver};
 use super::marker::ImageMarker;
 use super::report::{ClusterNodeReport, of_nodes, of_volume};
+use crate::config::address::{AddressChange, VirtualAddress};
 use crate::config::{self, VolumeSpec};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, NodeEntry, TierChoice};
 use crate::coordinator::{Error, Occupied, Outcome};
@@ -16,7 +17,9 @@ use anyhow::{Context, Result, bail};
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::types::*;
+use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration as Time;
 use tokio::sync::oneshot;
@@ -26,9 +29,9 @@ const SERVED_WAIT: Time = Time::from_secs(20);
 /// Between two looks at that.
 const SERVED_LOOK: Time = Time::from_millis(20);
 
-type Answer<T> = std::result::Result<T, Failure>;
+pub(super) type Answer<T> = std::result::Result<T, Failure>;
 
-fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
+pub(super) fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
 }
 
@@ -47,9 +50,12 @@ impl Cluster {
     pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
         let admin = self.admin.lock().await;
         let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
+        if let Some(address) = &definition.address {
+            self.check_address(&spec.name, address)?;
+        }
         let (volume, options) = (definition.volume, creation(spec));
-        let wanted = (definition.backing.clone(), spec.size);
-        let work = move || prepare_backing(volume, &wanted.0, wanted.1, options);
+        let wanted = (definition.backing.clone(), spec.size, spec.reserve);
+        let work = move || prepare_backing(volume, &wanted.0, wanted.1, wanted.2, options);
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
@@ -79,10 +85,11 @@ impl Cluster {
         drop(admin);
         self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
         self.until_served(volume).await;
+        self.addresses.settle().await;
         self.report(&spec.name).await
     }
 
-    async fn until_served(&self, volume: VolumeId) {
+    pub(super) async fn until_served(&self, volume: VolumeId) {
         let until = std::time::Instant::now() + SERVED_WAIT;
         while std::time::Instant::now() < until {
             let shown = self.show(volume).await;
@@ -93,13 +100,27 @@ impl Cluster {
         }
     }
 
-    async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+    pub(super) async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
+        match self.try_command(volume, name, command).await? {
+            Ok(()) => Ok(()),
+            Err(error) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
+        }
+    }
+
+    /// A command, and why it was not carried out.
+    pub(super) async fn try_command(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Command,
+    ) -> Answer<std::result::Result<(), CommandError>> {
         let (answer, answered) = oneshot::channel();
         self.mail(ToDriver::Command { volume, command, answer });
         match answered.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
-            Err(_) => failure(FailureKind::Failed, format!("volume {name}: the data-path thread has ended")),
+            Ok(carried_out) => Ok(carried_out),
+            Err(_) => {
+                failure(FailureKind::Failed, format!("volume {name}: it is being opened, or its data path has ended"))
+            }
         }
     }
 
@@ -124,6 +145,9 @@ impl Cluster {
                 left.push(format!("{name}: {why}"));
             }
         }
+        let addresses = self.addresses.clone();
+        // What panics there has been said.
+        let _ = tokio::task::spawn_blocking(move || addresses.end()).await;
         left
     }
 
@@ -147,6 +171,10 @@ impl Cluster {
             let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
             return failure(FailureKind::Invalid, message);
         }
+        if change.interface.is_some() && change.address.is_none() {
+            let message = format!("volume {name}: an interface is where an address goes; give that as well");
+            return failure(FailureKind::Invalid, message);
+        }
         let failed = |error: Error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") };
         let mut from = self.coordinator.definition(volume).await.map_err(failed)?;
         loop {
@@ -155,6 +183,12 @@ impl Cluster {
             to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
             if let Some(peers) = change.peers {
                 (to.peers, to.min_peers) = (peers, peers.min(1));
+            }
+            if let Some(asked) = change.address {
+                to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
+                if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
+                    self.check_address(name, address)?;
+                }
             }
             match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
                 Outcome::Won => break,
@@ -167,7 +201,24 @@ impl Cluster {
             }
         }
         self.refresh_definitions().await;
+        self.addresses.settle().await;
         self.report(name).await
+    }
+
+    /// An address that this node can hold, and that nothing else of the cluster has.
+    fn check_address(&self, name: &str, address: &VirtualAddress) -> Answer<()> {
+        let ip = address.address.ip;
+        let taken = |message: String| failure(FailureKind::Conflict, format!("volume {name}: {message}"));
+        let of_link = |text: &String| text.parse::<SocketAddr>().is_ok_and(|link| link.ip() == ip);
+        if let Some(node) = self.nodes().iter().find(|node| node.addresses.iter().any(of_link)) {
+            return taken(format!("{ip} is an address of the node {}: choose one that nobody has", node.name));
+        }
+        let has = |definition: &Definition| definition.address.as_ref().is_some_and(|other| other.address.ip == ip);
+        let known = self.known();
+        if let Some(other) = known.values().find(|known| known.definition.name != name && has(&known.definition)) {
+            return taken(format!("{ip} is the address of volume {}: each has its own", other.definition.name));
+        }
+        self.addresses.check(address).map_err(|error| invalid(&error.context(format!("volume {name}"))))
     }
 
     // --- reports ---
@@ -191,7 +242,8 @@ impl Cluster {
             let why = waits.map(|waits| format!("; it waits for {waits}")).unwrap_or_default();
             return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
-        let cluster = of_volume(&definition, &shown, &self.nodes());
+        let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
+        cluster.fence = Some(self.fence_report(&definition, &shown));
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
@@ -230,7 +282,17 @@ fn owned_elsewhere(report: &mut VolumeReport, definition: &Definition, shown: &S
     report.policy.reason = "owned-elsewhere".to_owned();
 }
 
-fn no_such_volume<T>(name: &str) -> Answer<T> {
+fn address_of(asked: AddressChange, interface: Option<String>) -> Result<Option<VirtualAddress>> {
+    match (asked, interface) {
+        (AddressChange::To(address), interface) => VirtualAddress::new(address, interface).map(Some),
+        (AddressChange::None, None) => Ok(None),
+        (AddressChange::None, Some(_)) => {
+            bail!("an interface is where an address goes, and none is asked for; leave it out")
+        }
+    }
+}
+
+pub(super) fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
@@ -238,7 +300,7 @@ fn invalid(error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
 }
 
-fn command_words(error: CommandError) -> &'static str {
+pub(super) fn command_words(error: CommandError) -> &'static str {
     match error {
         CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
         CommandError::Busy => "another command is being carried out; try again when it has ended",
@@ -271,6 +333,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
             spec.name
         );
     }
+    let address = spec.address.map(|address| VirtualAddress::new(address, spec.interface.clone())).transpose()?;
     Ok(Definition {
         version: words::VERSION,
         name: spec.name.clone(),
@@ -286,6 +349,8 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         destage: config::DestageName::Ordered,
         journal_bytes: 0,
         drain_max_s: spec.drain_max_s.unwrap_or(0),
+        reserves: spec.reserve,
+        address,
     })
 }
 
@@ -294,8 +359,18 @@ fn creation(spec: &VolumeSpec) -> BackingOptions {
 }
 
 /// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(volume: VolumeId, spec: &str, size: Option<u64>, options: BackingOptions) -> Result<u64> {
+fn prepare_backing(
+    volume: VolumeId,
+    spec: &str,
+    size: Option<u64>,
+    reserves: bool,
+    options: BackingOptions,
+) -> Result<u64> {
     let mut backing = Backing::open(spec, options)?;
+    if reserves {
+        let path = backing.path().context("an NBD export cannot be reserved; leave --reserve out")?;
+        ReservableDevice::open(path).context("leave --reserve out, or give another backing")?;
+    }
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
     if has < wanted {

@@ -7,25 +7,31 @@
 //!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
 //! - Nothing here decides who serves.
 
+use super::addresses::Addresses;
 use super::driver::{PeerNode, ToDriver};
 use super::marker::{ImageMarker, Words};
 use super::member::{Opened, Place, options};
+use super::proof::{Fence, Search};
 use super::reach::Reach;
+use super::ways_out::RESTORE;
 use crate::config::{self, TierName};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, Load, NodeEntry};
-use crate::coordinator::{Coordinator, Error, Hint, Outcome};
+use crate::coordinator::{Audit, Coordinator, Error, Hint, Outcome};
+use crate::fence_test::Proofs;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::report::VolumeFacts;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::api::Control;
-use forebay_core::cluster::{Host, Incarnation, LogState, Record, Unfenced};
-use forebay_core::fence::Means;
-use forebay_core::ownership::{Candidate, Committed, Event, Proof, Read, Requested, Setup, State};
+use forebay_core::cluster::{Incarnation, LogState, Record, Unfenced};
+use forebay_core::fence::LockReach;
+use forebay_core::ownership::{Candidate, Committed, Event, Read, Requested, Setup, State};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
-use forebay_io::backing::{OwnerLock, TermLock};
+use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
+use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::link::AddressPair;
+use forebay_io::lock::reach::reach_at;
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -95,6 +101,8 @@ pub(super) struct Known {
     pub(super) facts: Option<VolumeFacts>,
     /// What its tier on this node waits for.
     pub(super) waits: Option<String>,
+    /// About whom a lock on its backing proves anything, as seen from here.
+    pub(super) reach: LockReach,
 }
 
 /// See the module's text.
@@ -103,12 +111,22 @@ pub struct Cluster {
     pub(super) place: Place,
     pub(super) name: String,
     pub(super) links: Vec<(IpAddr, Option<SocketAddr>)>,
+    /// By which clients reach the volumes that are served here.
+    pub(super) addresses: Arc<Addresses>,
     pub(super) shard: ShardHandle,
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
     /// What they have said to have room for.
     pub(super) loads: Mutex<Vec<Load>>,
+    /// How other nodes' machines are switched off.
+    pub(super) fences: Vec<Fence>,
+    /// When fences were last proven from here.
+    pub(super) proofs: Proofs,
+    /// Proof that is looked for, by volume.
+    pub(super) searches: Mutex<BTreeMap<VolumeId, Arc<Search>>>,
+    /// What operators have said that goes with the next change of a record.
+    pub(super) said: Mutex<BTreeMap<VolumeId, Audit>>,
     /// Held while volumes come.
     pub(super) admin: tokio::sync::Mutex<()>,
 }
@@ -130,7 +148,7 @@ impl Cluster {
         self.shard.send(ToShard::Cluster(Box::new(mail)));
     }
 
-    fn tell(&self, volume: VolumeId, event: Event) {
+    pub(super) fn tell(&self, volume: VolumeId, event: Event) {
         self.mail(ToDriver::Tell { volume, event });
     }
 
@@ -165,13 +183,38 @@ impl Cluster {
             Ok(Kept::Deleted { .. }) | Err(Error::NoVolume(_)) => Read::Absent,
             Err(error) => {
                 eprintln!("forebay: {error}");
-                Read::Failed
+                self.read_of_another_time(volume, error).await
             }
         }
     }
 
+    /// What ownership is told of a record that is older than one that was seen (C3): the record, if it will see that by itself.
+    async fn read_of_another_time(&self, volume: VolumeId, error: Error) -> Read {
+        let Error::WentBack { found, .. } = error else { return Read::Failed };
+        let Some(shown) = self.show(volume).await else { return Read::Failed };
+        let knows = (shown.ownership.term, shown.ownership.config);
+        match *found {
+            None if knows.0 > Term(0) => Read::Absent,
+            Some(Kept::Record(found)) => {
+                let another = shown.ownership.record.is_some_and(|known| known.version() == knows && known != found);
+                if found.version() < knows || (found.version() == knows && another) {
+                    Read::Is(found)
+                } else {
+                    Read::Failed
+                }
+            }
+            None | Some(Kept::Deleted { .. }) => Read::Failed,
+        }
+    }
+
     async fn commit(&self, volume: VolumeId, compare: Record, new: Record) -> Committed {
-        match self.coordinator.commit(volume, &Kept::Record(compare), &Kept::Record(new), None).await {
+        let said = self.said(volume);
+        let (compare, new) = (Kept::Record(compare), Kept::Record(new));
+        let outcome = match &said {
+            Some(audit) if audit.line().action == RESTORE => self.write_anew(volume, &new, audit).await,
+            Some(_) | None => self.coordinator.commit(volume, &compare, &new, said.as_ref()).await,
+        };
+        match outcome {
             Ok(Outcome::Won) => Committed::Won,
             Ok(Outcome::Lost(Kept::Record(record))) => Committed::Lost(record),
             // Told by a read, which looks at it again.
@@ -317,7 +360,7 @@ impl Cluster {
                     if let Some(marker) = ImageMarker::of(&backing) {
                         tokio::spawn(self.clone().keep_marker(volume, term, marker, ended.clone()));
                     }
-                    self.prove(volume, backing.share(), unfenced, ended.clone());
+                    self.prove(&definition, backing.share(), unfenced, ended.clone());
                     return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
                 }
                 Ok(Tried::NotOwner) => return,
@@ -351,48 +394,6 @@ impl Cluster {
             }
             Kept::Record(_) | Kept::Deleted { .. } => Ok(Tried::NotOwner),
         }
-    }
-
-    /// Looks for proof that former owners write no more (T6), until the opening has ended.
-    fn prove(
-        self: &Arc<Cluster>,
-        volume: VolumeId,
-        shared: Option<Backing>,
-        unfenced: Vec<Unfenced>,
-        ended: Arc<AtomicBool>,
-    ) {
-        let Some(mut backing) = shared.filter(|_| !unfenced.is_empty()) else { return };
-        let (cluster, own) = (self.clone(), self.place.host);
-        std::thread::spawn(move || {
-            let mut open = unfenced;
-            if let Err(why) = drop_unprovable(&backing, &mut open, &own) {
-                eprintln!("forebay: volume {volume}: {why:#}");
-            }
-            while !open.is_empty() && !ended.load(Ordering::Acquire) {
-                // Looked for after the own transaction: whoever locks that byte later reads that it is no owner.
-                open.retain(|former| match backing.lock_of_term(former.term) {
-                    Ok(TermLock::Gone) => {
-                        cluster.tell(volume, Event::Proof(former.term, Proof::LockGone));
-                        false
-                    }
-                    Ok(TermLock::HeldBy(_) | TermLock::Unknown) => true,
-                    Err(error) => {
-                        eprintln!(
-                            "forebay: volume {volume}: cannot look at the lock of term {}: {error}",
-                            former.term.0
-                        );
-                        true
-                    }
-                });
-                std::thread::sleep(LOCK_LOOK);
-            }
-            // Strangers were kept out by a former owner; from now on by this one.
-            if !ended.load(Ordering::Acquire)
-                && let Err(error) = backing.lock_out_strangers(&[])
-            {
-                eprintln!("forebay: volume {volume}: cannot lock its backing against others: {error}");
-            }
-        });
     }
 
     /// Keeps the marker beside the image up with what is destaged, until the opening has ended; a released volume leaves it clean.
@@ -473,7 +474,7 @@ impl Cluster {
         }
     }
 
-    async fn refresh_nodes(&self) {
+    pub(super) async fn refresh_nodes(&self) {
         // What is not known now is asked for again soon.
         let Ok(nodes) = self.coordinator.nodes().await else { return };
         let loads = self.coordinator.loads().await.unwrap_or_default();
@@ -521,14 +522,21 @@ impl Cluster {
             match known.get_mut(&volume) {
                 Some(known) => Some(std::mem::replace(&mut known.definition, definition.clone())),
                 None => {
-                    known.insert(volume, Known { definition: definition.clone(), facts: None, waits: None });
+                    let reach = LockReach::Nobody;
+                    known.insert(volume, Known { definition: definition.clone(), facts: None, waits: None, reach });
                     None
                 }
             }
         };
+        if before.as_ref().is_none_or(|before| before.address != definition.address) {
+            self.addresses.define(volume, &definition.name, definition.address.as_ref());
+        }
         match before {
             Some(before) if before == definition => None,
-            Some(_) => {
+            Some(before) => {
+                if before.address.is_some() && before.address != definition.address {
+                    self.mail(ToDriver::EndClients { volume });
+                }
                 self.tell(volume, Event::Requested(requested(&definition)));
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
@@ -545,6 +553,10 @@ impl Cluster {
     /// From now on this node has a part in the volume, or may get one.
     pub(super) async fn take_up(self: &Arc<Cluster>, definition: Definition) {
         let (volume, name) = (definition.volume, definition.name.clone());
+        let (reach, local) = self.reach_of(&definition).await;
+        if let Some(known) = self.known().get_mut(&volume) {
+            known.reach = reach;
+        }
         let setup = Setup {
             volume: volume.0,
             own: Incarnation::none(self.place.node),
@@ -553,7 +565,7 @@ impl Cluster {
             fresh: false,
             timing: self.place.timing,
             requested: requested(&definition),
-            writes_die_with_host: false,
+            writes_die_with_host: local,
         };
         let kind = definition.tier.kind;
         let key = match self.open_found_tier(definition).await {
@@ -569,6 +581,21 @@ impl Cluster {
             volume,
             Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect()),
         );
+    }
+
+    /// About whom a lock on the backing proves anything, and whether this machine's writes end with its boot. Nothing is claimed
+    /// of a backing that cannot be looked at.
+    async fn reach_of(&self, definition: &Definition) -> (LockReach, bool) {
+        let backing = definition.backing.clone();
+        let work = move || {
+            let spec = BackingSpec::parse(&backing).ok()?;
+            reach_at(spec.path()?).ok()
+        };
+        let looked = tokio::time::timeout(BACKING_WAIT, tokio::task::spawn_blocking(work)).await;
+        match looked {
+            Ok(Ok(Some((reach, local)))) => (reach.about, local),
+            Ok(Ok(None) | Err(_)) | Err(_) => (LockReach::Nobody, false),
+        }
     }
 
     pub(super) async fn tell_load(self: Arc<Cluster>) {
@@ -642,6 +669,9 @@ fn open_as_owner(
     }
     let former: Vec<Term> = unfenced.iter().map(|former| former.term).collect();
     let until = std::time::Instant::now() + LOCK_WAIT;
+    if definition.reserves {
+        register(&backing, place, term, until)?;
+    }
     loop {
         let locked = backing.lock_for_term(term).and_then(|attempt| match attempt {
             LockAttempt::Locked => backing.lock_out_strangers(&former),
@@ -663,19 +693,21 @@ fn open_as_owner(
     Ok(backing)
 }
 
-/// Leaves those about whom a lock proves something; of the others, the operator is told.
-fn drop_unprovable(backing: &Backing, unfenced: &mut Vec<Unfenced>, own: &Host) -> Result<()> {
-    let means = Means::ImageLock(backing.lock_reach().context("what its locks prove cannot be seen")?.about);
-    let mut why = None;
-    unfenced.retain(|former| {
-        let unproven = means.proof(&former.host, own).err();
-        why = why.or(unproven.map(|why| (former.term, why)));
-        unproven.is_none()
-    });
-    match why {
-        Some((term, why)) => bail!("the lock of term {} will prove nothing about its owner: {why}", term.0),
-        None => Ok(()),
+/// Registers this host with the backing's device, and sees to it that nobody else can write there. A registration lets in all
+/// that this host sends: it is not renewed while writes of a former term are under way from here.
+fn register(backing: &Backing, place: &Place, term: Term, until: std::time::Instant) -> Result<()> {
+    while let Some(holder) = backing.holder_before(term).context("cannot look at the locks of former terms")? {
+        if std::time::Instant::now() >= until {
+            bail!(
+                "requests of a former term are under way from this host ({holder}), so it is not registered with the device"
+            );
+        }
+        std::thread::sleep(LOCK_LOOK);
     }
+    let path = backing.path().context("a volume that reserves its backing's device has one")?;
+    let (device, key) = (ReservableDevice::open(path)?, ReservationKey::of_node(place.node));
+    device.register(key)?;
+    Ok(device.reserve_beside(key)?)
 }
 
 fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName) -> Candidate {

@@ -14,14 +14,16 @@
 //!   found out of reach: nobody is served before.
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
 
+use super::addresses::Addresses;
 use super::control::Asked;
 use crate::directory::{Directory, Export};
 use crate::mailbox::{Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
-use forebay_core::api::{Event, Figures, Order, Outcome, Report};
+use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
+use forebay_core::status::PeerCounters;
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
@@ -65,6 +67,8 @@ pub struct DriverSetup {
     pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
     pub control: mpsc::UnboundedSender<Asked>,
+    /// By which clients reach the volumes that are served here.
+    pub addresses: Arc<Addresses>,
 }
 
 /// Another node.
@@ -109,6 +113,11 @@ pub enum ToDriver {
     },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
+    /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
+    EndClients {
+        /// Which volume.
+        volume: VolumeId,
+    },
     /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
     Backing {
         /// Which volume.
@@ -156,6 +165,10 @@ pub struct Shown {
     pub accepted: Lsn,
     /// The others, while this node owns it.
     pub peers: Vec<(Incarnation, Lsn)>,
+    /// How often each step of the protocol was taken here.
+    pub steps: ownership::Counters,
+    /// What was told to other nodes.
+    pub told: PeerCounters,
 }
 
 /// A link at a glance.
@@ -192,6 +205,8 @@ struct Replica {
     commands: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
     commands_made: u64,
     figures_told: Option<(Instant, Figures)>,
+    /// What volumes on former tiers have told other nodes.
+    told: PeerCounters,
 }
 
 impl Replica {
@@ -205,6 +220,7 @@ impl Replica {
             commands: HashMap::new(),
             commands_made: 0,
             figures_told: None,
+            told: PeerCounters::default(),
         }
     }
 
@@ -218,19 +234,9 @@ impl Replica {
 }
 
 /// What a volume leaves to the driver: its [`Effect`](forebay_core::api::Effect)s for other nodes and for ownership.
-#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each would cost more")]
 pub enum Outgoing {
     /// A message to a peer.
-    Send {
-        /// Completion, where there are frames.
-        op: Option<OpId>,
-        /// Who, whom, which term.
-        envelope: Envelope,
-        /// What.
-        message: Message,
-        /// Its payload.
-        frames: Vec<FrameId>,
-    },
+    Send(Box<Sending>),
     /// Something for ownership.
     Report(Report),
 }
@@ -295,6 +301,7 @@ pub struct Driver {
     multipath: bool,
     directory: Arc<Directory>,
     control: mpsc::UnboundedSender<Asked>,
+    addresses: Arc<Addresses>,
     doors: Vec<Door>,
     peers: Vec<Peer>,
     replicas: BTreeMap<[u8; 16], Replica>,
@@ -314,7 +321,7 @@ pub struct Driver {
 impl Driver {
     /// Listens.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
-        let DriverSetup { identity, security, compression, multipath, doors, control } = setup;
+        let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
         let mut open = Vec::new();
         for (at, listener) in doors.into_iter().enumerate() {
             let token = DOOR + at as u64 * Door::TOKENS;
@@ -327,6 +334,7 @@ impl Driver {
             multipath,
             directory,
             control,
+            addresses,
             doors: open,
             peers: Vec::new(),
             replicas: BTreeMap::new(),
@@ -513,6 +521,17 @@ impl Driver {
         let now = desks.now;
         let key = self.keys.get(&envelope.volume).copied();
         let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
+        #[cfg(feature = "planted")]
+        if let Some(seen) = replica.as_ref().map(|replica| replica.ownership.seen().0)
+            && let Some((envelope, answer)) = crate::shard::planted::answer_unsealed(seen, &envelope, &message)
+        {
+            if let Some(slot) = key.and_then(|key| desks.volumes[key].as_mut()) {
+                let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+                slot.volume.return_frames(&frames);
+            }
+            self.send(&envelope, &answer, Buffers::none(), None);
+            return;
+        }
         let for_volume = match (replica, &message) {
             (None, _) => false,
             (
@@ -563,7 +582,8 @@ impl Driver {
     fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         match what {
-            Outgoing::Send { op, envelope, message, frames } => {
+            Outgoing::Send(sending) => {
+                let Sending { op, envelope, message, frames } = *sending;
                 let mut payload = Buffers::none();
                 frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
                 let token = op.map(|op| self.sends.insert((key, op)) as u64);
@@ -670,6 +690,7 @@ impl Driver {
             key: VolumeKey(key as u32),
         };
         self.directory.add(export, false);
+        self.addresses.serve(VolumeId(*volume), true);
         eprintln!("forebay: volume {}: served here, in term {}", replica.name, term.0);
     }
 
@@ -677,8 +698,18 @@ impl Driver {
         let Some(replica) = self.replicas.get(volume) else { return };
         self.directory.remove(&replica.name);
         eprintln!("forebay: volume {}: this node is not its owner any more; its clients' sessions end", replica.name);
-        if let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) {
+        self.end_clients(desks, volume);
+        // After them: what tells the clients comes from that address.
+        self.addresses.serve(VolumeId(*volume), false);
+    }
+
+    fn end_clients(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        if let Some(key) = replica.key
+            && let Some(slot) = desks.volumes[key].as_mut()
+        {
             desks.clients.close_all_of(slot, desks.reactor, desks.now);
+            self.touched.push(key);
         }
     }
 
@@ -692,6 +723,7 @@ impl Driver {
         if let Some(key) = replica.key.take()
             && let Some(mut slot) = desks.volumes[key].take()
         {
+            replica.told = replica.told.and(&slot.volume.peer_counters());
             desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
         }
     }
@@ -728,6 +760,7 @@ impl Driver {
                     replica.ownership.handle(now, event.clone());
                 }
             }
+            ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
             ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
             ToDriver::Command { volume, command, answer } => {
                 let Some(replica) = self.replicas.get_mut(&volume.0) else { return };
@@ -772,6 +805,8 @@ impl Driver {
             setup.remembered = ownership::Remembered { term, config, agreed };
         }
         let mut ownership = Ownership::new(setup, desks.now);
+        #[cfg(feature = "planted")]
+        crate::shard::planted::plant_in(&mut ownership);
         for peer in self.peers.iter().filter(|peer| !peer.link.is_up()) {
             ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
         }
@@ -815,6 +850,8 @@ impl Driver {
             volume: slot.map(|slot| slot.snapshot(desks.now)),
             accepted: slot.map_or(Lsn(0), |slot| slot.volume.figures().accepted),
             peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
+            steps: replica.ownership.counters(),
+            told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
         })
     }
 }

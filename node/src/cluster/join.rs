@@ -2,15 +2,20 @@
 //!
 //! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
 
+use super::addresses::Addresses;
 use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
-use crate::config::cluster::{ClusterConfig, LinkConfig, Resolved, SecurityName};
+use super::proof::Fence;
+use crate::config::Config;
+use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
+use crate::config::fence::FenceConfig;
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
+use crate::fence_test::Proofs;
 use crate::identity;
 use crate::mailbox::{ShardHandle, ToShard};
 use crate::volume_store::{Store, VolumeId, random_bytes};
@@ -33,14 +38,14 @@ const RETRY: Time = Time::from_secs(1);
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
     pub async fn start(
+        whole: &Config,
         config: &ClusterConfig,
-        links: &[LinkConfig],
         store: &Store,
-        shm_size: Option<u64>,
         shard: ShardHandle,
         keys: Arc<AtomicU64>,
     ) -> Result<Arc<Cluster>> {
-        let Resolved { identity, etcd, links } = config.resolve(links)?;
+        let (fences, shm_size) = (&whole.fence, whole.node.shm_size);
+        let Resolved { identity, etcd, links } = config.resolve(&whole.link)?;
         let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
         if identity.renewal_due {
             eprintln!(
@@ -50,6 +55,7 @@ impl Cluster {
         }
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
+        check_fences(fences, &name);
         let doors = doors(&links, config)?;
         let mut entry = NodeEntry::new(&name, node, host);
         entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
@@ -61,7 +67,10 @@ impl Cluster {
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
-        let setup = Box::new(DriverSetup { identity, security, compression, multipath, doors, control });
+        let addresses = Arc::new(Addresses::start(&whole.listen.nbd)?);
+        let setup =
+            DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
+        let setup = Box::new(setup);
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
@@ -72,17 +81,33 @@ impl Cluster {
             place,
             name,
             links,
+            addresses,
             shard,
             keys,
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
+            fences: fences.iter().cloned().map(Fence::new).collect(),
+            proofs: Proofs::below(store.dir()),
+            searches: Mutex::default(),
+            said: Mutex::default(),
             admin: tokio::sync::Mutex::new(()),
         });
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
         tokio::spawn(cluster.clone().tell_load());
         Ok(cluster)
+    }
+}
+
+/// A fence that cannot be used is told now, not when it is needed. It is tried all the same then.
+fn check_fences(fences: &[FenceConfig], own: &str) {
+    for fence in fences {
+        if fence.node == own {
+            eprintln!("forebay: warning: [[fence]] node = {own:?} is this node, which never switches itself off");
+        } else if let Err(error) = fence.agent() {
+            eprintln!("forebay: warning: the fence of {} cannot be used: {error:#}", fence.node);
+        }
     }
 }
 

@@ -3,16 +3,21 @@
 //!
 //! What each file owns: [`join`] how a node becomes part of it; [`control`] the control thread's part: coordinator, tiers and
 //! backings; [`driver`] the data path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this
-//! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`commands`] what operators want, [`report`] what is shown.
+//! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`addresses`] where clients reach what is served
+//! here; [`proof`] what is known of former owners, and fences; [`commands`] what operators want, [`ways_out`] what they decide
+//! where the cluster cannot know; [`report`] what is shown.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
 //! than one shard, clients of a volume that another node owns, and journals.
 
+pub mod addresses;
 pub mod commands;
 pub mod control;
 pub mod driver;
 pub mod join;
 mod marker;
 pub mod member;
+pub mod proof;
 mod reach;
 pub mod report;
+pub mod ways_out;

@@ -1,11 +1,15 @@
 //! What is told of a cluster's volumes and nodes, in words for the API and the command line.
 
+use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
+use forebay_core::ownership::Counters;
+use forebay_core::status::PeerCounters;
 use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +37,62 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
+    /// What keeps former owners from writing to the backing, or shows that they do no more.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fence: Option<FenceReport>,
+    /// How often each step of the protocol was taken on this node since its start.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
+}
+
+/// What is known about the writes of an owner that was given up, and what that is worth.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FenceReport {
+    /// `fence`, `evidence` or `detection`: what there is about that other node about which there is least.
+    pub class: String,
+    /// What a volume may do on the strength of it.
+    pub allows: String,
+    /// What there is.
+    pub means: Vec<MeansReport>,
+    /// Former owners about whom there is no proof yet, as far as this node looks for it.
+    pub former: Vec<FormerReport>,
+}
+
+/// A means of knowing that a former owner writes no more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeansReport {
+    /// `reservation`, `power` or `image-lock`.
+    pub means: String,
+    /// The node that it is about, or `every node`.
+    pub of: String,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<String>,
+    /// `fence`, `evidence` or `detection`.
+    pub class: String,
+    /// What is certain once it has succeeded.
+    pub proves: String,
+    /// What is not.
+    pub leaves: String,
+    /// When a fence was last proven from this node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_proven_unix_s: Option<u64>,
+}
+
+/// A former owner about whom there is no proof.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerReport {
+    /// Its term.
+    pub term: u32,
+    /// Its node.
+    pub node: String,
+    /// For how long proof has been looked for.
+    pub waiting_s: f64,
+    /// Why there is none, in the words of each means.
+    pub why: Vec<String>,
 }
 
 /// A node that keeps the log of a volume.
@@ -129,7 +189,12 @@ pub fn name_of(nodes: &[NodeEntry], node: NodeId) -> String {
 }
 
 /// Of a volume.
-pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) -> ClusterReport {
+pub fn of_volume(
+    definition: &Definition,
+    shown: &Shown,
+    nodes: &[NodeEntry],
+    address: Option<AddressReport>,
+) -> ClusterReport {
     let status = &shown.ownership;
     let record = status.record.as_ref();
     let lag_of = |who: &Incarnation| {
@@ -166,7 +231,42 @@ pub fn of_volume(definition: &Definition, shown: &Shown, nodes: &[NodeEntry]) ->
         min_peers: definition.min_peers,
         members,
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+        fence: None,
+        counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
+        address,
     }
+}
+
+/// Every counter with its name. A counter that core gains does not compile until it is named here.
+pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 19] {
+    macro_rules! named {
+        ($($step:ident),* ; $($word:ident as $name:literal),* $(,)?) => {{
+            let Counters { $($step),* } = *steps;
+            let PeerCounters { $($word),* } = *told;
+            [$((stringify!($step), $step)),*, $(($name, $word)),*]
+        }};
+    }
+    named!(
+        terms_begun,
+        take_overs,
+        hand_overs,
+        step_downs,
+        seals_answered,
+        members_dropped,
+        members_added,
+        tiers_formatted,
+        older_terms_refused,
+        other_incarnations_refused,
+        changes_lost,
+        changes_unknown,
+        proofs,
+        pins_ended;
+        messages as "peer_messages",
+        blocks as "peer_blocks",
+        resends as "peer_resends",
+        refusals as "peer_refusals",
+        marks as "peer_marks",
+    )
 }
 
 /// Of the nodes.

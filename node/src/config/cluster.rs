@@ -135,12 +135,20 @@ impl TryFrom<String> for LinkEnd {
         if let Ok(address) = text.parse() {
             return Ok(LinkEnd::Address(address));
         }
-        let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'/' | b':');
-        if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || !text.bytes().all(plain) {
+        if check_interface(&text).is_err() {
             bail!("link end {text:?}: write an IP address (without a port), or the name of an interface");
         }
         Ok(LinkEnd::Interface(text))
     }
+}
+
+/// Refuses what the kernel would not take as the name of an interface.
+pub fn check_interface(name: &str) -> Result<()> {
+    let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'/' | b':');
+    if name.is_empty() || name.len() > INTERFACE_BYTES_MAX || !name.bytes().all(plain) {
+        bail!("{name:?} is not the name of an interface, such as eth0");
+    }
+    Ok(())
 }
 
 impl std::fmt::Display for LinkEnd {

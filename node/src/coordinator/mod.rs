@@ -216,6 +216,11 @@ impl Audit {
         random_bytes(&mut random)?;
         Ok(Audit { key: format!("audit/{:016x}-{:016x}", line.at_ms, u64::from_be_bytes(random)), line })
     }
+
+    /// What it says.
+    pub fn line(&self) -> &AuditLine {
+        &self.line
+    }
 }
 
 fn equals(key: String, value: String) -> Compare {

@@ -150,6 +150,8 @@ fn definition(name: &str, volume: VolumeId) -> Definition {
         destage: DestageName::Auto,
         journal_bytes: 0,
         drain_max_s: 0,
+        reserves: false,
+        address: None,
     }
 }
 

@@ -7,6 +7,7 @@
 //! - **One form for one meaning.** What is read must be, byte by byte, what this code would write. So to compare the whole text is to
 //!   compare the whole record (C1), and what was edited by hand is noticed before anything rests on it.
 
+use crate::config::address::VirtualAddress;
 use crate::config::{DestageName, PolicyName, TierName};
 use crate::volume_store::VolumeId;
 use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record, Unfenced};
@@ -309,6 +310,12 @@ pub struct Definition {
     pub journal_bytes: u64,
     /// Seconds that the log may take to drain before writes are slowed; 0: no such limit.
     pub drain_max_s: u64,
+    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<VirtualAddress>,
 }
 
 impl Words for Definition {
@@ -632,8 +639,16 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             drain_max_s: 10,
+            reserves: false,
+            address: None,
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
+        assert!(!definition.encode().contains("address"), "it is read by who knows of none");
+        for interface in [None, Some("eth0".to_owned())] {
+            let address = VirtualAddress::new("10.0.0.50/24".parse().unwrap(), interface).unwrap();
+            let reached = Definition { address: Some(address), ..definition.clone() };
+            assert_eq!(Definition::decode(&reached.encode()), Ok(reached));
+        }
         let wrong = Definition { min_peers: 3, ..definition };
         assert!(Definition::decode(&wrong.encode()).unwrap_err().contains("min_peers"));
         let node = NodeEntry::new("alpha", NodeId(5), Host { machine: [3; 16], boot: [4; 16] });

@@ -2,6 +2,7 @@
 
 use super::{Answer, FailureKind, Node, failure};
 use crate::cluster::control::Cluster;
+use crate::cluster::ways_out::AuditReport;
 use crate::report::VolumeReport;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,6 +33,45 @@ impl Node {
         match self.cluster_of(name) {
             Some(cluster) => cluster.hand_over(name, to).await,
             None => failure(FailureKind::NotFound, format!("the cluster has no volume {name}")),
+        }
+    }
+
+    /// The cluster, for a command that only a volume of it knows.
+    fn must_be_of_cluster(&self, name: &str) -> Answer<&Arc<Cluster>> {
+        match self.cluster_of(name) {
+            Some(cluster) => Ok(cluster),
+            None => failure(FailureKind::NotFound, format!("the cluster has no volume {name}")),
+        }
+    }
+
+    /// Serves here a volume that nobody serves, and that no member can take over.
+    pub async fn open_in_cluster(&self, name: &str, accept_loss: bool, by: &str) -> Answer<VolumeReport> {
+        self.must_be_of_cluster(name)?.open(name, accept_loss, by).await
+    }
+
+    /// The operator's word about former owners.
+    pub async fn fenced(&self, name: &str, nodes: &[String], by: &str) -> Answer<VolumeReport> {
+        self.must_be_of_cluster(name)?.fenced(name, nodes, by).await
+    }
+
+    /// The coordinator went back in time.
+    pub async fn restore_record(&self, name: &str, by: &str) -> Answer<VolumeReport> {
+        self.must_be_of_cluster(name)?.restore_record(name, by).await
+    }
+
+    /// A node will not come back.
+    pub async fn forget(&self, name: &str, by: &str) -> Answer<()> {
+        match self.cluster() {
+            Some(cluster) => cluster.forget(name, by).await,
+            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+        }
+    }
+
+    /// What operators have decided.
+    pub async fn audit_log(&self) -> Answer<Vec<AuditReport>> {
+        match self.cluster() {
+            Some(cluster) => cluster.audit_log().await,
+            None => failure(FailureKind::NotFound, "this node is of no cluster"),
         }
     }
 }

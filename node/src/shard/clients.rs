@@ -400,7 +400,7 @@ impl Clients {
                 }
             }
             Effect::Answer { id, result } => slot.answer(id, result),
-            Effect::Send { .. } | Effect::Report(_) => {
+            Effect::Send(_) | Effect::Report(_) => {
                 unreachable!("the cluster's part carries out what nodes tell each other")
             }
             Effect::Describe { .. }

@@ -10,10 +10,21 @@
 //! journal-dropped       nothing is written to the journal
 //! journal-sync-dropped  a sync of the journal is answered and not done
 //! ```
+//!
+//! Of volumes that several nodes keep (the rules are those of docs/protocol.md):
+//!
+//! ```text
+//! acked-before-replica  a write is acknowledged before the other members hold it (A1)
+//! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2)
+//! late-destage          pinned ranges are let go without proof that the former owner writes no more (T6)
+//! dropped-early         a member is left out before the record says so (A3)
+//! ```
 
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Outcome};
-use forebay_core::types::OpId;
+use forebay_core::cluster::{Envelope, Host, MarkNumber, Message, Room};
+use forebay_core::ownership::Ownership;
+use forebay_core::types::{Lsn, OpId, Term};
 use std::collections::HashSet;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +36,88 @@ enum Fault {
     AckEarly,
     JournalDropped,
     JournalSyncDropped,
+    AckedBeforeReplica,
+    NoSeal,
+    LateDestage,
+    DroppedEarly,
+}
+
+impl Fault {
+    /// As the environment says.
+    ///
+    /// # Panics
+    /// When it names a fault that does not exist: a proof that plants nothing would pass for the wrong reason.
+    fn chosen() -> Option<Fault> {
+        match std::env::var("FOREBAY_PLANT").ok().as_deref() {
+            None | Some("") => None,
+            Some("sync-dropped") => Some(Fault::SyncDropped),
+            Some("backing-sync-dropped") => Some(Fault::BackingSyncDropped),
+            Some("sync-early") => Some(Fault::SyncEarly),
+            Some("groups-reordered") => Some(Fault::GroupsReordered),
+            Some("ack-early") => Some(Fault::AckEarly),
+            Some("journal-dropped") => Some(Fault::JournalDropped),
+            Some("journal-sync-dropped") => Some(Fault::JournalSyncDropped),
+            Some("acked-before-replica") => Some(Fault::AckedBeforeReplica),
+            Some("no-seal") => Some(Fault::NoSeal),
+            Some("late-destage") => Some(Fault::LateDestage),
+            Some("dropped-early") => Some(Fault::DroppedEarly),
+            Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
+        }
+    }
+}
+
+/// Plants the fault in the ownership of a volume, as far as it lies there.
+pub fn plant_in(ownership: &mut Ownership) {
+    match Fault::chosen() {
+        Some(Fault::LateDestage) => ownership.rules.ends_pins_unproven = true,
+        Some(Fault::DroppedEarly) => ownership.rules.drops_uncommitted = true,
+        Some(
+            Fault::SyncDropped
+            | Fault::BackingSyncDropped
+            | Fault::SyncEarly
+            | Fault::GroupsReordered
+            | Fault::AckEarly
+            | Fault::JournalDropped
+            | Fault::JournalSyncDropped
+            | Fault::AckedBeforeReplica
+            | Fault::NoSeal,
+        )
+        | None => {}
+    }
+}
+
+/// What is said to the owner of an older term that ought not to be heard, if the fault says something.
+pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Option<(Envelope, Message)> {
+    if Fault::chosen() != Some(Fault::NoSeal) || envelope.term >= seen {
+        return None;
+    }
+    let held = |through: Lsn, mark: MarkNumber| Message::Held {
+        accepted: through,
+        held: through,
+        synced: None,
+        mark,
+        room: Room { blocks: 1 << 12, ranges: 1 << 12 },
+        host: Host::default(),
+    };
+    let answer = match message {
+        Message::Append { through, mark, .. } => {
+            held(*through, mark.as_ref().map_or(MarkNumber(0), |mark| mark.number))
+        }
+        Message::Mark(mark) => held(Lsn(0), mark.number),
+        Message::Beacon { sent } => Message::Granted { sent: *sent },
+        Message::Begin { .. }
+        | Message::Held { .. }
+        | Message::Granted { .. }
+        | Message::Seal
+        | Message::Sealed { .. }
+        | Message::Fetch { .. }
+        | Message::TakeOver
+        | Message::Who { .. }
+        | Message::Here { .. }
+        | Message::Learn { .. }
+        | Message::Refused { .. } => return None,
+    };
+    Some((Envelope { from: envelope.to, to: envelope.from, ..*envelope }, answer))
 }
 
 /// The planted fault of one volume.
@@ -44,30 +137,21 @@ pub struct Twisted {
 
 impl Plant {
     /// As the environment says.
-    ///
-    /// # Panics
-    /// When it names a fault that does not exist: a proof that plants nothing would pass for the wrong reason.
     pub fn new(volume: &mut Volume) -> Plant {
-        let fault = match std::env::var("FOREBAY_PLANT").ok().as_deref() {
-            None | Some("") => None,
-            Some("sync-dropped") => Some(Fault::SyncDropped),
-            Some("backing-sync-dropped") => Some(Fault::BackingSyncDropped),
-            Some("sync-early") => Some(Fault::SyncEarly),
-            Some("groups-reordered") => Some(Fault::GroupsReordered),
-            Some("ack-early") => Some(Fault::AckEarly),
-            Some("journal-dropped") => Some(Fault::JournalDropped),
-            Some("journal-sync-dropped") => Some(Fault::JournalSyncDropped),
-            Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
-        };
+        let fault = Fault::chosen();
         match fault {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
+            Some(Fault::AckedBeforeReplica) => volume.rules.acknowledge_before_members = true,
             Some(
                 Fault::SyncDropped
                 | Fault::BackingSyncDropped
                 | Fault::SyncEarly
                 | Fault::JournalDropped
-                | Fault::JournalSyncDropped,
+                | Fault::JournalSyncDropped
+                | Fault::NoSeal
+                | Fault::LateDestage
+                | Fault::DroppedEarly,
             )
             | None => {}
         }
@@ -99,7 +183,11 @@ impl Plant {
                 | Fault::GroupsReordered
                 | Fault::AckEarly
                 | Fault::JournalDropped
-                | Fault::JournalSyncDropped,
+                | Fault::JournalSyncDropped
+                | Fault::AckedBeforeReplica
+                | Fault::NoSeal
+                | Fault::LateDestage
+                | Fault::DroppedEarly,
             )
             | None => Twisted { event: None, effect: Some(effect) },
         }

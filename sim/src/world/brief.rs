@@ -41,8 +41,8 @@ pub(super) fn brief_effect(version: Version, effect: &Effect) -> String {
             };
             format!("JournalWrite {op:?} at {at} {what} frames {frames:?}")
         }
-        Effect::Send { op, envelope, message, .. } => {
-            format!("Send {op:?} {} {message:?}", brief_envelope(envelope))
+        Effect::Send(sending) => {
+            format!("Send {:?} {} {:?}", sending.op, brief_envelope(&sending.envelope), sending.message)
         }
         Effect::Reply { .. }
         | Effect::FramesFree

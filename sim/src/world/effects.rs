@@ -105,7 +105,10 @@ impl World {
                 self.merge(op, &checks, Merging { target, base, from, to, block, term });
             }
             Effect::Copy { source, target, start, length } => self.copy(source, target, start, length),
-            Effect::Send { op, envelope, message, frames } => self.send(op, envelope, message, frames),
+            Effect::Send(sending) => {
+                let Sending { op, envelope, message, frames } = *sending;
+                self.send(op, envelope, message, frames);
+            }
             Effect::Report(report) => self.reported(report),
         }
     }

@@ -9,6 +9,7 @@
 //!   the client's, and coarser than or equal to any that the volume under test may form.
 
 pub mod check;
+pub mod follower;
 pub mod journal;
 pub mod load;
 

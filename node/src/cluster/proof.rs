@@ -1,0 +1,431 @@
+//! The search for proof that former owners of a volume write no more (T6): evidence is looked for, and fences are used, off
+//! the data path.
+//!
+//! Invariants:
+//! - Ownership is told of a proof only where `forebay_core::fence` says that the means proves something about that host, and
+//!   only of what was looked for or brought about after the own transaction: whoever was slower reads that it is no owner.
+//! - A machine is switched off by one attempt at a time, whichever volumes wait for it, and only after a linearizable read of a
+//!   record that names this node the owner and the other one unfenced. Seen off once, it proves it for all that had been
+//!   unfenced before that was asked for.
+//! - Evidence comes first: it costs nobody a machine.
+//! - What fails is shown in its own words, and tried again after growing pauses, until the opening of the backing has ended.
+
+use super::control::Cluster;
+use super::driver::Shown;
+use super::report::{FenceReport, FormerReport, MeansReport, name_of};
+use crate::config::fence::FenceConfig;
+use crate::coordinator::words::{Definition, Kept, NodeEntry};
+use crate::fence_test::{Proofs, device_name, fence_name};
+use crate::volume_store::VolumeId;
+use anyhow::{Context, Result, bail};
+use forebay_core::cluster::{Host, NodeId, Unfenced};
+use forebay_core::fence::{Class, LockReach, Means};
+use forebay_core::ownership::{Event, Proof};
+use forebay_core::types::Term;
+use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
+use forebay_io::fence::{Expelled, ReservableDevice, ReservationKey};
+use forebay_io::{Backing, LockAttempt};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Between two looks at a lock.
+const LOCK_LOOK: Duration = Duration::from_millis(50);
+/// Evidence has so long before a machine is switched off: the lock of a killed process is gone by then.
+const EVIDENCE_WAIT: Duration = Duration::from_secs(5);
+/// After the first attempt that failed; twice as long after each further one ...
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+/// ... up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A node's fence, as this node uses it.
+pub struct Fence {
+    /// How.
+    pub config: FenceConfig,
+    /// Held while it is used: when the last attempt was begun that has seen the machine off.
+    seen_off: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Fence {
+    /// Not used yet.
+    pub fn new(config: FenceConfig) -> Fence {
+        Fence { config, seen_off: tokio::sync::Mutex::default() }
+    }
+}
+
+/// By what is looked for proof, each with words of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum By {
+    Lock,
+    Reservation,
+    Power,
+}
+
+/// A former owner, and why there is no proof for it yet.
+#[derive(Clone, Debug)]
+pub struct Former {
+    /// Who.
+    pub unfenced: Unfenced,
+    /// For how long it has been looked for.
+    pub waiting: Duration,
+    /// What each means has said last.
+    pub words: Vec<String>,
+}
+
+struct Looked {
+    former: Unfenced,
+    proven: bool,
+    words: BTreeMap<By, String>,
+}
+
+/// The search of one opening of a backing.
+pub struct Search {
+    volume: VolumeId,
+    begun: Instant,
+    /// The opening has ended.
+    ended: Arc<AtomicBool>,
+    formers: Mutex<Vec<Looked>>,
+}
+
+impl Search {
+    fn new(volume: VolumeId, unfenced: Vec<Unfenced>, ended: Arc<AtomicBool>) -> Search {
+        let looked = |former| Looked { former, proven: false, words: BTreeMap::new() };
+        let formers = Mutex::new(unfenced.into_iter().map(looked).collect());
+        Search { volume, begun: Instant::now(), ended, formers }
+    }
+
+    fn formers(&self) -> std::sync::MutexGuard<'_, Vec<Looked>> {
+        self.formers.lock().expect("nobody panics while holding it")
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Those whom nothing has been proved about.
+    fn open(&self) -> Vec<Unfenced> {
+        self.formers().iter().filter(|looked| !looked.proven).map(|looked| looked.former).collect()
+    }
+
+    /// What a means says; on the daemon's log once.
+    fn says(&self, term: Term, by: By, words: String) {
+        let mut formers = self.formers();
+        let Some(looked) = formers.iter_mut().find(|looked| looked.former.term == term) else { return };
+        if looked.words.get(&by) != Some(&words) {
+            eprintln!("forebay: volume {}: no proof yet about the owner of term {}: {words}", self.volume, term.0);
+            looked.words.insert(by, words);
+        }
+    }
+
+    /// What is shown.
+    pub fn shown(&self) -> Vec<Former> {
+        let waiting = self.begun.elapsed();
+        let former = |looked: &Looked| Former {
+            unfenced: looked.former,
+            waiting,
+            words: looked.words.values().cloned().collect(),
+        };
+        self.formers().iter().filter(|looked| !looked.proven).map(former).collect()
+    }
+}
+
+impl Cluster {
+    /// What is known of the search of a volume's last opening here.
+    pub(super) fn search(&self, volume: VolumeId) -> Option<Arc<Search>> {
+        self.searches.lock().expect("nobody panics while holding it").get(&volume).cloned()
+    }
+
+    /// Looks for proof that former owners write no more, until the opening has ended. `shared`: the backing's file, if it is one.
+    pub(super) fn prove(
+        self: &Arc<Cluster>,
+        definition: &Definition,
+        shared: Option<Backing>,
+        unfenced: Vec<Unfenced>,
+        ended: Arc<AtomicBool>,
+    ) {
+        let volume = definition.volume;
+        let search = Arc::new(Search::new(volume, unfenced, ended));
+        self.searches.lock().expect("nobody panics while holding it").insert(volume, search.clone());
+        if search.open().is_empty() {
+            return;
+        }
+        let device = shared.as_ref().filter(|_| definition.reserves).and_then(Backing::path).map(PathBuf::from);
+        if let Some(backing) = shared {
+            let (cluster, search) = (self.clone(), search.clone());
+            std::thread::spawn(move || cluster.watch_locks(&search, backing));
+        }
+        tokio::spawn(self.clone().use_fences(search, device));
+    }
+
+    fn is_proven(&self, search: &Search, term: Term, proof: Proof) {
+        for looked in search.formers().iter_mut().filter(|looked| looked.former.term == term) {
+            looked.proven = true;
+        }
+        self.tell(search.volume, Event::Proof(term, proof));
+    }
+
+    /// On a thread of its own: looking at a lock may take as long as its file server does.
+    fn watch_locks(&self, search: &Search, mut backing: Backing) {
+        let about = backing.lock_reach().map(|reach| reach.about);
+        loop {
+            let open = search.open();
+            if open.is_empty() || search.has_ended() {
+                break;
+            }
+            for former in open {
+                let looked = match &about {
+                    Ok(about) => self.look_at_lock(&backing, Means::ImageLock(*about), &former),
+                    Err(error) => Err(format!("what its lock proves cannot be seen: {error}")),
+                };
+                match looked {
+                    Ok(proof) => self.is_proven(search, former.term, proof),
+                    Err(why) => search.says(former.term, By::Lock, why),
+                }
+            }
+            std::thread::sleep(LOCK_LOOK);
+        }
+        // Strangers were kept out by a former owner; from now on by this one.
+        while !search.has_ended() {
+            match backing.lock_out_strangers(&[]) {
+                Ok(OwnerLock::Alone) => break,
+                Ok(OwnerLock::BesideFormer(_) | OwnerLock::HeldBy(_)) => std::thread::sleep(PAUSE_MIN),
+                Err(error) => {
+                    eprintln!(
+                        "forebay: volume {}: cannot lock its backing against others: {error}; trying again",
+                        search.volume
+                    );
+                    std::thread::sleep(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn look_at_lock(&self, backing: &Backing, means: Means, former: &Unfenced) -> Result<Proof, String> {
+        let proof =
+            means.proof(&former.host, &self.place.host).map_err(|why| format!("its lock says nothing: {why}"))?;
+        match backing.lock_of_term(former.term) {
+            Ok(TermLock::Gone) => Ok(proof),
+            Ok(TermLock::HeldBy(holder)) => Err(format!("its lock is held by {holder}")),
+            Ok(TermLock::Unknown) => Err("the backing has no locks".to_owned()),
+            Err(error) => Err(format!("its lock cannot be looked at: {error}")),
+        }
+    }
+
+    /// A reservation at once, a machine's power when evidence has had its time.
+    async fn use_fences(self: Arc<Cluster>, search: Arc<Search>, device: Option<PathBuf>) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            for former in self.unproven(&search).await {
+                let mut fenced = Err(None);
+                if let Some(device) = &device {
+                    fenced = self.expel(&search, device, &former).await.map_err(|error| Some((By::Reservation, error)));
+                }
+                if fenced.is_err() && search.begun.elapsed() >= EVIDENCE_WAIT {
+                    let off = self.switch_off_former(&search, &former).await;
+                    fenced = off.map_err(|error| Some((By::Power, error)));
+                }
+                match fenced {
+                    Ok(()) => self.is_proven(&search, former.term, Proof::Fence),
+                    Err(Some((by, error))) => search.says(former.term, by, format!("{error:#}")),
+                    Err(None) => {}
+                }
+            }
+            if search.has_ended() || self.unproven(&search).await.is_empty() {
+                return;
+            }
+            let evidence_left = EVIDENCE_WAIT.checked_sub(search.begun.elapsed());
+            tokio::time::sleep(evidence_left.unwrap_or(pause)).await;
+            if evidence_left.is_none() {
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    /// Whom neither this search nor ownership by itself (another boot, the operator's word) has a proof about.
+    async fn unproven(&self, search: &Search) -> Vec<Unfenced> {
+        let open = search.open();
+        if open.is_empty() || search.has_ended() {
+            return Vec::new();
+        }
+        let shown = self.show(search.volume).await;
+        let unproven = shown.map(|shown| shown.ownership.unproven).unwrap_or_default();
+        open.into_iter().filter(|former| unproven.contains(former)).collect()
+    }
+
+    /// The record names this node the owner, and the other one unfenced, now.
+    async fn still_unfenced(&self, search: &Search, former: &Unfenced) -> Result<()> {
+        match self.coordinator.record(search.volume).await? {
+            Kept::Record(record) if record.owner == self.place.node && record.unfenced.contains(former) => Ok(()),
+            Kept::Record(_) | Kept::Deleted { .. } => bail!("the record waits for no proof about it any more"),
+        }
+    }
+
+    async fn expel(&self, search: &Search, device: &std::path::Path, former: &Unfenced) -> Result<()> {
+        if let Err(why) = Means::Reservation.proof(&former.host, &self.place.host) {
+            bail!("the reservation says nothing: {why}");
+        }
+        self.still_unfenced(search, former).await?;
+        let (own, other) = (ReservationKey::of_node(self.place.node), ReservationKey::of_node(former.node));
+        let (path, proofs) = (device.to_owned(), self.proofs.clone());
+        let work = move || -> Result<()> {
+            let begun = Instant::now();
+            let expelled = ReservableDevice::open(&path)?.expel_beside(own, other)?;
+            eprintln!("forebay: {other} is expelled from {} ({expelled:?})", path.display());
+            if expelled == Expelled::Now {
+                keep(&proofs, Means::Reservation, &device_name(&path), "preempt and abort", begun.elapsed());
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(work).await.context("expelling it panicked; this is a bug")?
+    }
+
+    async fn switch_off_former(&self, search: &Search, former: &Unfenced) -> Result<()> {
+        let (entry, fence) = self.fence_of(former.node, &former.host)?;
+        let mut seen_off = fence.seen_off.lock().await;
+        if seen_off.is_some_and(|begun| begun > search.begun) {
+            return Ok(());
+        }
+        self.still_unfenced(search, former).await?;
+        let begun = Instant::now();
+        self.switch_off(&entry, fence, &format!("for volume {}, term {}", search.volume, former.term.0)).await?;
+        *seen_off = Some(begun);
+        Ok(())
+    }
+
+    /// The fence that reaches the machine on which an owner ran.
+    fn fence_of(&self, node: NodeId, host: &Host) -> Result<(NodeEntry, &Fence)> {
+        if let Err(why) = Means::PowerOff.proof(host, &self.place.host) {
+            bail!("switching it off is no way: {why}");
+        }
+        let Some(entry) = self.nodes().into_iter().find(|entry| entry.node() == node) else {
+            bail!("it is no node of this cluster any more, so no [[fence]] can name it");
+        };
+        if entry.host().machine != host.machine {
+            bail!("it ran on another machine than {} does now, which the [[fence]] of {0} does not reach", entry.name);
+        }
+        let Some(fence) = self.fences.iter().find(|fence| fence.config.node == entry.name) else {
+            bail!("this node has no [[fence]] for {}", entry.name);
+        };
+        Ok((entry, fence))
+    }
+
+    /// Off, and seen to be. Whoever calls has the fence's lock.
+    async fn switch_off(&self, entry: &NodeEntry, fence: &Fence, why: &str) -> Result<()> {
+        let agent = fence.config.agent()?;
+        let (name, by) = (entry.name.clone(), agent.name().to_owned());
+        eprintln!("forebay: {by} is asked to switch {name} off, {why}");
+        let proofs = self.proofs.clone();
+        let work = move || -> Result<()> {
+            let begun = Instant::now();
+            agent.off()?;
+            eprintln!("forebay: {name} is off, by {} in {:.1} s", agent.name(), begun.elapsed().as_secs_f64());
+            keep(&proofs, Means::PowerOff, &name, agent.name(), begun.elapsed());
+            Ok(())
+        };
+        tokio::task::spawn_blocking(work).await.context("the fence panicked; this is a bug")??;
+        let noted = self.note("power-off", None, &format!("{} was switched off by {by}, {why}", entry.name)).await;
+        if let Err(error) = noted {
+            // It is off all the same.
+            eprintln!("forebay: the audit log does not have that {} was switched off: {error:#}", entry.name);
+        }
+        Ok(())
+    }
+
+    /// What has to be so before a volume is opened whose last owner was not seen to stop: nobody gets the locks of those
+    /// terms any more. They are kept until the returned openings are dropped.
+    pub(super) async fn keep_out(&self, definition: &Definition, formers: Vec<Unfenced>) -> Result<Vec<Backing>> {
+        let (volume, definition, own) = (definition.volume, definition.clone(), self.place.host);
+        let work = move || -> Result<(Vec<Term>, Vec<Backing>)> {
+            let options = super::member::options(&definition);
+            let (mut gone, mut kept) = (Vec::new(), Vec::new());
+            for former in formers {
+                let backing = Backing::open(&definition.backing, options)?;
+                let means = Means::ImageLock(backing.lock_reach()?.about);
+                if means.proof(&former.host, &own).is_ok() && backing.keep_out(former.term)? == LockAttempt::Locked {
+                    gone.push(former.term);
+                    kept.push(backing);
+                }
+            }
+            Ok((gone, kept))
+        };
+        let (gone, kept) =
+            tokio::task::spawn_blocking(work).await.context("looking at locks panicked; this is a bug")??;
+        gone.into_iter().for_each(|term| self.tell(volume, Event::Proof(term, Proof::LockGone)));
+        Ok(kept)
+    }
+}
+
+impl Cluster {
+    /// What is shown of a volume's fences.
+    pub(super) fn fence_report(&self, definition: &Definition, shown: &Shown) -> FenceReport {
+        let nodes = self.nodes();
+        let others: Vec<&NodeEntry> = nodes.iter().filter(|entry| entry.node() != self.place.node).collect();
+        let reach = self.known().get(&definition.volume).map_or(LockReach::Nobody, |known| known.reach);
+        let lock = Means::ImageLock(reach);
+        let mut means = Vec::new();
+        if definition.reserves {
+            let device = BackingSpec::parse(&definition.backing).ok();
+            let target = device.as_ref().and_then(BackingSpec::path).map(device_name).unwrap_or_default();
+            means.push(self.means_report(Means::Reservation, "every node", None, &target));
+        }
+        let of = |entry: &NodeEntry| self.fences.iter().find(|fence| fence.config.node == entry.name);
+        for (entry, fence) in others.iter().filter_map(|entry| Some((*entry, of(entry)?))) {
+            means.push(self.means_report(Means::PowerOff, &entry.name, Some(&fence.config.agent), &entry.name));
+        }
+        means.push(self.means_report(lock, "every node", None, ""));
+        // About an owner on another host; a lock that only this host sees says nothing of it.
+        let of_lock = if reach == LockReach::EveryHost { lock.guarantee().class } else { Class::Detection };
+        let of_node =
+            |entry: &&NodeEntry| if definition.reserves || of(entry).is_some() { Class::Fence } else { of_lock };
+        let class = others.iter().map(of_node).min().unwrap_or(of_lock);
+        let unproven = &shown.ownership.unproven;
+        let formers = self.search(definition.volume).map(|search| search.shown()).unwrap_or_default();
+        let waiting = formers.iter().filter(|former| unproven.contains(&former.unfenced));
+        let former = |former: &Former| FormerReport {
+            term: former.unfenced.term.0,
+            node: name_of(&nodes, former.unfenced.node),
+            waiting_s: former.waiting.as_secs_f64(),
+            why: former.words.clone(),
+        };
+        FenceReport {
+            class: class.name().to_owned(),
+            allows: class.allows().to_owned(),
+            means,
+            former: waiting.map(former).collect(),
+        }
+    }
+
+    fn means_report(&self, means: Means, of: &str, by: Option<&str>, target: &str) -> MeansReport {
+        let guarantee = means.guarantee();
+        let name = match means {
+            Means::Reservation | Means::PowerOff => fence_name(means),
+            Means::ImageLock(_) => "image-lock",
+            Means::OtherBoot => "other-boot",
+            Means::Lease => "lease",
+        };
+        // A damaged file of proofs is told by `fence-test --list`; here the fence counts as not proven.
+        let last = match guarantee.class {
+            Class::Fence => self.proofs.last(name, target).ok().flatten(),
+            Class::Evidence | Class::Detection => None,
+        };
+        MeansReport {
+            means: name.to_owned(),
+            of: of.to_owned(),
+            by: by.map(str::to_owned),
+            class: guarantee.class.name().to_owned(),
+            proves: guarantee.proves.to_owned(),
+            leaves: guarantee.leaves.to_owned(),
+            last_proven_unix_s: last.map(|proof| proof.proven_unix_s),
+        }
+    }
+}
+
+/// What was brought about is a proof of the fence, too. Whoever waits for it does not wait for the file.
+fn keep(proofs: &Proofs, means: Means, target: &str, by: &str, took: Duration) {
+    let kept = proofs.prepare().and_then(|()| proofs.keep(means, target, by, took));
+    if let Err(error) = kept {
+        eprintln!("forebay: when the fence of {target} was last proven is not kept: {error:#}");
+    }
+}
