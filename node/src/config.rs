@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod fence;
 
 use self::address::CidrAddress;
+use crate::coordinator::words::FlushName;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -302,6 +303,9 @@ pub struct VolumeSpec {
     /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_peers: Option<u8>,
+    /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<FlushName>,
     /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
@@ -528,9 +532,10 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() || volume.reserve {
+            let of_cluster = volume.peers.is_some() || volume.min_peers.is_some() || volume.flush.is_some();
+            if of_cluster || volume.reserve {
                 bail!(
-                    "volume {}: peers, min_peers and reserve are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers, flush and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

@@ -32,6 +32,8 @@ pub(super) struct Marks {
     through: Lsn,
     /// The backing has everything up to the first, and may be said to when the second is committed (D7).
     owed: Option<(Lsn, Lsn)>,
+    /// A new size, and the mark that told it, until everybody has that (A7).
+    size_told: Option<(MarkNumber, u64)>,
 }
 
 impl Volume {
@@ -57,6 +59,13 @@ impl Volume {
         self.marks_changed();
     }
 
+    /// Every peer's checkpoint is to have room for this size (A7).
+    pub(super) fn tell_size(&mut self, size_bytes: u64) {
+        self.standing.mark.size_bytes = size_bytes;
+        self.marks.size_told = Some((MarkNumber(self.standing.mark.number.0 + 1), size_bytes));
+        self.tell_mark(self.standing.mark.watermark, self.standing.mark.through);
+    }
+
     /// Nothing is pinned any more (T6).
     pub(super) fn tell_no_pins(&mut self) {
         self.standing.mark.pins.clear();
@@ -79,6 +88,9 @@ impl Volume {
             (self.marks.watermark, self.marks.through) = (watermark, through);
             self.marks.told.pop_front();
             changed = true;
+        }
+        if let Some((_, size_bytes)) = self.marks.size_told.take_if(|(number, _)| *number <= all) {
+            self.report(Report::Grown(size_bytes));
         }
         if changed {
             self.retire_told();

@@ -561,7 +561,7 @@ impl Link {
         for index in 0..self.slots.len() {
             let received = self.inbox.received();
             let Some(live) = self.slots[index].live_mut() else { continue };
-            if let Err(why) = live.send(&mut self.outbox, received, &mut self.vectors, now) {
+            if let Err(why) = live.send(&mut self.outbox, received, &mut self.vectors) {
                 self.fail(reactor, receiver, index, why, now);
             }
         }

@@ -207,6 +207,7 @@ impl ServeArgs {
                 format: self.format,
                 peers: None,
                 min_peers: None,
+                flush: None,
                 reserve: false,
                 address: None,
                 interface: None,

@@ -6,6 +6,7 @@ use crate::cluster::addresses::AddressReport;
 use crate::cluster::report::{ClusterReport, FenceReport};
 use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
+use crate::coordinator::words::FlushName;
 use crate::fence_test::ago;
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
@@ -68,6 +69,9 @@ pub enum Command {
         /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
         #[arg(long, value_name = "N", requires = "peers")]
         min_peers: Option<u8>,
+        /// What a flush promises: media of all members, copies, or the backing [default: media while all tiers are on flash]
+        #[arg(long, requires = "peers")]
+        flush: Option<FlushName>,
         /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
         #[arg(long, requires = "peers")]
         reserve: bool,
@@ -105,6 +109,12 @@ pub enum Command {
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
+        /// With fewer copies the backing must have each write as well [default with --peers: 1; 0 with --peers 0]
+        #[arg(long, group = "change", value_name = "N")]
+        min_peers: Option<u8>,
+        /// What a flush promises: media of all members, copies, or the backing
+        #[arg(long, group = "change")]
+        flush: Option<FlushName>,
         /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
         #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
         address: Option<String>,
@@ -112,11 +122,11 @@ pub enum Command {
         #[arg(long, value_name = "NAME", requires = "address")]
         interface: Option<String>,
     },
-    /// Make another member the owner of a volume of the cluster
+    /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
         /// Its name
         name: String,
-        /// The node, which must be a member
+        /// The node
         to: String,
     },
     /// Serve here a volume of the cluster that nobody serves, and that no member can take over
@@ -206,6 +216,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             format,
             peers,
             min_peers,
+            flush,
             reserve,
             address,
             interface,
@@ -228,6 +239,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 format,
                 peers,
                 min_peers,
+                flush,
                 reserve,
                 address,
                 interface,
@@ -238,7 +250,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers, address, interface } => {
+        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush, address, interface } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -251,6 +263,12 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
+            }
+            if let Some(min_peers) = min_peers {
+                change.insert("min_peers".to_owned(), json!(min_peers));
+            }
+            if let Some(flush) = flush {
+                change.insert("flush".to_owned(), json!(flush));
             }
             if let Some(address) = address {
                 address.parse::<AddressChange>()?;
@@ -521,6 +539,9 @@ fn address_text(address: &AddressReport) -> String {
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
     println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
+    if let (Some(reason), Some(since), Some(ago)) = (&c.owner_reason, c.owner_since_s, c.told_ago_s) {
+        println!("told      {reason} for {}, told {} ago", show_seconds(since), show_seconds(ago));
+    }
     for (number, member) in c.members.iter().enumerate() {
         let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);

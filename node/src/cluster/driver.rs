@@ -23,7 +23,7 @@ use crate::volume_store::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
-use forebay_core::status::PeerCounters;
+use forebay_core::status::{Flush, PeerCounters};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
@@ -111,6 +111,13 @@ pub enum ToDriver {
         /// What.
         event: ownership::Event,
     },
+    /// What a flush is to promise from now on.
+    SetFlush {
+        /// Of this volume.
+        volume: VolumeId,
+        /// That.
+        flush: Flush,
+    },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
     /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
@@ -142,6 +149,13 @@ pub enum ToDriver {
         volume: VolumeId,
         /// Its words.
         answer: oneshot::Sender<Shown>,
+    },
+    /// A volume was deleted: it ends here, with whatever it has.
+    End {
+        /// Which volume.
+        volume: VolumeId,
+        /// When that is so.
+        answer: oneshot::Sender<()>,
     },
     /// What do the links show?
     ShowLinks {
@@ -673,6 +687,9 @@ impl Driver {
             // The control thread ends after this one.
             let _ = self.control.send(asked);
         }
+        if let Order::Size(size_bytes) = &order {
+            self.directory.resize(&replica.name, *size_bytes);
+        }
         slot.volume.handle(desks.now, Event::Ownership(order));
         self.touched.push(key);
     }
@@ -736,6 +753,10 @@ impl Driver {
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
+            ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains_key(&volume.0) => {
+                // It was deleted meanwhile.
+                drop(desks.volumes[key.0 as usize].take());
+            }
             ToDriver::TierOpened { volume, key, fresh } => {
                 let own = self.attached(desks, &volume.0, key);
                 if let Some(replica) = self.replicas.get_mut(&volume.0) {
@@ -753,6 +774,14 @@ impl Driver {
                         self.touched.push(key);
                     }
                     replica.ownership.handle(now, event);
+                }
+            }
+            ToDriver::SetFlush { volume, flush } => {
+                if let Some(&key) = self.keys.get(&volume.0)
+                    && let Some(slot) = desks.volumes[key].as_mut()
+                {
+                    slot.volume.set_flush(flush);
+                    self.touched.push(key);
                 }
             }
             ToDriver::TellAll(event) => {
@@ -774,6 +803,16 @@ impl Driver {
                     // Whoever asked may have gone.
                     let _ = answer.send(shown);
                 }
+            }
+            ToDriver::End { volume, answer } => {
+                if let Some(replica) = self.replicas.get(&volume.0) {
+                    self.directory.remove(&replica.name);
+                    self.detach(desks, &volume.0);
+                    self.addresses.serve(volume, false);
+                    self.replicas.remove(&volume.0);
+                }
+                // Whoever asked may have gone.
+                let _ = answer.send(());
             }
             ToDriver::ShowLinks { answer } => {
                 let shown =

@@ -87,6 +87,11 @@ impl Cluster {
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
+            leaving: Mutex::default(),
+            calls_taken: Mutex::default(),
+            answered: tokio::sync::Notify::new(),
+            heard: Mutex::default(),
+            leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
@@ -96,6 +101,8 @@ impl Cluster {
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
         tokio::spawn(cluster.clone().tell_load());
+        tokio::spawn(cluster.clone().tell_owned());
+        tokio::spawn(cluster.clone().empty_this_node());
         Ok(cluster)
     }
 }

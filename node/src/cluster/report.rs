@@ -23,6 +23,16 @@ pub struct ClusterReport {
     pub since_s: f64,
     /// Who owns it.
     pub owner: String,
+    /// What the owner waits for, as it has told: a code as in `reason`. None where this node is the owner, or has heard nothing
+    /// of it for long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_reason: Option<String>,
+    /// For how long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_since_s: Option<f64>,
+    /// How long ago the owner has told this, the policy and its reason, the lag of the members, and what is dirty.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub told_ago_s: Option<f64>,
     /// Number of the owner.
     pub term: u32,
     /// Number of the set of members within the term.
@@ -102,7 +112,7 @@ pub struct MemberReport {
     pub node: String,
     /// `owner`, `member` or `learner`.
     pub role: String,
-    /// Records that the owner has and this one is not known to have; none where another node is the owner.
+    /// Records that the owner has and this one is not known to have; none for the owner, and where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lag: Option<u64>,
 }
@@ -128,6 +138,9 @@ pub struct ClusterNodeReport {
     /// What is done with payload that goes there; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compression: Option<CompressionReport>,
+    /// It is to be emptied, and how far that is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub emptying: Option<EmptyingReport>,
 }
 
 /// Compression of what goes to another node, since the daemon's start.
@@ -151,6 +164,30 @@ pub struct CompressionReport {
     pub ratio: Option<f64>,
     /// CPU time that it has taken, trials that were of no use included.
     pub cpu_s: f64,
+}
+
+/// How far a node is with being emptied.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EmptyingReport {
+    /// `draining` or `drained`.
+    pub state: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What it still owns or has a copy of.
+    pub keeps: Vec<KeptReport>,
+}
+
+/// A volume that a node still owns or has a copy of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptReport {
+    /// Its name.
+    pub volume: String,
+    /// `owner`, `member` or `unknown`.
+    pub role: String,
+    /// What is done about it, or what keeps it here.
+    pub why: String,
+    /// It stays here until something changes in the cluster, or in what is asked of the volume.
+    pub stays: bool,
 }
 
 /// A channel of a link.
@@ -217,6 +254,9 @@ pub fn of_volume(
         state: status.state.code().to_owned(),
         reason: status.reason.code().to_owned(),
         since_s: (shown.at - status.since).as_secs_f64(),
+        owner_reason: None,
+        owner_since_s: None,
+        told_ago_s: None,
         owner: record.map_or_else(String::new, |record| name_of(nodes, record.owner)),
         term: status.term.0,
         config: status.config.0,
@@ -282,6 +322,7 @@ pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<Cl
             up: link.map(|link| link.up),
             channels: link.map(channels).unwrap_or_default(),
             compression: link.map(|link| compression(&link.status.compression)),
+            emptying: None,
         }
     };
     nodes.iter().map(report).collect()
@@ -360,6 +401,16 @@ pub fn example_node() -> ClusterNodeReport {
             saved_bytes: 200,
             ratio: Some(3.0),
             cpu_s: 0.25,
+        }),
+        emptying: Some(EmptyingReport {
+            state: "draining".to_owned(),
+            since_ms: 1_700_000_000_000,
+            keeps: vec![KeptReport {
+                volume: "vm1".to_owned(),
+                role: "owner".to_owned(),
+                why: "it is being handed over".to_owned(),
+                stays: false,
+            }],
         }),
     }
 }

@@ -177,6 +177,7 @@ impl World {
             Order::StepDown => self.coverage.see("owner stepped down"),
             Order::Quiesce { .. } => self.coverage.see("owner made quiet"),
             Order::Proven => self.coverage.see("former owners proven gone"),
+            Order::Size(_) => self.coverage.see("record has the new size"),
             Order::Remember { .. } | Order::Forget(_) | Order::Resume => {}
         }
         if self.volume_is_open() {
@@ -237,6 +238,7 @@ impl World {
             load_permille: 0,
             flash: node.layout.kind == TierKind::Flash,
             reaches_backing: true,
+            leaving: false,
         });
         let all = all.collect();
         self.tell(News::Candidates(all));
@@ -311,7 +313,7 @@ impl World {
             Report::Quiet => self.coverage.see("owner is quiet"),
             Report::Outdated { .. } => self.coverage.see("owner heard of a higher term"),
             Report::PinsEnded => self.coverage.see("pins ended"),
-            Report::TierFailed | Report::BackingQuiet => {}
+            Report::TierFailed | Report::BackingQuiet | Report::Grown(_) => {}
         }
         let Some(volume) = &self.node.volume else { return };
         let figures = volume.figures();
