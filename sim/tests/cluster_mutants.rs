@@ -31,7 +31,6 @@ mutants! { volume, 0..60 of seeded;
     keep_learners_waiting
     logs_stand_early
     never_end_pins
-    never_send_again
     read_without_lease
     take_gaps
     trust_payload

@@ -99,8 +99,7 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        let told = if planted!(self, free_before_told) { self.durable } else { self.marks.watermark };
-        self.retire_through(self.checkpoint.destaged.min(told));
+        self.retire_through(self.checkpoint.destaged.min(self.marks.watermark));
     }
 
     /// The backing's sync has ended.
@@ -140,7 +139,7 @@ impl Volume {
             return;
         }
         let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
-        if !goes_on && self.standing.mark.watermark < self.destage.collected && !planted!(self, window_over_groups) {
+        if !goes_on && self.standing.mark.watermark < self.destage.collected {
             // The next group, or batch: when everybody knows that the one before is durable.
             return;
         }

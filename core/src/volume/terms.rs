@@ -188,7 +188,7 @@ impl Volume {
     pub(super) fn on_order(&mut self, order: Order) {
         assert_ne!(self.role, Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
-            Order::Seal => self.follower.sealed = !planted!(self, ignore_seal),
+            Order::Seal => self.follower.sealed = true,
             Order::Unseal => self.follower.sealed = false,
             Order::Remember { term, config } => {
                 self.remember_wanted = true;
