@@ -475,7 +475,10 @@ impl Live {
                 self.pace.round_trip(desk.now - sent);
             }
             ChannelFrame::Refusal(why) => return Err(Failure::RefusedByPeer(why)),
-            ChannelFrame::Hello(_) | ChannelFrame::Start { .. } | ChannelFrame::Pong { .. } => {
+            ChannelFrame::Hello(_)
+            | ChannelFrame::Start { .. }
+            | ChannelFrame::Pong { .. }
+            | ChannelFrame::Entered(_) => {
                 return Err(Failure::Malformed("frame: one that may not come now"));
             }
         }
