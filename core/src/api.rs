@@ -113,7 +113,7 @@ pub enum Control {
     /// End a hold, or what `DrainThrough` began. Fails when the hold had ended before, so that a script knows its backup is void,
     /// and when it had not begun: it does not begin then.
     Release,
-    /// Grow to a new size in bytes; the caller has grown the backing.
+    /// Grow to a new size in bytes; the caller has grown the backing. In a cluster answered after [`Order::Size`].
     Resize(u64),
     /// Change how long the log may take to drain; 0 = as long as it has room. Replied to at once.
     SetDrainMax(Duration),
@@ -236,6 +236,8 @@ pub enum Order {
         /// By the clock of the events.
         until: Instant,
     },
+    /// The record has this size, and so have the backing and every member: requests up to there are taken (A7).
+    Size(u64),
     /// No former owner can write to the backing any more, for every term in the record's `unfenced`, and that has room for
     /// this owner (T8): the pinned ranges are written once more, then [`Report::PinsEnded`] follows (T6).
     Proven,
@@ -319,6 +321,8 @@ pub enum Report {
         /// Of that term.
         config: Config,
     },
+    /// Every member's checkpoint, and the backing, have room for this size, in bytes (A7): the record may have it.
+    Grown(u64),
     /// The pinned ranges have been written again, and nothing is pinned any more (T6): `unfenced` may be emptied.
     PinsEnded,
     /// The tier has failed: an owner acknowledges nothing more.

@@ -44,8 +44,10 @@ pub const PAYLOAD_BLOCKS_MAX: usize = 256;
 pub const PAYLOAD_BYTES_MAX: u32 = PAYLOAD_BLOCKS_MAX as u32 * BLOCK_BYTES as u32;
 /// Longest name of a node: a label of the domain name system, which is what certificates name.
 pub const NAME_BYTES_MAX: usize = 63;
-/// Bytes of the body of a hello of this version.
+/// Bytes of the body of a hello of this version; 16 more where it names a volume.
 pub const HELLO_BYTES: usize = 144;
+/// No link: a connection of a node that forwards its clients' requests to the owner of a volume (F1), which the hello names.
+pub const LANE_FORWARD: u16 = u16::MAX;
 
 const FRAME_MAGIC: [u8; 2] = *b"Fb";
 const HELLO_MAGIC: [u8; 8] = *b"FBLINK\0\0";
@@ -69,10 +71,12 @@ pub enum FrameKind {
     Ping,
     /// The answer.
     Pong,
+    /// The owner lets a node in that forwards for its clients; what follows is NBD.
+    Entered,
 }
 
 impl FrameKind {
-    const ALL: [(FrameKind, u8); 7] = [
+    const ALL: [(FrameKind, u8); 8] = [
         (FrameKind::Hello, 1),
         (FrameKind::Refusal, 2),
         (FrameKind::Start, 3),
@@ -80,6 +84,7 @@ impl FrameKind {
         (FrameKind::Acknowledge, 5),
         (FrameKind::Ping, 6),
         (FrameKind::Pong, 7),
+        (FrameKind::Entered, 8),
     ];
 
     /// The lengths that a body of this kind may have.
@@ -88,6 +93,7 @@ impl FrameKind {
             FrameKind::Hello => HELLO_BYTES as u32..=HELLO_BYTES_MAX,
             FrameKind::Refusal | FrameKind::Start | FrameKind::Ping | FrameKind::Pong => 8..=8,
             FrameKind::Acknowledge => 16..=16,
+            FrameKind::Entered => 24..=24,
             FrameKind::Message => message::ENVELOPE_BYTES as u32..=BODY_BYTES_MAX,
         }
     }
@@ -247,6 +253,8 @@ pub struct Hello {
     pub host: Host,
     /// Its name, which its certificate must name.
     pub name: NodeName,
+    /// The volume whose owner is called; on [`LANE_FORWARD`] only, and always there.
+    pub volume: Option<[u8; 16]>,
 }
 
 /// Name of a node, of 1 to [`NAME_BYTES_MAX`] lower-case letters, digits, `-` and `_`, so that a certificate can name it
@@ -297,6 +305,8 @@ impl Hello {
         out.push(name.len() as u8);
         out.extend_from_slice(name);
         out.resize(out.len() + NAME_BYTES_MAX - name.len(), 0);
+        debug_assert_eq!(self.volume.is_some(), self.lane == LANE_FORWARD);
+        self.volume.iter().for_each(|volume| out.extend_from_slice(volume));
     }
 
     fn take(bytes: &mut Bytes<'_>) -> Result<Hello, Reason> {
@@ -317,7 +327,8 @@ impl Hello {
             return Err("hello: something behind its name");
         }
         let name = NodeName::new(core::str::from_utf8(name).map_err(|_| "hello: a name that is no text")?)?;
-        Ok(Hello { wire_min, wire_max, lane, channel, cluster, node, session, host, name })
+        let volume = if lane == LANE_FORWARD { Some(bytes.array()?) } else { None };
+        Ok(Hello { wire_min, wire_max, lane, channel, cluster, node, session, host, name, volume })
     }
 }
 
@@ -340,11 +351,13 @@ pub enum Rejection {
     Malformed,
     /// The node or the link is being stopped.
     Leaving,
+    /// The volume is not served here: this node is not its owner, or not yet.
+    NotServed,
 }
 
 impl Rejection {
     /// Every one, with its number on the wire.
-    pub const ALL: [(Rejection, u8); 8] = [
+    pub const ALL: [(Rejection, u8); 9] = [
         (Rejection::NoCommonVersion, 1),
         (Rejection::OtherCluster, 2),
         (Rejection::NotItsCertificate, 3),
@@ -353,6 +366,7 @@ impl Rejection {
         (Rejection::TwoOfOneName, 6),
         (Rejection::Malformed, 7),
         (Rejection::Leaving, 8),
+        (Rejection::NotServed, 9),
     ];
 }
 
@@ -369,6 +383,7 @@ impl fmt::Display for Rejection {
             Rejection::TwoOfOneName => "two machines use one node's identity; enrol one of them anew",
             Rejection::Malformed => "what came is no frame of this protocol, or none that may come now",
             Rejection::Leaving => "the node or the link is being stopped",
+            Rejection::NotServed => "the volume is not served there",
         })
     }
 }
@@ -402,6 +417,19 @@ pub enum ChannelFrame {
         /// As in the ping.
         sent: Instant,
     },
+    /// From here on the connection carries NBD's transmission phase, with extended headers: requests to the owner.
+    Entered(Entered),
+}
+
+/// What an owner says to a node that forwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entered {
+    /// It owns the volume in this term; the connection ends with that (F2).
+    pub term: Term,
+    /// The volume's size.
+    pub size_bytes: u64,
+    /// Its largest request.
+    pub request_bytes_max: u32,
 }
 
 impl ChannelFrame {
@@ -414,6 +442,7 @@ impl ChannelFrame {
             ChannelFrame::Acknowledge { .. } => FrameKind::Acknowledge,
             ChannelFrame::Ping { .. } => FrameKind::Ping,
             ChannelFrame::Pong { .. } => FrameKind::Pong,
+            ChannelFrame::Entered(_) => FrameKind::Entered,
         }
     }
 
@@ -430,6 +459,11 @@ impl ChannelFrame {
                 put_u64(out, *bytes);
             }
             ChannelFrame::Ping { sent } | ChannelFrame::Pong { sent } => put_u64(out, sent.0),
+            ChannelFrame::Entered(Entered { term, size_bytes, request_bytes_max }) => {
+                put_u64(out, term.0.into());
+                put_u64(out, *size_bytes);
+                put_u64(out, u64::from(*request_bytes_max));
+            }
         }
         let body = &out[start + HEAD_BYTES..];
         let head = FrameHead {
@@ -459,6 +493,12 @@ impl ChannelFrame {
             FrameKind::Acknowledge => ChannelFrame::Acknowledge { received: bytes.u64()?, bytes: bytes.u64()? },
             FrameKind::Ping => ChannelFrame::Ping { sent: Instant(bytes.u64()?) },
             FrameKind::Pong => ChannelFrame::Pong { sent: Instant(bytes.u64()?) },
+            FrameKind::Entered => {
+                let (term, size_bytes, largest) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+                let term = Term(u32::try_from(term).map_err(|_| "entered: no term")?);
+                let request_bytes_max = u32::try_from(largest).map_err(|_| "entered: no size of requests")?;
+                ChannelFrame::Entered(Entered { term, size_bytes, request_bytes_max })
+            }
             FrameKind::Message => return Err("frame: a message is no frame of the channel itself"),
         };
         bytes.end(frame)

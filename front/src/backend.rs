@@ -60,6 +60,10 @@ pub unsafe trait Backend {
     /// The client is gone. These requests have no answer yet; some of them may still be answered.
     fn hangup(&mut self, ids: Vec<RequestId>);
 
+    /// Takes back those of these requests that wait and have had no effect; the frames of their payloads are the connection's
+    /// again. Of the others nobody can say any more what becomes of them, and their answers find nobody.
+    fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)>;
+
     /// Extents from `offset` on, at most `max` of them, for block status.
     fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent>;
 }

@@ -76,6 +76,8 @@ pub struct MemoryVolume {
     uses: Vec<u32>,
     check_payloads: bool,
     answers: Vec<(RequestId, Result<Pieces, RequestError>)>,
+    holds_requests: bool,
+    waiting: Vec<(RequestId, Request)>,
     hangups: Vec<RequestId>,
     /// Frames that connections hold, and may.
     held: u32,
@@ -98,6 +100,8 @@ impl MemoryVolume {
             uses: vec![0; frames],
             check_payloads: false,
             answers: Vec::new(),
+            holds_requests: false,
+            waiting: Vec::new(),
             hangups: Vec::new(),
             held: 0,
             held_max: u32::MAX,
@@ -117,6 +121,11 @@ impl MemoryVolume {
     /// Frames that connections hold.
     pub fn held(&self) -> u32 {
         self.held
+    }
+
+    /// Whether requests wait from here on, as they do where nobody may be answered yet.
+    pub fn hold_requests(&mut self, hold: bool) {
+        self.holds_requests = hold;
     }
 
     /// Takes the answers that have come up.
@@ -306,6 +315,9 @@ unsafe impl Backend for MemoryVolume {
     }
 
     fn submit(&mut self, id: RequestId, request: Request) {
+        if self.holds_requests {
+            return self.waiting.push((id, request));
+        }
         let result = match request {
             Request::Read { offset, length } => Ok(self.read(offset, length)),
             Request::Write { offset, length, payload, .. } => {
@@ -329,6 +341,10 @@ unsafe impl Backend for MemoryVolume {
 
     fn hangup(&mut self, ids: Vec<RequestId>) {
         self.hangups.extend(ids);
+    }
+
+    fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
+        self.waiting.extract_if(.., |(id, _)| ids.contains(id)).collect()
     }
 
     fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod fence;
 
 use self::address::CidrAddress;
+use crate::coordinator::words::FlushName;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
@@ -302,15 +303,18 @@ pub struct VolumeSpec {
     /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_peers: Option<u8>,
-    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reserve: bool,
+    /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<FlushName>,
     /// Where clients reach it, whichever node of the cluster serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<CidrAddress>,
     /// The interface that gets the address; none = the one that has an address of the same network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
@@ -528,9 +532,10 @@ impl Config {
         }
         for (i, volume) in self.volume.iter().enumerate() {
             volume.check()?;
-            if volume.peers.is_some() || volume.min_peers.is_some() || volume.reserve {
+            let of_cluster = volume.peers.is_some() || volume.min_peers.is_some() || volume.flush.is_some();
+            if of_cluster || volume.reserve {
                 bail!(
-                    "volume {}: peers, min_peers and reserve are for volumes of a cluster, which are made by `forebay volume create`",
+                    "volume {}: peers, min_peers, flush and reserve are for volumes of a cluster, which are made by `forebay volume create`",
                     volume.name
                 );
             }

@@ -1,7 +1,9 @@
 //! Which volumes can be connected to, and on which shard each lives. Read when a client chooses its export; never in
 //! the data path.
 
+use crate::forward::ForwarderHandle;
 use crate::mailbox::{ShardHandle, VolumeKey};
+use crate::volume_store::VolumeId;
 use forebay_front::nbd::handshake::{ExportInfo, Exports};
 use std::sync::{OnceLock, RwLock};
 
@@ -14,10 +16,22 @@ pub struct Export {
     pub size_bytes: u64,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
-    /// Its shard.
-    pub shard: usize,
-    /// Its key there.
-    pub key: VolumeKey,
+    /// Who serves its clients.
+    pub place: Place,
+}
+
+/// Who serves an export's clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The data path: the volume is here.
+    Shard {
+        /// Its shard.
+        number: usize,
+        /// Its key there.
+        key: VolumeKey,
+    },
+    /// Another node owns it.
+    Forwarder(VolumeId),
 }
 
 /// All exports of the node. The first is the default one.
@@ -25,6 +39,7 @@ pub struct Export {
 pub struct Directory {
     exports: RwLock<Vec<Export>>,
     shards: OnceLock<Vec<ShardHandle>>,
+    forwarder: OnceLock<ForwarderHandle>,
 }
 
 impl Directory {
@@ -36,6 +51,32 @@ impl Directory {
     /// A shard.
     pub fn shard(&self, number: usize) -> &ShardHandle {
         &self.shards.get().expect("volumes are exported after the shards have started")[number]
+    }
+
+    /// Makes known who forwards; once, by a node of a cluster.
+    pub fn set_forwarder(&self, forwarder: ForwarderHandle) {
+        assert!(self.forwarder.set(forwarder).is_ok(), "one thread forwards");
+    }
+
+    /// Who forwards.
+    pub fn forwarder(&self) -> &ForwarderHandle {
+        self.forwarder.get().expect("volumes of a cluster are known after its node has joined it")
+    }
+
+    /// Adds an export, or puts it in the place of the one of its name.
+    pub fn put(&self, export: Export) {
+        let mut exports = self.exports.write().expect("nobody panics while holding it");
+        match exports.iter_mut().find(|e| e.name == export.name) {
+            Some(former) => *former = export,
+            None => exports.push(export),
+        }
+    }
+
+    /// The same, unless the volume is here: who has it knows that before those who forward hear of it.
+    pub fn put_forwarded(&self, export: Export) {
+        if !self.find(&export.name).is_some_and(|former| matches!(former.place, Place::Shard { .. })) {
+            self.put(export);
+        }
     }
 
     /// Adds an export; the default one goes to the front.
@@ -86,7 +127,12 @@ mod tests {
     use super::*;
 
     fn export(name: &str) -> Export {
-        Export { name: name.into(), size_bytes: 512, request_bytes_max: 4096, shard: 0, key: VolumeKey(1) }
+        Export {
+            name: name.into(),
+            size_bytes: 512,
+            request_bytes_max: 4096,
+            place: Place::Shard { number: 0, key: VolumeKey(1) },
+        }
     }
 
     #[test]
@@ -102,5 +148,17 @@ mod tests {
         assert_eq!(directory.lookup("").unwrap().name, "a");
         assert!(directory.lookup("b").is_none());
         assert_eq!(directory.list().len(), 1);
+    }
+
+    #[test]
+    fn who_forwards_does_not_displace_a_volume_that_is_here() {
+        let directory = Directory::default();
+        let forwarded = |size_bytes| Export { size_bytes, place: Place::Forwarder(VolumeId([1; 16])), ..export("a") };
+        directory.put_forwarded(forwarded(1024));
+        directory.put(export("a"));
+        directory.put_forwarded(forwarded(2048));
+        assert_eq!((directory.list().len(), directory.lookup("a").unwrap().size_bytes), (1, 512));
+        directory.put(forwarded(4096));
+        assert_eq!(directory.lookup("a").unwrap().size_bytes, 4096);
     }
 }

@@ -3,10 +3,12 @@
 
 use crate::cluster::driver::{DriverSetup, ToDriver};
 use crate::open::OpenVolume;
+use crate::volume_store::VolumeId;
 use forebay_core::api::Control;
 use forebay_core::status::{ControlError, Status};
 use forebay_core::types::{BlockIndex, Instant, Lsn};
 use forebay_front::nbd::channel::Channel;
+use forebay_front::nbd::connection::Packed;
 use forebay_front::nbd::handshake::Negotiated;
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Journal, Waker};
@@ -110,6 +112,17 @@ pub enum ToShard {
         seat: Seat,
         /// What was agreed on.
         negotiated: Box<Negotiated>,
+    },
+    /// A client of a volume of the cluster that this node has come to own.
+    Moved {
+        /// The volume.
+        volume: VolumeId,
+        /// As which it was attached.
+        key: VolumeKey,
+        /// The client, and what it has asked.
+        client: Box<Packed>,
+        /// Place in its listener's count.
+        seat: Seat,
     },
     /// Accept clients on this socket.
     Listen {

@@ -2,6 +2,7 @@
 //!
 //! - [`cli`] takes the words, [`serve`] brings a node up and down.
 //! - [`shard`] is the data path: the one loop. Everything else is control plane, on one thread.
+//! - [`forward`] serves the clients of volumes that other nodes own; [`connections`] is what both have in common.
 //! - [`identity`] is who a node of a cluster is, [`coordinator`] who says who is who.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
 //! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
@@ -12,6 +13,7 @@ mod bench;
 mod cli;
 mod cluster;
 mod config;
+mod connections;
 #[cfg_attr(
     not(test),
     expect(
@@ -22,6 +24,7 @@ mod config;
 mod coordinator;
 mod directory;
 mod fence_test;
+mod forward;
 mod identity;
 mod inspect;
 mod journal;

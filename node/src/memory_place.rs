@@ -51,6 +51,12 @@ pub fn find(shm_size: Option<u64>) -> Result<MemoryPlace> {
     }
 }
 
+/// The folders that may be such places here, as far as they are there.
+pub fn existing() -> Vec<PathBuf> {
+    let all = [paths::run_dir().join("memory"), PathBuf::from(format!("/dev/shm/forebay-{}", paths::user_id()))];
+    all.into_iter().filter(|dir| dir.is_dir()).collect()
+}
+
 fn make_dir(dir: &Path) -> Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)

@@ -1,7 +1,7 @@
 //! Prometheus text exposition of the reports. The format is a few lines of text; a registry would only copy what core
 //! counts already.
 
-use crate::cluster::report::ClusterNodeReport;
+use crate::cluster::report::{ClusterNodeReport, ForwardingReport};
 use crate::config::DestageName;
 use crate::report::{NodeReport, VolumeReport};
 use std::fmt::Write;
@@ -119,6 +119,7 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
         },
         gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| f64::from(v.dirty.waiting_writes)),
     ];
+    families.extend(of_forwarding());
     for (name, _) in crate::report::counters(&Default::default()) {
         families.push(Family {
             name: format!("volume_{name}_total"),
@@ -147,6 +148,25 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
     }
     render_links(&mut out, nodes);
     out
+}
+
+/// Requests of this node's clients that other nodes answer; absent for volumes of one node.
+fn of_forwarding() -> Vec<Family> {
+    type Of = fn(&ForwardingReport) -> u64;
+    let families: [(&str, &str, bool, Of); 5] = [
+        ("volume_forwarding_clients", "NBD clients whose requests another node answers.", false, |f| f.clients),
+        ("volume_forwarding_waiting", "Requests forwarded, or to be, and not answered.", false, |f| f.waiting),
+        ("volume_forwarded_requests_total", "Requests forwarded since the daemon's start.", true, |f| f.requests),
+        ("volume_forwarded_bytes_total", "Bytes of reads and writes among them.", true, |f| f.bytes),
+        ("volume_forwarded_again_total", "Requests that were asked again after a break.", true, |f| f.again),
+    ];
+    let family = |(name, help, counter, of): (&str, &str, bool, Of)| Family {
+        name: name.to_owned(),
+        help: help.to_owned(),
+        counter,
+        value: Box::new(move |v| v.cluster.as_ref().map(|cluster| of(&cluster.forwarding) as f64)),
+    };
+    families.into_iter().map(family).collect()
 }
 
 /// What a family says of a link.

@@ -9,24 +9,27 @@ mod deletion;
 mod images;
 mod markers;
 mod of_cluster;
+mod refusals;
 
 use crate::cluster::control::Cluster;
 use crate::config::address::AddressChange;
 use crate::config::{self, DestageName, PolicyName, VolumeSpec};
-use crate::directory::{Directory, Export};
+use crate::coordinator::words::FlushName;
+use crate::directory::{Directory, Export, Place};
 use crate::journal::{self, Preparation};
-use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
 use forebay_core::api::Control;
-use forebay_core::status::{ControlError, Phase};
+use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_io::LockAttempt;
 use images::ImageWatch;
 use markers::{MarkerFile, Moment, save_marker};
+pub use refusals::command_failure;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -88,10 +91,21 @@ pub struct Change {
     pub destage: Option<DestageName>,
     /// Copies of the log on other nodes of the cluster.
     pub peers: Option<u8>,
+    /// With fewer copies the backing must have each write as well.
+    pub min_peers: Option<u8>,
+    /// What a flush promises of a volume of the cluster.
+    pub flush: Option<FlushName>,
     /// Where clients reach it, whichever node of the cluster serves it.
     pub address: Option<AddressChange>,
     /// The interface that gets the address; none = the one that has an address of the same network.
     pub interface: Option<String>,
+}
+
+impl Change {
+    fn is_of_cluster(&self) -> bool {
+        let of_copies = self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some();
+        of_copies || self.address.is_some() || self.interface.is_some()
+    }
 }
 
 /// A volume that runs on a shard.
@@ -422,8 +436,7 @@ impl Node {
             name: name.to_owned(),
             size_bytes: snapshot.status.size_bytes,
             request_bytes_max: snapshot.request_bytes_max,
-            shard: running.shard,
-            key: running.key,
+            place: Place::Shard { number: running.shard, key: running.key },
         })
     }
 
@@ -577,27 +590,18 @@ impl Node {
         self.shards[running.shard].send(ToShard::Control { key: running.key, command, answer });
         match answered.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                let kind = match error {
-                    CommandError::Refused(ControlError::BadSize) => FailureKind::Invalid,
-                    CommandError::Refused(ControlError::Busy | ControlError::NotHeld | ControlError::HoldEnded) => {
-                        FailureKind::Conflict
-                    }
-                    CommandError::Refused(ControlError::BackingFailed | ControlError::TierFailed)
-                    | CommandError::Backing(_) => FailureKind::Failed,
-                };
-                failure(kind, format!("volume {name}: {}", command_error_words(&error)))
-            }
+            Ok(Err(error)) => Err(command_failure(name, &error)),
             Err(_) => failure(FailureKind::Failed, format!("volume {name} was closed before it had answered")),
         }
     }
 
     /// Changes what can be changed while a volume serves.
     pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
-        let Change { policy, drain_max_s, destage, peers, address, ref interface } = change;
-        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && peers.is_none() && address.is_none() {
-            let message =
-                format!("volume {name}: give a policy, a destage, a drain_max_s, peers or an address to change");
+        let Change { policy, drain_max_s, destage, .. } = change;
+        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && !change.is_of_cluster() {
+            let message = format!(
+                "volume {name}: give a policy, a destage, a drain_max_s, peers, min_peers, a flush or an address to change"
+            );
             return failure(FailureKind::Invalid, message);
         }
         if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
@@ -606,7 +610,7 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.set(name, change).await;
         }
-        if peers.is_some() || address.is_some() || interface.is_some() {
+        if change.is_of_cluster() {
             let message =
                 format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
             return failure(FailureKind::Conflict, message);
@@ -705,6 +709,9 @@ impl Node {
 
     /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
     pub async fn drain(&self, name: &str, through: bool) -> Answer<VolumeReport> {
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.drain(name, through).await;
+        }
         let running = self.running(name)?;
         let _turn = running.draining.lock().await;
         self.require_image_in_place(name, &running).await?;
@@ -722,6 +729,9 @@ impl Node {
                 FailureKind::Invalid,
                 format!("volume {name}: a hold lasts from 1 second to 7 days, not {seconds} s"),
             );
+        }
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.hold(name, seconds, gone).await;
         }
         let running = self.running(name)?;
         let _turn = running.draining.lock().await;
@@ -742,6 +752,9 @@ impl Node {
 
     /// Ends a hold.
     pub async fn release(&self, name: &str) -> Answer<VolumeReport> {
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.release(name).await;
+        }
         let running = self.running(name)?;
         self.control(name, &running, Control::Release).await?;
         if let Some(text) = running.look_at_image(name).await {
@@ -753,11 +766,9 @@ impl Node {
 
     /// Grows a volume and its backing.
     pub async fn resize(&self, name: &str, size_bytes: u64) -> Answer<VolumeReport> {
-        let _admin = self.admin.lock().await;
         if let Err(error) = config::check_size(name, size_bytes) {
             return failure(FailureKind::Invalid, format!("{error:#}"));
         }
-        let running = self.running(name)?;
         let has = self.report(name).await?.size_bytes;
         if size_bytes < has {
             return failure(
@@ -765,6 +776,11 @@ impl Node {
                 format!("volume {name} has {} and can only grow; {} is less", show_size(has), show_size(size_bytes)),
             );
         }
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.resize(name, size_bytes).await;
+        }
+        let _admin = self.admin.lock().await;
+        let running = self.running(name)?;
         self.control(name, &running, Control::Resize(size_bytes)).await?;
         self.directory.resize(name, size_bytes);
         self.change_record(name, |record| record.size_bytes = size_bytes).await?;
@@ -966,27 +982,6 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Flash => facts.memory_bytes,
     };
     arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
-}
-
-fn command_error_words(error: &CommandError) -> String {
-    match error {
-        CommandError::Backing(why) => format!("its backing cannot be grown: {why}"),
-        CommandError::Refused(refused) => match refused {
-            ControlError::Busy => {
-                "it is held, `drain --through` is in effect, or it is not serving; end the first two by `forebay volume release`"
-            }
-            ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
-            ControlError::HoldEnded => {
-                "it was ended before, by a hold's dirty limit, a release or a stop: what was copied under it is void"
-            }
-            ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
-            ControlError::BackingFailed => {
-                "its backing keeps failing; repair it and try again. Nothing is lost: the tier keeps all of it"
-            }
-            ControlError::TierFailed => "its tier failed; see `forebay volume show`",
-        }
-        .to_owned(),
-    }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

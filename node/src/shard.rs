@@ -21,11 +21,11 @@ pub mod planted;
 use crate::cluster::driver::{Desks, Driver, Outgoing};
 use crate::config::IoChoice;
 use crate::directory::Directory;
+use crate::forward::ToForwarder;
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::OpenVolume;
 use anyhow::{Context, Result};
 pub use clients::Clients;
-use clients::Desk;
 use forebay_core::Volume;
 use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
@@ -196,16 +196,10 @@ impl Shard {
                     Completion::Ready { token, writable, .. } if Driver::has_token(token) => {
                         self.with_driver(now, |driver, desks| driver.ready(desks, token, writable));
                     }
-                    Completion::Ready { token, readable, writable, hangup } => {
-                        if let Some(key) = self.clients.ready(
-                            &mut self.volumes,
-                            &mut self.reactor,
-                            token,
-                            readable,
-                            writable,
-                            hangup,
-                            now,
-                        ) {
+                    Completion::Ready { token, readable, hangup, .. } => {
+                        if let Some(key) =
+                            self.clients.ready(&mut self.volumes, &mut self.reactor, token, readable, hangup, now)
+                        {
                             self.touch(key);
                         }
                     }
@@ -400,6 +394,14 @@ impl Shard {
                         self.clients.connect(slot, key, &mut self.reactor, channel, seat, *negotiated, now);
                     }
                 }
+                ToShard::Moved { volume, key: VolumeKey(key), client, seat } => {
+                    let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
+                    match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {
+                        Some(slot) => self.clients.resume(slot, key, &mut self.reactor, *client, seat, now),
+                        // The next owner was faster.
+                        None => self.clients.directory().forwarder().send(ToForwarder::Client { volume, client, seat }),
+                    }
+                }
                 ToShard::Listen { socket, tls, connections_max } => {
                     self.clients.listen(&mut self.reactor, socket, tls, connections_max);
                 }
@@ -529,10 +531,5 @@ impl Slot {
             request_bytes_max: self.volume.request_bytes_max(),
             damaged: self.io.damaged(),
         }
-    }
-
-    /// The volume as a connection sees it.
-    fn desk(&mut self, now: Instant) -> Desk<'_> {
-        Desk::new(&mut self.volume, &self.io, &self.identity, now)
     }
 }

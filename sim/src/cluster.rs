@@ -131,6 +131,8 @@ pub struct ClusterSetup {
     pub window_bytes_max: u64,
     /// Who takes over has the former owner fenced before it goes on.
     pub fenced_first: bool,
+    /// Of so many looks at former owners that may write on, one fences them. What else proves that they are gone takes its time.
+    pub fence_one_in: u64,
     /// Longest way of a message.
     pub link_micros_max: u64,
     /// What may happen.
@@ -163,6 +165,7 @@ impl ClusterSetup {
             peer_window_bytes_max: 256 << 10,
             window_bytes_max: 256 << 10,
             fenced_first: false,
+            fence_one_in: 4,
             link_micros_max: 500,
             faults: ClusterFaults::none(),
             plan: Vec::new(),
@@ -238,8 +241,40 @@ pub fn restless(seed: u64) -> (Setup, Random) {
     setup.backing_micros_max = [20_000, 400_000][seed as usize % 2];
     let cluster = setup.cluster.as_mut().expect("several nodes");
     cluster.window_bytes_max = [32 << 10, 128 << 10][seed as usize / 2 % 2];
-    cluster.fenced_first = false;
+    (cluster.fenced_first, cluster.fence_one_in) = (false, [4, 200][seed as usize / 4 % 2]);
     cluster.faults.mischief_every = Duration::from_secs(3);
-    cluster.faults.mischief = [4, 2, 6, 3, 3, 1, 0, 1];
+    cluster.faults.mischief = [4, 2, 6, 3, 3, 1, 0, 3];
+    (setup, random)
+}
+
+/// The same load and devices on five nodes whose clocks are as wrong as they may be, with everything between them going wrong
+/// often and at once.
+pub fn hostile(seed: u64) -> (Setup, Random) {
+    let (mut setup, mut random) = seeded(seed);
+    let mut cluster = setup.cluster.take().expect("of a cluster");
+    cluster.nodes = (0..5)
+        .map(|_| {
+            let kind = random.pick(&[TierKind::Memory, TierKind::Flash]);
+            let clock_offset = Duration::from_millis(random.below(100_000));
+            let clock_fast = random.pick(&[-10_000, 0, 10_000]);
+            NodeSetup { clock_offset, clock_fast, ..node(kind, TIER_BLOCKS_MIN + random.pick(&[0, 24]), 96) }
+        })
+        .collect();
+    (setup.layout, setup.frames) = (cluster.nodes[0].layout, cluster.nodes[0].frames);
+    cluster.peers = random.pick(&[1, 2, 3]);
+    cluster.faults = ClusterFaults {
+        message_lost: random.pick(&[10_000, 100_000, 200_000]),
+        message_doubled: 100_000,
+        message_damaged: 10_000,
+        transaction_lost: 100_000,
+        answer_lost: 200_000,
+        mischief_every: Duration::from_millis(random.pick(&[300, 1_000, 3_000])),
+        // Pauses and one-way cuts above all.
+        mischief: [2, 1, 6, 6, 2, 2, 0, 1],
+    };
+    cluster.faults.mischief[6] = random.pick(&[0, 0, 1]);
+    setup.requests = 400;
+    setup.faults.tier_stall = random.pick(&[0, 0, 1_000]);
+    setup.cluster = Some(cluster);
     (setup, random)
 }

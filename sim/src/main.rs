@@ -1,7 +1,8 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{exhaustive, run_cluster_seed, run_seed};
+use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_seed};
+use forebay_sim::world::Report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
        forebay-sim --exhaustive                           every crash point of the small workloads
        --cluster: with several nodes; a family of seeds of its own
+       --hostile: with five nodes, to which everything happens; likewise
        --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
@@ -23,8 +25,35 @@ struct Arguments {
     replay: Option<u64>,
     trace: bool,
     exhaustive: bool,
-    cluster: bool,
+    family: Family,
     go_on: bool,
+}
+
+/// What a seed means.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Family {
+    #[default]
+    OneNode,
+    Cluster,
+    Hostile,
+}
+
+impl Family {
+    fn option(self) -> &'static str {
+        match self {
+            Family::OneNode => "",
+            Family::Cluster => "--cluster ",
+            Family::Hostile => "--hostile ",
+        }
+    }
+
+    fn run(self, seed: u64, trace: bool) -> Result<Report, Failure> {
+        match self {
+            Family::OneNode => run_seed(seed, None, trace),
+            Family::Cluster => run_cluster_seed(seed, trace),
+            Family::Hostile => run_hostile_seed(seed, trace),
+        }
+    }
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -42,7 +71,8 @@ fn arguments() -> Result<Arguments, String> {
             "--replay" => parsed.replay = Some(number()?),
             "--trace" => parsed.trace = true,
             "--exhaustive" => parsed.exhaustive = true,
-            "--cluster" => parsed.cluster = true,
+            "--cluster" => parsed.family = Family::Cluster,
+            "--hostile" => parsed.family = Family::Hostile,
             "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }
@@ -50,26 +80,25 @@ fn arguments() -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-fn print_coverage(coverage: &Coverage, cluster: bool) {
+fn print_coverage(coverage: &Coverage, family: Family) {
     println!("states reached:");
-    let between_nodes: Vec<_> = coverage.between_nodes().filter(|_| cluster).collect();
+    let between_nodes: Vec<_> = coverage.between_nodes().filter(|_| family != Family::OneNode).collect();
     for (name, count) in between_nodes.into_iter().chain(coverage.all()) {
         println!("  {count:>10}  {name}");
     }
 }
 
 /// A build whose panics abort reaches no report: the hook says beforehand what repeats the run.
-fn announce_when_aborting(seed: u64, cluster: bool) {
+fn announce_when_aborting(seed: u64, family: Family) {
     if cfg!(panic = "abort") {
         std::panic::set_hook(Box::new(move |info| {
-            eprintln!("seed {seed} FAILED: {info}\nrepeat: {}", repeat(seed, cluster));
+            eprintln!("seed {seed} FAILED: {info}\nrepeat: {}", repeat(seed, family));
         }));
     }
 }
 
-fn repeat(seed: u64, cluster: bool) -> String {
-    let family = if cluster { "--cluster " } else { "" };
-    format!("cargo run -p forebay-sim -- {family}--replay {seed} --trace")
+fn repeat(seed: u64, family: Family) -> String {
+    format!("cargo run -p forebay-sim -- {}--replay {seed} --trace", family.option())
 }
 
 fn main() -> ExitCode {
@@ -85,7 +114,7 @@ fn main() -> ExitCode {
     if arguments.exhaustive {
         return match exhaustive(|report| coverage.merge(&report.coverage)) {
             Ok(runs) => {
-                print_coverage(&coverage, false);
+                print_coverage(&coverage, Family::OneNode);
                 println!("{runs} crash points, nothing found, {:.1} s", start.elapsed().as_secs_f64());
                 ExitCode::SUCCESS
             }
@@ -103,7 +132,7 @@ fn main() -> ExitCode {
         (None, None, None) => Box::new(arguments.from..arguments.from + 1000),
     };
     if arguments.replay.is_none() {
-        println!("seeds{} from {} on", if arguments.cluster { " of clusters" } else { "" }, arguments.from);
+        println!("seeds {}from {} on", arguments.family.option(), arguments.from);
     }
     let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
     let (mut runs, mut failed) = (0u64, 0u64);
@@ -111,16 +140,11 @@ fn main() -> ExitCode {
         if deadline.is_some_and(|d| Instant::now() >= d) {
             break;
         }
-        announce_when_aborting(seed, arguments.cluster);
-        let run = if arguments.cluster {
-            run_cluster_seed(seed, arguments.trace)
-        } else {
-            run_seed(seed, None, arguments.trace)
-        };
-        match run {
+        announce_when_aborting(seed, arguments.family);
+        match arguments.family.run(seed, arguments.trace) {
             Ok(report) => coverage.merge(&report.coverage),
             Err(failure) => {
-                eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed, arguments.cluster));
+                eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed, arguments.family));
                 failed += 1;
                 if !arguments.go_on {
                     return ExitCode::FAILURE;
@@ -129,7 +153,7 @@ fn main() -> ExitCode {
         }
         runs += 1;
     }
-    print_coverage(&coverage, arguments.cluster);
+    print_coverage(&coverage, arguments.family);
     let seconds = start.elapsed().as_secs_f64();
     let speed = format!("{seconds:.1} s, {:.1} seeds a second", runs as f64 / seconds);
     if failed > 0 {

@@ -78,6 +78,14 @@ pub fn run_cluster_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     })
 }
 
+/// Runs one seed of a cluster to which everything happens.
+pub fn run_hostile_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
+    attempt(format!("hostile cluster seed {seed}"), || {
+        let (setup, random) = cluster::hostile(seed);
+        World::new(setup, random, None, Rules::default(), trace).run()
+    })
+}
+
 /// Runs a set-up that no seed drew.
 pub fn run_setup(name: &str, setup: Setup, seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("{name}, seed {seed}"), || {

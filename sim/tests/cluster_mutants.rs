@@ -1,8 +1,9 @@
 //! Bugs planted in volume and ownership of every node of a cluster, each a rule of docs/protocol.md left out: each must be
 //! caught within a bounded number of seeds. A mutant that survives means that a rule is tested by nothing.
 //!
-//! Rules of ownership whose trouble this world does not make (a coordinator that goes back, a node without a way to the
-//! backing, a tier of a later life) are looked for in the world of ownership by itself (`ownership_mutants.rs`).
+//! Rules that two places look at, or whose trouble is rare between whole nodes, are planted where that trouble is made on
+//! purpose: those of the stream in core's own storms and stories (`core/tests/replicas/mutants.rs`), those of ownership in a
+//! world of ownership by itself (`ownership_mutants.rs`).
 
 use forebay_core::{ownership, volume};
 use forebay_sim::cluster::{restless, seeded};
@@ -30,7 +31,6 @@ mutants! { volume, 0..60 of seeded;
     keep_learners_waiting
     logs_stand_early
     never_end_pins
-    never_send_again
     read_without_lease
     take_gaps
     trust_payload
@@ -49,14 +49,21 @@ mutants! { ownership, 0..60 of seeded;
     unknown_is_won
 }
 
-mutants! { volume, 0..24 of restless;
-    answer_before_agreed
+mutants! { volume, 0..60 of restless;
+    count_learners
     cover_at_once
     destage_uncommitted
 }
 
-mutants! { ownership, 0..24 of restless;
+mutants! { ownership, 0..60 of restless;
     compares_with_the_winner
+    endless_lease
     ends_pins_unproven
     fenced_before_rewritten
+    forgets_former_owner
+    hands_over_unquiet
+    lease_of_latest
+    lease_of_new_set
+    rewrites_unlisted
+    serves_while_handing_over
 }

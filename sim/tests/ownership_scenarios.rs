@@ -353,6 +353,73 @@ fn a_hand_over_goes_only_to_a_member() {
 }
 
 #[test]
+fn a_copy_of_a_node_that_is_about_to_leave_goes_when_another_has_its_place() {
+    let mut world = whole(3, 1, false);
+    let leaving = members(&world).into_iter().find(|node| *node != 1).expect("it has a copy");
+    world.leave(leaving as usize - 1, true);
+    let moved = world.run_until(20 * SECOND, |world| {
+        assert!(members(world).len() >= 2, "a copy is given up before there is another");
+        !members(world).contains(&leaving)
+    });
+    assert!(moved, "{}", world.stand());
+    assert_eq!(members(&world).len(), 2);
+    goes_on(&mut world);
+}
+
+#[test]
+fn a_node_that_is_about_to_leave_stays_a_member_where_nobody_can_have_its_place() {
+    let mut world = whole(2, 1, false);
+    world.leave(1, true);
+    world.run_for(20 * SECOND);
+    assert_eq!(members(&world), [1, 2]);
+    goes_on(&mut world);
+}
+
+#[test]
+fn an_owner_that_is_about_to_leave_gets_one_copy_more_and_goes_when_it_has_handed_over() {
+    let mut world = whole(3, 1, false);
+    world.leave(0, true);
+    assert!(world.run_until(20 * SECOND, |world| members(world).len() == 3), "{}", world.stand());
+    world.run_for(5 * SECOND);
+    assert_eq!((members(&world).len(), serves(&world)), (3, Some(1)));
+    world.command(0, Command::HandOver { to: NodeId(2) });
+    assert!(world.run_until(20 * SECOND, |world| serves(world) == Some(2) && members(world).len() == 2));
+    assert!(!members(&world).contains(&1), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+#[test]
+fn an_outsider_becomes_the_owner_by_being_made_a_member_first() {
+    let mut world = whole(3, 1, false);
+    let outsider = (1..=3).find(|node| !members(&world).contains(node)).expect("one of three is no member");
+    let recruited = world.command(0, Command::Recruit { node: NodeId(outsider) });
+    assert!(world.run_until(20 * SECOND, |world| world.answers.contains_key(&recruited)));
+    assert_eq!((world.answers[&recruited], members(&world).len()), (Ok(()), 3));
+    world.command(0, Command::HandOver { to: NodeId(outsider) });
+    assert!(world.run_until(20 * SECOND, |world| serves(world) == Some(outsider as usize)), "{}", world.stand());
+    assert!(world.run_until(30 * SECOND, |world| members(world).len() == 2), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+#[test]
+fn an_outsider_that_is_not_handed_to_goes_again_and_one_that_does_not_answer_is_given_up() {
+    let mut world = whole(3, 1, false);
+    let outsider = (1..=3).find(|node| !members(&world).contains(node)).expect("one of three is no member");
+    let recruited = world.command(0, Command::Recruit { node: NodeId(outsider) });
+    assert!(world.run_until(20 * SECOND, |world| members(world).len() == 3));
+    assert!(world.run_until(30 * SECOND, |world| members(world).len() == 2), "{}", world.stand());
+    assert_eq!(world.answers[&recruited], Ok(()));
+    let outsider = (1..=3).find(|node| !members(&world).contains(node)).expect("one of three is no member");
+    world.kill(outsider as usize - 1);
+    let in_vain = world.command(0, Command::Recruit { node: NodeId(outsider) });
+    let no_owner = world.command(1, Command::Recruit { node: NodeId(outsider) });
+    world.run_for(30 * SECOND);
+    assert_eq!(world.answers[&in_vain], Err(CommandError::NotRecruited));
+    assert_eq!(world.answers[&no_owner], Err(CommandError::NotOwner));
+    goes_on(&mut world);
+}
+
+#[test]
 fn a_member_that_does_not_reach_the_backing_is_custodian_until_somebody_does() {
     let mut world = whole(2, 1, false);
     world.reach(1, false);

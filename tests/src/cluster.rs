@@ -10,7 +10,7 @@ use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
 use crate::pattern::journal::History;
-use crate::pattern::load::{self, Ended, LoadOptions};
+use crate::pattern::load::{self, Ended, LoadOptions, Totals};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -413,9 +413,15 @@ impl Cluster {
         options
     }
 
-    /// A load on one node's export, under way.
+    /// A load on one node's export, under way, which does not end by itself.
     pub fn begin_load(&self, node: usize) -> JoinHandle<Result<Ended, String>> {
-        let options = self.load(node, 3 * PATIENCE);
+        self.begin_load_for(node, 3 * PATIENCE)
+    }
+
+    /// The same, for so long, by two connections.
+    pub fn begin_load_for(&self, node: usize, time: Duration) -> JoinHandle<Result<Ended, String>> {
+        let mut options = self.load(node, time);
+        options.connections = 2;
         let journal = options.journal.clone();
         let before = load::journal_bytes(&journal);
         let loading = std::thread::spawn(move || load::run(&options));
@@ -440,6 +446,21 @@ impl Cluster {
                 assert!(totals.acknowledged > 0, "nothing was acknowledged");
             }
             other => panic!("the load outlives its server: {other:?}"),
+        }
+    }
+
+    /// It has ended in its own time, and has seen no error.
+    #[track_caller]
+    pub fn load_has_finished(&self, loading: JoinHandle<Result<Ended, String>>) -> Totals {
+        match loading.join().expect("the load does not panic") {
+            Ok(Ended::Finished(totals)) => {
+                assert_eq!((totals.failed, totals.issued), (0, totals.acknowledged), "{totals:?}");
+                totals
+            }
+            other => {
+                self.describe_all();
+                panic!("the client has seen it: {other:?}");
+            }
         }
     }
 

@@ -51,7 +51,7 @@ fn why_unproven(cluster: &Cluster, node: usize) -> String {
     cluster.show(node)["cluster"]["fence"]["former"][0].to_string()
 }
 
-/// N-M-6: a machine that hangs is switched off, seen to be off, and what it had under way is pinned no longer.
+/// Proves N-M-6: a machine that hangs is switched off, seen to be off, and what it had under way is pinned no longer.
 #[test]
 fn an_owner_that_hangs_is_switched_off_by_its_successor_and_the_quarantine_ends() {
     require_tool("fence_ipmilan");
@@ -86,7 +86,7 @@ fn an_owner_that_hangs_is_switched_off_by_its_successor_and_the_quarantine_ends(
     assert!(means["last_proven_unix_s"].as_u64().is_some(), "{means:#}");
 }
 
-/// N-M-6: where no fence works, its own words are shown, and the operator's word ends the quarantine.
+/// Proves N-M-6: where no fence works, its own words are shown, and the operator's word ends the quarantine.
 #[test]
 fn a_fence_that_is_missing_is_shown_and_the_operators_word_counts_when_it_names_the_right_node() {
     let Some(mut cluster) = on_machines("evidence-word", 2) else { return };
@@ -114,7 +114,7 @@ fn a_fence_that_is_missing_is_shown_and_the_operators_word_counts_when_it_names_
     cluster.every_acknowledged_write_is_at(1);
 }
 
-/// N-M-1: on a local file system a machine in another boot has forgotten what it had under way.
+/// Proves N-M-1: on a local file system a machine in another boot has forgotten what it had under way.
 #[test]
 fn an_owner_whose_machine_was_started_anew_needs_no_fence() {
     let Some(mut cluster) = on_machines("evidence-boot", 2) else { return };
@@ -129,7 +129,7 @@ fn an_owner_whose_machine_was_started_anew_needs_no_fence() {
     cluster.every_acknowledged_write_is_at(1);
 }
 
-/// N-M-4: all logs are gone; the volume refuses, and opens by two words and with proof for its last owner.
+/// Proves N-F-4: all logs are gone; the volume refuses, and opens by two words and with proof for its last owner.
 #[test]
 fn a_volume_whose_logs_are_lost_opens_only_when_the_loss_is_accepted() {
     let Some(mut cluster) = on_machines("evidence-loss", 2) else { return };
@@ -179,7 +179,7 @@ fn a_volume_whose_logs_are_lost_opens_only_when_the_loss_is_accepted() {
     cluster.wait_for_copies(1);
 }
 
-/// N-M-9: nothing is changed until the operator has spoken, the owner serves on, and writes the record anew.
+/// Proves N-M-9: nothing is changed until the operator has spoken, the owner serves on, and writes the record anew.
 #[test]
 fn a_coordinator_that_went_back_in_time_is_noticed_and_the_record_is_written_anew_by_two_words() {
     let Some(mut cluster) = Cluster::new("evidence-back", 2) else { return };
@@ -252,7 +252,7 @@ fn a_node_on_another_machine_is_refused_until_the_former_one_is_forgotten() {
     });
 }
 
-/// N-M-11: who keeps the log must not keep the others waiting: a member without progress is left out by a committed change, and
+/// Proves N-M-11: who keeps the log must not keep the others waiting: a member without progress is left out by a committed change, and
 /// the load goes on at the one that is well.
 fn a_slow_member_is_left_out(name: &str, slow: impl Fn(&mut Cluster, usize), well: impl Fn(&mut Cluster, usize)) {
     let Some(mut cluster) = Cluster::new(name, 3) else { return };
@@ -321,7 +321,7 @@ fn a_member_behind_links_that_crawl_is_left_out_and_another_takes_its_place() {
     );
 }
 
-/// The tiers of the two other nodes lie on disks whose server stops.
+/// Proves N-F-11: the tiers of the two other nodes lie on disks whose server stops.
 #[test]
 fn a_member_whose_tier_stalls_is_left_out_and_another_takes_its_place() {
     if let Some(reason) = no_fuse_or_loop() {

@@ -72,9 +72,10 @@ fn the_way_between_the_two_hosts_may_be_lost() {
     cluster
         .wait_for("one of the two to serve alone", |cluster| writes_through(cluster, 0) != writes_through(cluster, 1));
     let owner = usize::from(writes_through(&cluster, 1));
+    // A client of the one that was left out waits until that one reaches the other again.
+    cluster.network.heal();
     let ended = loading.join().expect("the load does not panic");
     assert!(matches!(ended, Ok(Ended::Finished(_) | Ended::ConnectionLost(_))), "{ended:?}");
     cluster.every_acknowledged_write_is_at(owner);
-    cluster.network.heal();
     cluster.wait_for_copies(owner);
 }

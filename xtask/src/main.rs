@@ -128,7 +128,11 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                     let test =
                         ["test", "--locked", "--package", "forebay-sim", "--features", "mutants", "-j2", "--quiet"];
                     let of = ["--test", "mutants", "--test", "cluster_mutants", "--test", "ownership_mutants"];
-                    cargo(root, &[&test[..], &of, &["--no-fail-fast"]].concat(), &[])
+                    let whole = cargo(root, &[&test[..], &of, &["--no-fail-fast"]].concat(), &[]);
+                    // Storms and stories of volumes between nodes, without a world around them.
+                    let stories = ["test", "--locked", "--package", "forebay-core", "--features", "mutants", "-j2"];
+                    let stories = [&stories[..], &["--quiet", "--test", "replicas", "mutants"]].concat();
+                    steps::all(vec![whole, cargo(root, &stories, &[])])
                 }
                 "fuzz" => fuzz::check(root, FUZZ_SECONDS),
                 "sim" => sim(root, options.minutes),

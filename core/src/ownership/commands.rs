@@ -5,6 +5,7 @@ use super::own::Phase;
 use super::{Asking, Command, CommandError, Effect, Ownership, Role};
 use crate::api::Order;
 use crate::cluster::*;
+use crate::record::MEMBERS_MAX;
 use crate::types::*;
 use alloc::vec::Vec;
 
@@ -31,6 +32,18 @@ pub(super) enum GoalStage {
     Quiescing,
     /// The change is proposed. It cannot be taken back: nobody is served until it is decided (C2).
     Proposed,
+}
+
+/// A node that is made a member beside those that are asked for, because it is to become the owner.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) node: NodeId,
+    /// Answered when it is a member.
+    pub(super) id: Option<ControlId>,
+    /// Given up by then, if nothing comes of it; as a member it is one too many from then on.
+    pub(super) until: Instant,
+    /// Given up by then, whatever it is about.
+    pub(super) until_at_most: Instant,
 }
 
 impl Goal {
@@ -93,6 +106,7 @@ impl Ownership {
     pub(super) fn on_command(&mut self, id: ControlId, command: Command) {
         let refused = match command {
             Command::HandOver { to } => self.begin_goal(Some(to), Some(id)),
+            Command::Recruit { node } => self.begin_recruiting(node, id),
             Command::Release => self.begin_goal(None, Some(id)),
             Command::Open { accept_loss } => self.begin_opening(id, accept_loss),
             Command::Fenced => self.believe_operator(id),
@@ -103,7 +117,7 @@ impl Ownership {
         }
     }
 
-    fn answer(&mut self, id: ControlId, result: Result<(), CommandError>) {
+    pub(super) fn answer(&mut self, id: ControlId, result: Result<(), CommandError>) {
         self.effects.push_back(Effect::Answer(id, result));
     }
 
@@ -137,6 +151,27 @@ impl Ownership {
         if let Some(to) = to {
             self.send(Incarnation::none(to), Message::Who { sent: now });
         }
+        Ok(())
+    }
+
+    fn begin_recruiting(&mut self, node: NodeId, id: ControlId) -> Result<(), CommandError> {
+        let (now, quiet_max) = (self.now, self.setup.timing.quiet_max);
+        let known = self.candidates.iter().any(|candidate| candidate.node == node);
+        let Role::Owning(owning) = &mut self.role else { return Err(CommandError::NotOwner) };
+        if owning.record.member(node).is_some() {
+            return Err(CommandError::NothingToDo);
+        }
+        if !matches!(owning.phase, Phase::Serving) || owning.goal.is_some() || owning.guest.is_some() {
+            return Err(CommandError::Busy);
+        }
+        if self.coordinator.went_back.is_some() {
+            return Err(CommandError::RecordWentBack);
+        }
+        if !known || owning.record.members.len() >= MEMBERS_MAX {
+            return Err(CommandError::NotRecruited);
+        }
+        let until_at_most = now + self.setup.timing.kept_out_max;
+        owning.guest = Some(Guest { node, id: Some(id), until: now + quiet_max, until_at_most });
         Ok(())
     }
 

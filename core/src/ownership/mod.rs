@@ -303,7 +303,6 @@ impl Ownership {
             Event::Command(id, command) => self.on_command(id, command),
             Event::Candidates(candidates) => self.candidates = candidates,
             Event::Requested(requested) => self.requested = requested,
-            Event::Grown(size_bytes) => self.on_grown(size_bytes),
             Event::Backing(reached) => self.backing_reached = reached,
         }
         self.settle();
@@ -513,6 +512,7 @@ impl Ownership {
             Report::Covered { config } => self.on_covered(config),
             Report::Quiet => self.on_quiet(),
             Report::Outdated { .. } => self.want_read(),
+            Report::Grown(size_bytes) => self.on_grown(size_bytes),
             Report::PinsEnded => self.on_pins_ended(),
             Report::TierFailed => self.on_tier_failed(),
             Report::BackingQuiet => self.on_backing_quiet(),

@@ -7,8 +7,8 @@ use super::take::Sealing;
 use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role};
 use crate::api::Order;
 use crate::cluster::*;
-use crate::ownership::commands::{Goal, GoalStage};
-use crate::record::UNFENCED_MAX;
+use crate::ownership::commands::{Goal, GoalStage, Guest};
+use crate::record::{MEMBERS_MAX, UNFENCED_MAX};
 use crate::types::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -38,6 +38,7 @@ pub(super) struct Owning {
     /// Peers and backing have room for it.
     pub(super) grown: Option<u64>,
     pub(super) goal: Option<Goal>,
+    pub(super) guest: Option<Guest>,
 }
 
 #[derive(Debug)]
@@ -117,6 +118,7 @@ impl Owning {
             rewritten: false,
             grown: None,
             goal: None,
+            guest: None,
         }
     }
 
@@ -169,7 +171,8 @@ impl Ownership {
         let goal = owning.goal.as_ref().and_then(Goal::timeout);
         let asks_hosts = owning.serving() && !owning.record.unfenced.is_empty() && !owning.proven_told;
         let hosts = Some(owning.ask_hosts_at).filter(|_| asks_hosts);
-        let rest = [own_phase, beacon, goal, hosts, Some(self.next_look()), self.kept_out.next(self.now)];
+        let guest = owning.guest.as_ref().map(|guest| guest.until);
+        let rest = [own_phase, beacon, goal, guest, hosts, Some(self.next_look()), self.kept_out.next(self.now)];
         rest.into_iter().flatten().chain(drops).chain(learners).filter(|at| *at > self.now).min()
     }
 
@@ -180,6 +183,7 @@ impl Ownership {
         self.settle_sealing();
         self.settle_custodian();
         self.settle_goal();
+        self.settle_guest();
         self.settle_pins();
         self.settle_learners();
         self.recruit();
@@ -301,12 +305,22 @@ impl Ownership {
         }
     }
 
-    /// Fewer copies are asked for than there are: the newest goes.
+    /// Fewer copies are asked for than there are: one that is about to leave goes, else the newest. Whoever is to become the
+    /// owner stays, and an owner that is about to leave is no copy of those that will be.
     fn surplus_member(&self, owning: &Owning) -> Option<NodeId> {
         let members = &owning.record.members;
-        let surplus = owning.serving() && members.len() > 1 + self.requested.peers as usize;
-        let newest = members.iter().rev().find(|member| member.node != self.own.node);
-        newest.filter(|_| surplus).map(|member| member.node)
+        let hosts_guest = owning.guest.as_ref().is_some_and(|guest| owning.record.member(guest.node).is_some());
+        let besides = usize::from(self.is_leaving_node(self.own.node)) + usize::from(hosts_guest);
+        let surplus = owning.serving() && members.len() > 1 + self.requested.peers as usize + besides;
+        let is_guest = |node: NodeId| owning.guest.as_ref().is_some_and(|guest| guest.node == node);
+        let others = || members.iter().rev().map(|member| member.node).filter(|node| *node != self.own.node);
+        let mut may_go = others().filter(|node| !is_guest(*node));
+        let leaving = others().find(|node| self.is_leaving_node(*node) && !is_guest(*node));
+        leaving.or_else(|| may_go.next()).filter(|_| surplus)
+    }
+
+    fn is_leaving_node(&self, node: NodeId) -> bool {
+        self.candidates.iter().any(|candidate| candidate.node == node && candidate.leaving)
     }
 
     /// A3: members without progress.
@@ -424,12 +438,17 @@ impl Ownership {
         self.restored();
         self.give_up_proposed_goal();
         self.order(Order::Decide { config: record.config, members: record.members, log: record.log });
+        if record.size_bytes > before.size_bytes {
+            self.order(Order::Size(record.size_bytes));
+        }
         strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
     }
 
     pub(super) fn on_grown(&mut self, size_bytes: u64) {
-        if let Role::Owning(owning) = &mut self.role {
-            owning.grown = Some(size_bytes);
+        let Role::Owning(owning) = &mut self.role else { return };
+        owning.grown = owning.grown.max(Some(size_bytes));
+        if size_bytes <= owning.record.size_bytes {
+            self.order(Order::Size(size_bytes));
         }
     }
 
@@ -525,8 +544,10 @@ impl Ownership {
             self.candidates.iter().any(|candidate| candidate.node == *node && candidate.reaches_backing)
         };
         let stuck = matches!(owning.phase, Phase::Custodian) && !present.iter().any(reaches);
-        let missing = (1 + self.requested.peers as usize).saturating_sub(present.len());
-        let count = if stuck { 1 } else { missing };
+        // Whoever is about to leave stays a member until another has its place.
+        let staying = present.iter().filter(|node| !self.is_leaving_node(**node)).count();
+        let missing = (1 + self.requested.peers as usize).saturating_sub(staying);
+        let count = if stuck { 1 } else { missing }.min(MEMBERS_MAX.saturating_sub(present.len()));
         let free = |candidate: &&Candidate| {
             !self.kept_out.is_out(candidate.node, self.now) && !self.links_down.contains(&candidate.node)
         };
@@ -534,15 +555,48 @@ impl Ownership {
         let Requested { media, tier_bytes, .. } = self.requested;
         let wanted = Wanted { count, bytes: tier_bytes, flash: media, reaches_backing: stuck };
         let chosen = choose_peers(wanted, &present, &candidates);
+        self.call(&chosen);
+    }
+
+    /// They are to become learners.
+    fn call(&mut self, nodes: &[NodeId]) {
         let (now, grace) = (self.now, self.setup.timing.grace);
         let Role::Owning(owning) = &mut self.role else { return };
-        for node in chosen {
+        for node in nodes {
             let stage = Teaching::Called;
             let (incarnation, said_at) = (None, Instant(0));
             let learner = Learner { incarnation, said_at, stage, called: now, again: now, until: now + grace };
-            owning.learners.insert(node, learner);
+            owning.learners.insert(*node, learner);
         }
         self.settle_learners();
+    }
+
+    /// Whoever is to become the owner is called like any learner, also where it was dropped just before.
+    fn settle_guest(&mut self) {
+        let (now, quiet_max) = (self.now, self.setup.timing.quiet_max);
+        let Role::Owning(owning) = &mut self.role else { return };
+        let Some(guest) = &mut owning.guest else { return };
+        let node = guest.node;
+        let learner = owning.learners.get(&node);
+        if learner.is_some_and(|learner| learner.stage != Teaching::Called) {
+            guest.until = (now + quiet_max).min(guest.until_at_most);
+        }
+        if owning.record.member(node).is_some() {
+            if let Some(id) = guest.id.take() {
+                guest.until = now + quiet_max;
+                self.answer(id, Ok(()));
+            } else if now >= guest.until {
+                owning.guest = None;
+            }
+        } else if now >= guest.until {
+            let id = guest.id.take();
+            owning.guest = None;
+            if let Some(id) = id {
+                self.answer(id, Err(CommandError::NotRecruited));
+            }
+        } else if learner.is_none() && owning.serving() && owning.goal.is_none() && !self.links_down.contains(&node) {
+            self.call(&[node]);
+        }
     }
 
     /// A node says which incarnation it is.
@@ -664,13 +718,14 @@ impl Ownership {
     pub(super) fn retire(&mut self) {
         let Role::Owning(owning) = &mut self.role else { return };
         let goal = owning.goal.take();
+        let guest = owning.guest.take();
         self.coordinator.change = None;
         self.role = Role::Leaving;
         self.counters.step_downs += 1;
         self.effects.push_back(Effect::EndSessions);
         self.order(Order::StepDown);
-        if let Some(id) = goal.and_then(|goal| goal.id) {
-            self.effects.push_back(Effect::Answer(id, Err(CommandError::Superseded)));
+        for id in [goal.and_then(|goal| goal.id), guest.and_then(|guest| guest.id)].into_iter().flatten() {
+            self.answer(id, Err(CommandError::Superseded));
         }
         if planted!(self, leaves_while_writing) {
             self.on_backing_quiet();

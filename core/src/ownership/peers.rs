@@ -29,6 +29,8 @@ pub fn choose_peers(wanted: Wanted, present: &[NodeId], candidates: &[Candidate]
             && candidate.free_bytes >= wanted.bytes
             && (candidate.flash || !wanted.flash)
             && (candidate.reaches_backing || !wanted.reaches_backing)
+            // Whoever is to serve at all, now, may be one that is about to leave.
+            && (!candidate.leaving || wanted.reaches_backing)
     };
     let mut left: Vec<&Candidate> = candidates.iter().filter(fits).collect();
     let mut chosen = Vec::new();
@@ -84,7 +86,15 @@ mod tests {
     use alloc::vec;
 
     fn node(node: u64, domain: u64, free_bytes: u64, load_permille: u32) -> Candidate {
-        Candidate { node: NodeId(node), domain, free_bytes, load_permille, flash: true, reaches_backing: true }
+        Candidate {
+            node: NodeId(node),
+            domain,
+            free_bytes,
+            load_permille,
+            flash: true,
+            reaches_backing: true,
+            leaving: false,
+        }
     }
 
     fn chosen(wanted: Wanted, present: &[u64], candidates: &[Candidate]) -> Vec<u64> {
@@ -115,6 +125,13 @@ mod tests {
         let nodes = [node(1, 1, 99, 0), memory, cut_off, node(4, 4, 9, 0)];
         assert_eq!(chosen(Wanted { flash: true, ..TWO }, &[1], &nodes), vec![3]);
         assert_eq!(chosen(Wanted { reaches_backing: true, ..TWO }, &[1], &nodes), vec![2]);
+    }
+
+    #[test]
+    fn who_is_leaving_is_taken_only_where_nobody_else_can_serve() {
+        let leaving = Candidate { leaving: true, ..node(2, 2, 99, 0) };
+        assert_eq!(chosen(TWO, &[1], &[node(1, 1, 99, 0), leaving, node(3, 1, 99, 0)]), vec![3]);
+        assert_eq!(chosen(Wanted { reaches_backing: true, ..TWO }, &[1], &[leaving]), vec![2]);
     }
 
     #[test]

@@ -154,6 +154,8 @@ pub struct Candidate {
     pub flash: bool,
     /// It can reach the backing.
     pub reaches_backing: bool,
+    /// The operator is about to stop it: it gets no copy, and those that it has are brought elsewhere.
+    pub leaving: bool,
 }
 
 /// What the operator, or the daemon for him, asks for.
@@ -163,6 +165,12 @@ pub enum Command {
     HandOver {
         /// The member.
         to: NodeId,
+    },
+    /// Make a node a member, beside those that are asked for, so that it can be handed to (S6). One that does not become it
+    /// is given up.
+    Recruit {
+        /// The node.
+        node: NodeId,
     },
     /// Serve no more: empty the log into the backing, so that any node may open the volume.
     Release,
@@ -187,6 +195,8 @@ pub enum CommandError {
     Busy,
     /// The node is no member; only a member has the log.
     NotMember,
+    /// The node cannot be reached, has no room, or did not take the log.
+    NotRecruited,
     /// The volume did not become quiet in time; it serves on.
     TimedOut,
     /// Former owners may still write to the backing.
@@ -216,6 +226,7 @@ impl CommandError {
             CommandError::NotOwner => "not-owner",
             CommandError::Busy => "busy",
             CommandError::NotMember => "not-member",
+            CommandError::NotRecruited => "not-recruited",
             CommandError::TimedOut => "timed-out",
             CommandError::Unfenced => "unfenced",
             CommandError::Served => "served",
@@ -286,8 +297,6 @@ pub enum Event {
     Candidates(Vec<Candidate>),
     /// The volume's definition has changed.
     Requested(Requested),
-    /// The peers and the backing have room for this size (A7).
-    Grown(u64),
     /// This node reaches the backing, or does not.
     Backing(bool),
 }

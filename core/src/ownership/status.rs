@@ -218,6 +218,13 @@ impl Shown {
 }
 
 impl Ownership {
+    /// Who owns the volume, as far as this node has read: term, owner, size. None: nobody, or it has not read that yet.
+    pub fn owner(&self) -> Option<(Term, NodeId, u64)> {
+        let owning = if let Role::Owning(owning) = &self.role { Some(&owning.record) } else { None };
+        let record = owning.or(self.record.as_ref())?;
+        (record.log != LogState::Released).then_some((record.term, record.owner, record.size_bytes))
+    }
+
     pub(super) fn state_and_reason(&self) -> (State, Reason) {
         let (state, own) = match &self.role {
             Role::Outside(outside) => (State::NoMember, self.reason_outside(outside.why)),

@@ -144,6 +144,10 @@ impl Ownership {
         let Role::Owning(owning) = &mut self.role else { return };
         if owning.record.term == term && matches!(owning.phase, Phase::Agreeing) {
             owning.phase = Phase::Custodian;
+            // A former owner had grown the volume on this node, and died before the record said so (A7). All members have the
+            // size by the answers to `Begin`.
+            let size_bytes = self.figures.as_ref().map(|figures| figures.mark.size_bytes);
+            owning.grown = size_bytes.filter(|size_bytes| *size_bytes > owning.record.size_bytes);
             self.settle_custodian();
         }
     }

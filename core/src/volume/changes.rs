@@ -40,11 +40,7 @@ pub(super) struct OpenChanges {
 
 impl Volume {
     pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState) {
-        let on_media = if self.flush_is_media() && !planted!(self, ignore_media_of_proposed) {
-            self.synced.min(self.committed)
-        } else {
-            Lsn(0)
-        };
+        let on_media = if self.flush_is_media() { self.synced.min(self.committed) } else { Lsn(0) };
         if !planted!(self, ask_recorded_only) {
             let changes = self.members.propose(self.own().node, &members);
             self.carry_out(changes);

@@ -162,8 +162,6 @@ impl Volume {
                 self.control.hold = Hold::No;
                 self.answer_control(id, result);
             }
-            // A size grows through every member's checkpoint and the record (A7), which no command of one node does.
-            Control::Resize(_) if self.role == Role::Owner => self.answer_control(id, Err(ControlError::Busy)),
             Control::Resize(bytes) => {
                 let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
                 if !fits {
@@ -180,8 +178,13 @@ impl Volume {
                     return self.answer_control(id, Ok(()));
                 }
                 self.control.resize = Some((id, bytes));
-                self.checkpoint_wanted = true;
-                self.write_checkpoint();
+                match self.role {
+                    Role::Owner => self.tell_size(bytes),
+                    Role::Alone | Role::Follower => {
+                        self.checkpoint_wanted = true;
+                        self.write_checkpoint();
+                    }
+                }
             }
             Control::Stop { drain } => {
                 if let Some(goal) = self.control.goal.take() {
@@ -226,6 +229,10 @@ impl Volume {
         let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
         let must = few || !self.log_may_stand();
         if must && self.control.effective == Policy::Back {
+            // Writes need the backing from here on, and clients never stop for a backup.
+            if self.control.is_held() {
+                self.control.hold = Hold::Ended;
+            }
             self.control.effective = Policy::Through;
             self.control.back_until = self.accepted;
             self.close_group();
@@ -258,6 +265,14 @@ impl Volume {
     fn end_keeping(&mut self) {
         self.control.keep_through = false;
         self.turn_to(self.control.requested);
+    }
+
+    /// The record has this size: requests beyond the old end are taken from here on (A7).
+    pub(super) fn take_size(&mut self, bytes: u64) {
+        self.size_bytes = self.size_bytes.max(bytes);
+        if let Some((id, _)) = self.control.resize.take_if(|(_, wanted)| *wanted <= bytes) {
+            self.answer_control(id, Ok(()));
+        }
     }
 
     /// The tier failed: the checkpoint that a resize waits for will not be written.
@@ -528,8 +543,10 @@ impl Volume {
             let copy = Checkpoint { sequence: written.sequence + 1, ..written.clone() };
             self.write_checkpoint_copy(copy);
         }
+        // An owner's size is that of the record, which follows when all members have it (A7).
         if let Some((id, bytes)) = self.control.resize
             && written.size_bytes == bytes
+            && self.role != Role::Owner
         {
             self.control.resize = None;
             self.size_bytes = bytes;

@@ -32,6 +32,8 @@ pub(super) struct Marks {
     through: Lsn,
     /// The backing has everything up to the first, and may be said to when the second is committed (D7).
     owed: Option<(Lsn, Lsn)>,
+    /// A new size, and the mark that told it, until everybody has that (A7).
+    size_told: Option<(MarkNumber, u64)>,
 }
 
 impl Volume {
@@ -57,6 +59,13 @@ impl Volume {
         self.marks_changed();
     }
 
+    /// Every peer's checkpoint is to have room for this size (A7).
+    pub(super) fn tell_size(&mut self, size_bytes: u64) {
+        self.standing.mark.size_bytes = size_bytes;
+        self.marks.size_told = Some((MarkNumber(self.standing.mark.number.0 + 1), size_bytes));
+        self.tell_mark(self.standing.mark.watermark, self.standing.mark.through);
+    }
+
     /// Nothing is pinned any more (T6).
     pub(super) fn tell_no_pins(&mut self) {
         self.standing.mark.pins.clear();
@@ -80,6 +89,9 @@ impl Volume {
             self.marks.told.pop_front();
             changed = true;
         }
+        if let Some((_, size_bytes)) = self.marks.size_told.take_if(|(number, _)| *number <= all) {
+            self.report(Report::Grown(size_bytes));
+        }
         if changed {
             self.retire_told();
         }
@@ -87,8 +99,7 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        let told = if planted!(self, free_before_told) { self.durable } else { self.marks.watermark };
-        self.retire_through(self.checkpoint.destaged.min(told));
+        self.retire_through(self.checkpoint.destaged.min(self.marks.watermark));
     }
 
     /// The backing's sync has ended.
@@ -128,7 +139,7 @@ impl Volume {
             return;
         }
         let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
-        if !goes_on && self.standing.mark.watermark < self.destage.collected && !planted!(self, window_over_groups) {
+        if !goes_on && self.standing.mark.watermark < self.destage.collected {
             // The next group, or batch: when everybody knows that the one before is durable.
             return;
         }

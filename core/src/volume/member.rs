@@ -142,8 +142,7 @@ impl Volume {
             return self.refuse_peer(from, Refusal::BeyondTail);
         }
         // A learner begins where the owner's log does (S7). A member has all of that.
-        let pinned = mark.pins.iter().map(|pin| pin.above).filter(|_| !planted!(self, learn_above_pins));
-        let first = pinned.fold(mark.watermark, Lsn::min);
+        let first = mark.pins.iter().map(|pin| pin.above).fold(mark.watermark, Lsn::min);
         if self.accepted < first {
             if self.accepted > Lsn(0) || !self.live.is_empty() {
                 // It misses something that nobody can send any more: it is to be learnt anew.
@@ -322,7 +321,7 @@ impl Volume {
 
     fn take_mark(&mut self, mark: Mark) {
         // Of two marks the higher number counts (S3).
-        if mark.number > self.standing.mark.number || planted!(self, take_older_marks) {
+        if mark.number > self.standing.mark.number {
             self.size_bytes = self.size_bytes.max(mark.size_bytes);
             self.standing.mark = mark;
             self.checkpoint_wanted = true;
@@ -335,9 +334,7 @@ impl Volume {
         let mark = &self.standing.mark;
         let watermark = if planted!(self, free_before_mark) { self.committed } else { mark.watermark };
         let (watermark, through) = (watermark.min(self.accepted), mark.through);
-        if !planted!(self, supersede_in_window) {
-            self.live.fix_through(through);
-        }
+        self.live.fix_through(through);
         self.refresh_pins();
         self.learn_committed(watermark);
         if watermark <= self.durable {
@@ -403,15 +400,13 @@ impl Volume {
     /// Tells the owner how far this node is, as soon as all it would say is so.
     pub(super) fn answer_owner(&mut self) {
         let Some(owner) = self.follower.owner else { return };
-        let recorded = self.recorded().is_some_and(|recorded| recorded.agreed) || planted!(self, answer_unremembered);
-        let told = self.standing.agreed && recorded;
+        let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
         if !self.follower.answer || !told || self.tier_failed {
             return;
         }
         self.follower.answer = false;
         let synced = self.flash.is_some().then_some(self.synced);
-        let early = planted!(self, mark_before_checkpoint);
-        let mark = if early { self.standing.mark.number } else { self.recorded_mark() };
+        let mark = self.recorded_mark();
         let (accepted, held, room, host) = (self.accepted, self.held, self.room(), self.cluster().host);
         self.peer_counters.messages += 1;
         self.send(owner, Message::Held { accepted, held, synced, mark, room, host });

@@ -128,7 +128,7 @@ impl Volume {
         self.pins.unlisted = unfenced.len() >= UNFENCED_MAX;
         let Some(&term) = unfenced.last() else { return Vec::new() };
         let mark = &self.standing.mark;
-        let mut pins = if planted!(self, forget_older_pins) { Vec::new() } else { mark.pins.clone() };
+        let mut pins = mark.pins.clone();
         if mark.through > watermark && !planted!(self, forget_pins) {
             pins.push(Pin { term, above: watermark, through: mark.through, part: mark.part });
             self.pins.first = Some(mark.through);

@@ -739,10 +739,8 @@ impl Volume {
             .zip(&covered)
             .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !kept.is_in_window(r.descriptor.lsn))
             .collect();
-        let all = planted!(self, end_covered_of_member);
-        let committed = if all { Lsn(u64::MAX) } else { kept.committed() };
         let mut keep: Vec<bool> =
-            records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > committed).collect();
+            records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
         // The log never had more ranges than there are places. Where more are found, the oldest of those that are covered
         // had ended already: more was committed than the checkpoint knows.
         let ranges = records.iter().zip(&keep).filter(|(r, keep)| **keep && !r.descriptor.has_payload()).count();

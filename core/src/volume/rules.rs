@@ -84,8 +84,6 @@ rules! {
     trust_payload,
     /// S5: what is superseded goes before everybody holds it.
     free_uncommitted,
-    /// S6: a learner may be proposed at once.
-    propose_early,
     /// S9: a log that is longer than the tail goes on.
     keep_longer_tail,
     /// D1: what is not committed goes to the backing.
@@ -114,34 +112,10 @@ rules! {
     count_learners,
     /// A5: logs stand for a write before the record says so.
     logs_stand_early,
-    /// T2: a candidate goes on listening to the former owner.
-    ignore_seal,
-    /// S1, S9: `Begin` is answered before the checkpoint has the term.
-    answer_unremembered,
-    /// S3: of two marks the later to arrive counts.
-    take_older_marks,
-    /// D3: a member says that it has a mark that its checkpoint has not.
-    mark_before_checkpoint,
-    /// D4: a member drops what is superseded in the window.
-    supersede_in_window,
     /// D2: no window.
     destage_outside_window,
-    /// D2: the window goes on into the next group.
-    window_over_groups,
-    /// D5: the owner frees what not everybody knows to be durable.
-    free_before_told,
-    /// T8: a second take-over pins its own window only.
-    forget_older_pins,
-    /// S7: a learner begins at the watermark, whatever is pinned.
-    learn_above_pins,
-    /// S6: a new member need not have synced what a flush was answered for.
-    ignore_media_of_proposed,
-    /// S5: a recovery drops what is superseded, committed or not.
-    end_covered_of_member,
     /// Liveness: no learner is ever proposed.
     keep_learners_waiting,
     /// Liveness: pins stay after the proof.
     never_end_pins,
-    /// Liveness, S3: what was lost on its way is not sent again.
-    never_send_again,
 }

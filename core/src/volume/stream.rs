@@ -411,10 +411,7 @@ impl Volume {
 
     fn send_again_if_due(&mut self, at: usize) {
         let stream = &mut self.members.peers[at].stream;
-        if stream.since.iter().all(Option::is_none)
-            || self.now < stream.send_again_at
-            || planted!(self, never_send_again)
-        {
+        if stream.since.iter().all(Option::is_none) || self.now < stream.send_again_at {
             return;
         }
         stream.send_again_after = Duration(stream.send_again_after.0 * 2);
@@ -488,7 +485,7 @@ impl Volume {
     /// A learner that is near becomes whole; one that has fallen behind is far again; ownership hears who is ready (S6).
     fn watch_learners(&mut self) {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
-        let (accepted, newest, early) = (self.accepted, self.standing.mark.number, planted!(self, propose_early));
+        let (accepted, newest) = (self.accepted, self.standing.mark.number);
         let mut ready = Vec::new();
         let mut changed = false;
         for peer in self.members.peers.iter_mut().filter(|peer| peer.agreed) {
@@ -505,9 +502,9 @@ impl Volume {
             changed |= whole_from != peer.whole_from;
             peer.whole_from = whole_from;
             let whole = whole_from.is_some_and(|from| peer.held >= from) && behind < window;
-            peer.ready_told &= whole || early;
+            peer.ready_told &= whole;
             let is_ready = whole && peer.mark == newest;
-            if (is_ready || early) && !core::mem::replace(&mut peer.ready_told, true) {
+            if is_ready && !core::mem::replace(&mut peer.ready_told, true) {
                 ready.push(peer.who);
             }
         }

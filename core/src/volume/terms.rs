@@ -48,6 +48,13 @@ impl Volume {
         self.members.peers.iter().map(|peer| (peer.who, if peer.agreed { peer.held } else { Lsn(0) })).collect()
     }
 
+    /// What a flush that comes from now on promises (A2).
+    pub fn set_flush(&mut self, flush: crate::status::Flush) {
+        if let Some(cluster) = &mut self.config.cluster {
+            cluster.flush = flush;
+        }
+    }
+
     /// With fewer copies besides the owner's own, the backing must have a write as well from now on (A1).
     pub fn set_min_peers(&mut self, min_peers: u32) {
         if let Some(cluster) = &mut self.config.cluster {
@@ -181,7 +188,7 @@ impl Volume {
     pub(super) fn on_order(&mut self, order: Order) {
         assert_ne!(self.role, Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
-            Order::Seal => self.follower.sealed = !planted!(self, ignore_seal),
+            Order::Seal => self.follower.sealed = true,
             Order::Unseal => self.follower.sealed = false,
             Order::Remember { term, config } => {
                 self.remember_wanted = true;
@@ -204,6 +211,7 @@ impl Volume {
                 self.lease_until = until;
                 self.lease_is_back();
             }
+            Order::Size(bytes) => self.take_size(bytes),
             Order::Proven => self.on_proven(),
             Order::StepDown => self.step_down(),
         }

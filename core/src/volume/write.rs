@@ -163,6 +163,15 @@ impl Volume {
 
     pub(super) fn on_hangup(&mut self, ids: &[RequestId]) {
         // Given a position already: executed, and the reply finds nobody. Not yet: dropped with their connection.
+        for (_, request) in self.take_back(ids) {
+            self.release_payload(request);
+        }
+    }
+
+    /// Takes back those of these requests that wait and have had no effect: of the others nobody can say any more what
+    /// becomes of them. The frames of their payloads are the caller's again.
+    pub fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
+        let mut taken = Vec::new();
         for list in [0, 1, 2] {
             let queue = match list {
                 0 => &mut self.writes.waiting,
@@ -170,16 +179,13 @@ impl Volume {
                 _ => &mut self.early_requests,
             };
             let mut kept = VecDeque::with_capacity(queue.len());
-            let mut dropped = Vec::new();
             while let Some((id, request)) = queue.pop_front() {
-                if ids.contains(&id) { dropped.push(request) } else { kept.push_back((id, request)) }
+                if ids.contains(&id) { taken.push((id, request)) } else { kept.push_back((id, request)) }
             }
             *queue = kept;
-            for request in dropped {
-                self.release_payload(request);
-            }
         }
         self.drop_waiting_reads(ids);
+        taken
     }
 
     fn flush(&mut self, id: RequestId) {

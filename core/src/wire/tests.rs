@@ -17,6 +17,14 @@ const HELLO: &str = "\
     c2c3c4c5c6c7c8c9cacbcccdcecf08070605040302011817161514131211a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3\
     b4b5b6b7b8b9babbbcbdbebf05616c7068610000000000000000000000000000000000000000000000000000000000000000\
     0000000000000000000000000000000000000000000000000000";
+const FORWARD_HELLO: &str = "\
+    46620100a000000000000000000000000000000000000000a61bff92fbfe819a46424c494e4b000001000100ffff0000c0c1\
+    c2c3c4c5c6c7c8c9cacbcccdcecf08070605040302011817161514131211a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3\
+    b4b5b6b7b8b9babbbcbdbebf05616c7068610000000000000000000000000000000000000000000000000000000000000000\
+    0000000000000000000000000000000000000000000000000000101112131415161718191a1b1c1d1e1f";
+const ENTERED: &str = "\
+    4662080018000000000000000000000000000000000000009e3e61e56cb53d29090000000000000000907856341200000000\
+    000200000000";
 const ACKNOWLEDGE: &str = "\
     4662050010000000000000000000000000000000000000006dc5151f600973d94d000000000000008967452301000000";
 const REFUSAL: &str = "\
@@ -63,7 +71,17 @@ fn hello() -> Hello {
         session: 0x1112_1314_1516_1718,
         host: host(),
         name: NodeName::new("alpha").unwrap(),
+        volume: None,
     }
+}
+
+/// Of a node that forwards.
+fn forward_hello() -> Hello {
+    Hello { lane: LANE_FORWARD, channel: 0, volume: Some(VOLUME), ..hello() }
+}
+
+fn entered() -> Entered {
+    Entered { term: Term(9), size_bytes: 0x1234_5678_9000, request_bytes_max: 32 << 20 }
 }
 
 fn envelope() -> Envelope {
@@ -180,6 +198,8 @@ fn one_of_each() -> Vec<Message> {
 fn frames() -> Vec<ChannelFrame> {
     let mut frames = vec![
         ChannelFrame::Hello(hello()),
+        ChannelFrame::Hello(forward_hello()),
+        ChannelFrame::Entered(entered()),
         ChannelFrame::Start { first: 12 },
         ChannelFrame::Acknowledge { received: 77, bytes: 0x1_2345_6789 },
         ChannelFrame::Ping { sent: Instant(5) },
@@ -200,6 +220,8 @@ fn xorshift(state: &mut u64) -> u64 {
 fn frames_of_the_channel_have_their_golden_bytes() {
     let golden = [
         (HELLO, ChannelFrame::Hello(hello())),
+        (FORWARD_HELLO, ChannelFrame::Hello(forward_hello())),
+        (ENTERED, ChannelFrame::Entered(entered())),
         (ACKNOWLEDGE, ChannelFrame::Acknowledge { received: 77, bytes: 0x1_2345_6789 }),
         (REFUSAL, ChannelFrame::Refusal(Rejection::NotWhoWasCalled)),
     ];
@@ -388,6 +410,19 @@ fn a_hello_of_a_later_version_is_understood() {
     body.extend_from_slice(b"a field that this version does not know");
     let found = ChannelFrame::decode(FrameKind::Hello, &body);
     assert_eq!(found, Ok(ChannelFrame::Hello(Hello { wire_max: 9, ..hello() })));
+}
+
+#[test]
+fn who_forwards_names_the_volume() {
+    let mut body = Vec::new();
+    forward_hello().put(&mut body);
+    assert_eq!(body.len(), HELLO_BYTES + 16);
+    assert!(ChannelFrame::decode(FrameKind::Hello, &body[..HELLO_BYTES]).is_err());
+    for field in [0, 16] {
+        let mut body = encoded(&ChannelFrame::Entered(entered()))[HEAD_BYTES..].to_vec();
+        body[field + 4] = 1;
+        assert!(ChannelFrame::decode(FrameKind::Entered, &body).is_err(), "more than 32 bits at {field}");
+    }
 }
 
 #[test]

@@ -184,6 +184,34 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
     }
 }
 
+/// A7: first every member, then the record, then requests beyond the old end.
+#[test]
+pub fn a_volume_grows_when_every_member_has_the_size_and_then_the_record() {
+    const GROWN: u64 = (BLOCKS + 8) * BLOCK_BYTES;
+    let size = |world: &World, node: usize| world.nodes[node].volume.as_ref().expect("it runs").size_bytes();
+    let grown = |world: &World| world.reported(0, |report| *report == Report::Grown(GROWN));
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        let old = size(&world, 0);
+        world.nodes[1].cut_off = true;
+        world.hand(0, Event::Control { id: ControlId(7), command: Control::Resize(GROWN) });
+        world.run_ms(400);
+        assert!(!grown(&world), "a member does not know it");
+        world.nodes[1].cut_off = false;
+        world.until("every member has the size", |world| grown(world));
+        assert_eq!(size(&world, 1), GROWN, "in its checkpoint: the mark was answered");
+        assert_eq!((size(&world, 0), world.answers.len()), (old, 0), "the record does not say so");
+        world.order(0, Order::Size(GROWN));
+        assert_eq!((size(&world, 0), world.answers.as_slice()), (GROWN, &[(ControlId(7), Ok(()))][..]));
+
+        // Whoever takes over from here on has it.
+        world.kill(0);
+        world.take_over(1, &[1], 2, 2);
+        world.until_serving();
+        assert_eq!((size(&world, 1), world.figures(1).mark.size_bytes), (GROWN, GROWN));
+    }
+}
+
 #[test]
 pub fn a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts() {
     for makes in KINDS {
@@ -585,7 +613,16 @@ pub fn a_volume_is_handed_over_when_it_is_quiet_and_nothing_is_lost() {
         world.order(0, Order::Quiesce { to: Some(to) });
         // Taken, and not carried out.
         assert!(world.write(8 * 40, 8));
+        let late = world.request_last();
         world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
+        // It can be asked of the next owner; of what is in the log nothing is given away.
+        let ids: Vec<RequestId> = (0..=late).map(RequestId).collect();
+        let volume = world.nodes[0].volume.as_mut().expect("it runs");
+        let taken = volume.take_back(&ids);
+        let [(id, Request::Write { payload, .. })] = &taken[..] else { panic!("{taken:?}") };
+        assert_eq!((id.0, payload.len()), (late, 1));
+        volume.return_frames(&[payload[0].frame]);
+        assert!(volume.take_back(&ids).is_empty());
         let accepted = world.status(0).accepted;
         assert_eq!(world.status(1).held, accepted, "the next owner holds everything");
         world.order(0, Order::StepDown);

@@ -6,7 +6,7 @@ use crate::weather::{Chance, Weather};
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
-use forebay_core::status::{DestageMode, Flush, PeerCounters, Phase, Policy, Status};
+use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::{ClusterConfig, Volume, VolumeConfig};
@@ -114,6 +114,8 @@ pub struct World {
     pub lose: Option<fn(&Message) -> bool>,
     /// Writes to the backing by this node do not end by themselves.
     pub backing_hangs: Option<usize>,
+    /// Commands that were answered.
+    pub answers: Vec<(ControlId, Result<(), ControlError>)>,
 }
 
 impl World {
@@ -136,6 +138,7 @@ impl World {
             trace: std::env::var_os("TRACE").is_some(),
             lose: None,
             backing_hangs: None,
+            answers: Vec::new(),
         };
         for make in makes {
             world.add(*make);
@@ -488,7 +491,8 @@ impl World {
         }
         match effect {
             Effect::Reply { id, result } => self.replied(node, id, result),
-            Effect::FramesFree | Effect::Answer { .. } | Effect::TierDiscard { .. } => {}
+            Effect::Answer { id, result } => self.answers.push((id, result)),
+            Effect::FramesFree | Effect::TierDiscard { .. } => {}
             Effect::Describe { index, bytes } => self.nodes[node].disks.describe(index, &bytes),
             Effect::TierWrite { op, at, head, frames } => self.later(node, op, Work::TierWrite(at, head, frames)),
             Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => {

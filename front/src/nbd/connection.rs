@@ -21,7 +21,7 @@
 //! - Whatever a client sends harms its own connection only: it is answered with an error, or closed.
 
 use super::channel::Channel;
-use super::handshake::Negotiated;
+use super::handshake::{ExportInfo, Negotiated};
 use super::proto::*;
 pub use super::replies::EXTENTS_MAX;
 use super::replies::{Label, Replies};
@@ -53,6 +53,9 @@ const RECEIVE_ROUNDS_MAX: usize = 4;
 const HOT_BYTES: usize = 256 << 10;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
+
+mod pack;
+pub use pack::Packed;
 
 /// Memory that all connections of a shard use in turn; nothing in it outlives a call.
 pub struct Scratch {
@@ -130,7 +133,7 @@ struct StatusQuery {
 
 /// A write whose bytes are arriving.
 struct Payload {
-    label: Label,
+    head: RequestHead,
     length: u32,
     fua: bool,
     frames: Frames,
@@ -145,7 +148,7 @@ impl Payload {
 
     /// Takes the blocks of which `bytes` holds everything that the write covers; returns how many bytes that are.
     fn take<B: Backend + ?Sized>(&mut self, backend: &B, bytes: &[u8]) -> usize {
-        let (offset, end) = (self.label.offset, self.label.offset + u64::from(self.length));
+        let (offset, end) = (self.head.offset, self.head.offset + u64::from(self.length));
         let mut at = 0;
         while let Some(&frame) = self.frames.get(self.blocks.len()) {
             let block = BlockIndex(offset / BLOCK_BYTES + self.blocks.len() as u64);
@@ -189,7 +192,7 @@ enum Slot {
     Free,
     /// Handed in.
     Open {
-        label: Label,
+        head: RequestHead,
         asked: Asked,
     },
     /// Its answer is queued.
@@ -233,7 +236,7 @@ struct Answer {
 pub struct Connection {
     channel: Channel,
     number: u32,
-    read_only: bool,
+    export: ExportInfo,
     contexts: ContextSet,
     phase: Phase,
 
@@ -265,6 +268,14 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Takes over a client that was served elsewhere.
+    pub fn resume(packed: Packed, number: u32, now: Instant) -> Connection {
+        let Packed { channel, negotiated, unsent } = packed;
+        let mut connection = Connection::new(channel, number, negotiated, now);
+        connection.replies.put_ready(&unsent);
+        connection
+    }
+
     /// Takes over a client after negotiation. `number` must be unique among the connections that ever reach the
     /// volume: it is the upper half of every [`RequestId`] from here.
     pub fn new(channel: Channel, number: u32, negotiated: Negotiated, now: Instant) -> Connection {
@@ -274,7 +285,7 @@ impl Connection {
         Connection {
             channel,
             number,
-            read_only: negotiated.export.read_only,
+            export: negotiated.export,
             contexts: negotiated.contexts,
             phase: Phase::Open,
             incoming: Incoming::Head,
@@ -520,7 +531,7 @@ impl Connection {
             return Err(WaitsFor::Replies);
         }
         self.restart_receiving();
-        let label = Label { cookie: head.cookie, offset: head.offset };
+        let label = Label::of(&head);
         if let Err(error) = self.check(backend, &head) {
             backend.withdraw(ClientId(self.number));
             self.refuse_with_payload(backend, &head, label, error);
@@ -546,7 +557,7 @@ impl Connection {
                 self.held += count;
                 debug_assert_eq!(frames.len(), count as usize);
                 let blocks = Payloads::with_capacity(count as usize);
-                self.incoming = Incoming::Payload(Payload { label, length, fua, frames, blocks });
+                self.incoming = Incoming::Payload(Payload { head, length, fua, frames, blocks });
                 return Ok(());
             }
             Command::Read => {
@@ -585,7 +596,7 @@ impl Connection {
             }
             Command::Disconnect | Command::Unknown(_) => unreachable!("dealt with before, or refused by check"),
         };
-        self.submit(backend, label, asked, request);
+        self.submit(backend, head, asked, request);
         Ok(())
     }
 
@@ -606,7 +617,7 @@ impl Connection {
             Command::Write | Command::WriteZeroes => (true, ErrorCode::NoSpace),
             Command::Trim => (true, ErrorCode::Invalid),
         };
-        if changes && self.read_only {
+        if changes && self.export.read_only {
             return Err(ErrorCode::Perm);
         }
         if head.command == Command::Write && !head.has_payload(framing) {
@@ -655,10 +666,10 @@ impl Connection {
 
     /// All bytes of a write have arrived.
     fn hand_in<B: Backend + ?Sized>(&mut self, backend: &mut B, write: Payload) {
-        let Payload { label, length, fua, frames, blocks } = write;
+        let Payload { head, length, fua, frames, blocks } = write;
         self.let_go(backend, frames.len() as u32);
-        let request = Request::Write { offset: label.offset, length, payload: blocks, fua };
-        if !self.submit(backend, label, Asked::Write { length }, request) {
+        let request = Request::Write { offset: head.offset, length, payload: blocks, fua };
+        if !self.submit(backend, head, Asked::Write { length }, request) {
             backend.return_frames(&frames);
         }
     }
@@ -671,9 +682,15 @@ impl Connection {
     }
 
     /// False when the volume does not take it; the client has its answer then.
-    fn submit<B: Backend + ?Sized>(&mut self, backend: &mut B, label: Label, asked: Asked, request: Request) -> bool {
+    fn submit<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        head: RequestHead,
+        asked: Asked,
+        request: Request,
+    ) -> bool {
         if let Err(error) = backend.admissible(&request) {
-            self.refuse(label, code_of(error));
+            self.refuse(Label::of(&head), code_of(error));
             return false;
         }
         let slot = self.slots_free.pop().unwrap_or_else(|| {
@@ -681,7 +698,7 @@ impl Connection {
             NonZeroU32::new(self.slots.len() as u32 - 1).expect("slot 0 is there from the start")
         });
         debug_assert_eq!(self.slots[slot.get() as usize], Slot::Free);
-        self.slots[slot.get() as usize] = Slot::Open { label, asked };
+        self.slots[slot.get() as usize] = Slot::Open { head, asked };
         self.in_flight += 1;
         self.in_flight_bytes += asked.bytes();
         backend.submit(self.id_of(slot.get()), request);
@@ -712,7 +729,8 @@ impl Connection {
         assert_eq!(Self::number_of(id), self.number, "an answer reaches the connection that asked");
         let index = id.0 as u32;
         let slot = &mut self.slots[index as usize];
-        let Slot::Open { label, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
+        let Slot::Open { head, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
+        let label = Label::of(&head);
         *slot = Slot::Answered;
         let pieces = match result {
             Ok(pieces) => match asked {
@@ -761,7 +779,7 @@ impl Connection {
         length: u64,
         contexts: ContextSet,
     ) {
-        let label = Label { cookie: head.cookie, offset: head.offset };
+        let label = Label::of(head);
         let one = head.flags & command_flags::REQ_ONE != 0;
         self.replies.put_block_status(backend, label, length, contexts, one);
         self.answered_at_once();
@@ -782,7 +800,7 @@ impl Connection {
             {
                 self.answer_block_status(backend, head, length, contexts);
             }
-            Some(_) | None => self.refuse(Label { cookie: head.cookie, offset: head.offset }, ErrorCode::Invalid),
+            Some(_) | None => self.refuse(Label::of(head), ErrorCode::Invalid),
         }
     }
 

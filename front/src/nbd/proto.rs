@@ -461,6 +461,37 @@ pub fn chunk(kind: ChunkKind, done: bool, cookie: u64, length: u32) -> [u8; CHUN
     b
 }
 
+/// A chunk's header, as who has asked finds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkHead {
+    /// Nothing follows it in its reply.
+    pub done: bool,
+    /// None: of a kind that this side knows nothing of.
+    pub kind: Option<ChunkKind>,
+    /// The request's.
+    pub cookie: u64,
+    /// Bytes of the payload behind it.
+    pub length: u64,
+}
+
+/// An extended chunk's header; `None` when the magic is wrong.
+pub fn decode_extended_chunk(b: &[u8; EXTENDED_CHUNK_BYTES]) -> Option<ChunkHead> {
+    const KINDS: [ChunkKind; 6] = [
+        ChunkKind::None,
+        ChunkKind::OffsetData,
+        ChunkKind::OffsetHole,
+        ChunkKind::BlockStatus,
+        ChunkKind::BlockStatusExt,
+        ChunkKind::Error,
+    ];
+    (get_u32(b, 0) == EXTENDED_CHUNK_MAGIC).then(|| ChunkHead {
+        done: get_u16(b, 4) & CHUNK_DONE != 0,
+        kind: KINDS.into_iter().find(|kind| *kind as u16 == get_u16(b, 6)),
+        cookie: get_u64(b, 8),
+        length: get_u64(b, 24),
+    })
+}
+
 /// An extended chunk's header; `offset` is that of the request, `length` that of the payload behind it.
 pub fn extended_chunk(
     kind: ChunkKind,
@@ -697,6 +728,11 @@ mod tests {
                 0, 24
             ]
         );
+        for (kind, done) in [(ChunkKind::OffsetData, false), (ChunkKind::Error, true)] {
+            let found = decode_extended_chunk(&extended_chunk(kind, done, 7, 4096, 1 << 33));
+            assert_eq!(found, Some(ChunkHead { done, kind: Some(kind), cookie: 7, length: 1 << 33 }));
+        }
+        assert_eq!(decode_extended_chunk(&[0; 32]), None);
         assert_eq!(OptionReply::ErrTlsReqd as u32, (1 << 31) + 5);
         assert_eq!(OptionReply::ErrExtHeaderReqd as u32, (1 << 31) + 10);
     }

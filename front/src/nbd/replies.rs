@@ -25,6 +25,12 @@ pub(super) struct Label {
     pub(super) offset: u64,
 }
 
+impl Label {
+    pub(super) fn of(head: &RequestHead) -> Label {
+        Label { cookie: head.cookie, offset: head.offset }
+    }
+}
+
 /// Bytes that wait to be sent.
 enum Segment {
     /// From the buffer of heads; positions count from the connection's first head.
@@ -81,6 +87,13 @@ impl Replies {
     }
 
     // --- what is said ---
+
+    /// Answers that were encoded elsewhere.
+    pub(super) fn put_ready(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.put_bytes(bytes);
+        }
+    }
 
     /// Success, with nothing to tell.
     pub(super) fn put_done(&mut self, label: Label) {

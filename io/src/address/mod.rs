@@ -12,9 +12,10 @@ mod announce;
 mod netlink;
 
 use netlink::Netlink;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// What the kernel lets an address live without being given anew.
@@ -92,6 +93,13 @@ pub fn announce(address: IpAddr, interface: &Interface) -> io::Result<()> {
     }
 }
 
+/// The address of this host by which somebody is connected.
+pub fn own_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
+    let own = SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip();
+    // One that listens on all addresses of IPv6 sees those of IPv4 in another form.
+    Some(own.to_canonical())
+}
+
 /// Listens on an address that this host may get later.
 pub fn listen_ahead(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -120,6 +128,18 @@ mod tests {
         assert_eq!((own.bits, own.interface, own.left, own.is_lent()), (8, loopback.index, None, false));
         assert!(Assigned { left: Some(LIFE), ..own.clone() }.is_lent());
         assert!(!Assigned { left: Some(Duration::from_secs(3600)), ..own.clone() }.is_lent(), "as from DHCP");
+    }
+
+    #[test]
+    fn a_connection_knows_by_which_address_it_came() {
+        use std::os::fd::AsFd;
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 9], listener.local_addr().unwrap().port()));
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(own_address(accepted.as_fd()), Some(address.ip()));
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(own_address(unix.as_fd()), None);
     }
 
     #[test]

@@ -54,7 +54,13 @@ impl Identity {
             session: self.session,
             host: self.host,
             name: self.name.clone(),
+            volume: None,
         }
+    }
+
+    /// Of a connection to the owner of a volume.
+    pub(super) fn forward_hello(&self, volume: [u8; 16]) -> Hello {
+        Hello { volume: Some(volume), ..self.hello(LANE_FORWARD, 0) }
     }
 
     /// Why the other side's hello is not one that may be answered; none: it may.
@@ -132,9 +138,12 @@ impl HelloReader {
         let head = FrameHead::decode(head).map_err(Failure::Malformed)?;
         match head.kind {
             FrameKind::Hello | FrameKind::Refusal => Ok(head.body_bytes),
-            FrameKind::Start | FrameKind::Message | FrameKind::Acknowledge | FrameKind::Ping | FrameKind::Pong => {
-                Err(Failure::Malformed("frame: another one where a hello must be"))
-            }
+            FrameKind::Start
+            | FrameKind::Message
+            | FrameKind::Acknowledge
+            | FrameKind::Ping
+            | FrameKind::Pong
+            | FrameKind::Entered => Err(Failure::Malformed("frame: another one where a hello must be")),
         }
     }
 
@@ -148,7 +157,8 @@ impl HelloReader {
             ChannelFrame::Start { .. }
             | ChannelFrame::Acknowledge { .. }
             | ChannelFrame::Ping { .. }
-            | ChannelFrame::Pong { .. } => Err(Failure::Malformed("frame: another one where a hello must be")),
+            | ChannelFrame::Pong { .. }
+            | ChannelFrame::Entered(_) => Err(Failure::Malformed("frame: another one where a hello must be")),
         }
     }
 }
@@ -224,6 +234,11 @@ impl Arrival {
     /// Which of the links to it is meant.
     pub fn lane(&self) -> u16 {
         self.hello.lane
+    }
+
+    /// The volume for whose owner it has requests of its clients; none: it is a channel of a link.
+    pub fn volume(&self) -> Option<[u8; 16]> {
+        self.hello.volume
     }
 
     /// Sends it away.

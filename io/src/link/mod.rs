@@ -26,6 +26,7 @@
 
 mod compress;
 mod failure;
+mod forward;
 mod govern;
 mod greeting;
 mod ledger;
@@ -38,6 +39,7 @@ mod security;
 mod status;
 
 pub use failure::Failure;
+pub use forward::{CALL_TIME_MAX, call_owner};
 pub use govern::{Compression, CompressionStatus, Decision, WhyOff};
 pub use greeting::{Arrival, Door, GREETING_MAX, Identity, TurnedAway, VISITORS_MAX};
 pub use live::Counts;
@@ -561,7 +563,7 @@ impl Link {
         for index in 0..self.slots.len() {
             let received = self.inbox.received();
             let Some(live) = self.slots[index].live_mut() else { continue };
-            if let Err(why) = live.send(&mut self.outbox, received, &mut self.vectors, now) {
+            if let Err(why) = live.send(&mut self.outbox, received, &mut self.vectors) {
                 self.fail(reactor, receiver, index, why, now);
             }
         }
@@ -684,7 +686,10 @@ impl Link {
     ) -> Result<(), Failure> {
         let Arrival { mut channel, hello, address } = arrival;
         let index = usize::from(hello.channel);
-        let another = hello.name != self.config.peer || hello.lane != self.config.lane || !self.is_its_number(&hello);
+        let another = hello.name != self.config.peer
+            || hello.volume.is_some()
+            || hello.lane != self.config.lane
+            || !self.is_its_number(&hello);
         let objection = if self.calls() || another {
             Some(Rejection::UnknownNode)
         } else if index >= CHANNELS_MAX {

@@ -1,5 +1,6 @@
 //! Two ends of a link in one thread, over loopback, in both modes of the reactor.
 
+mod forward;
 mod hostile;
 mod path;
 
@@ -340,51 +341,6 @@ fn messages_arrive_once_over_any_number_of_channels() {
         stand.until("the burst", |stand| stand.beta.sink.got.len() == 150);
         let status = stand.alpha.link.status();
         assert!(status.channels.iter().all(|channel| channel.sent_bytes > 1 << 20), "a burst goes by all: {status:?}");
-    }
-}
-
-/// A wake-up of the other side for an acknowledgement and another one for the answer are one too many.
-#[test]
-fn an_acknowledgement_waits_for_company_but_not_for_long() {
-    let mut stand = Setting::plain(ModeChoice::Auto, 1).build();
-    stand.until_up(1);
-    let is_quiet = |end: &End| end.link.slots[0].live().is_some_and(|live| live.owes_nothing() && live.is_measured());
-    stand.until("quiet", |stand| is_quiet(&stand.alpha) && is_quiet(&stand.beta));
-
-    let now = clock::now();
-    let held = Message::Beacon { sent: now };
-    let answers = [None, Some(held)];
-    for (index, answer) in answers.iter().enumerate() {
-        let (message, payload) = stand.append(index as u64 * 1000, 1);
-        stand.alpha.link.send(&from_alpha(), &message, payload, None).unwrap();
-        let Stand { reactor, alpha, beta, .. } = &mut stand;
-        alpha.link.flush(reactor, &mut alpha.sink, now);
-        let mut found = Vec::new();
-        while beta.sink.got.len() <= index {
-            reactor.wait(Some(std::time::Duration::from_millis(20)), &mut found).unwrap();
-            for completion in found.drain(..) {
-                if let Completion::Ready { token, writable, .. } = completion
-                    && beta.link.has_token(token)
-                {
-                    beta.link.ready(reactor, &mut beta.sink, token, writable, now);
-                }
-            }
-        }
-        let sent = |end: &End| end.link.status().channels[0].sent_bytes;
-        let before = sent(beta);
-        beta.link.flush(reactor, &mut beta.sink, now);
-        assert_eq!(sent(beta), before, "nothing goes out for an acknowledgement alone");
-        let owes = |end: &End| !end.link.slots[0].live().unwrap().owes_nothing();
-        assert!(owes(beta) && beta.link.deadline().is_some_and(|at| at <= now + live::ACKNOWLEDGED_ALONE_AFTER));
-        match answer {
-            Some(answer) => {
-                beta.link.send(&from_beta(), answer, Buffers::none(), None).unwrap();
-                beta.link.flush(reactor, &mut beta.sink, now);
-            }
-            None => beta.link.flush(reactor, &mut beta.sink, now + live::ACKNOWLEDGED_ALONE_AFTER),
-        }
-        assert!(!owes(beta) && sent(beta) > before);
-        stand.until("acknowledged", |stand| stand.alpha.link.outbox.is_empty());
     }
 }
 

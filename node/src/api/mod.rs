@@ -7,6 +7,7 @@
 mod access;
 mod listener;
 
+use crate::cluster::control::Cluster;
 use crate::config::VolumeSpec;
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
@@ -48,6 +49,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/fenced", post(fenced)),
         ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
         ("get", "/v1/nodes", get(nodes)),
+        ("post", "/v1/nodes/{name}/drain", post(drain_node)),
+        ("delete", "/v1/nodes/{name}/drain", delete(keep_node)),
         ("post", "/v1/nodes/{name}/forget", post(forget)),
         ("get", "/v1/audit", get(audit)),
     ]
@@ -214,11 +217,24 @@ async fn hand_over(State(node): State<Arc<Node>>, Path(name): Path<String>, body
     ok(to_the_end(async move { node.hand_over(&name, &owner.to).await }).await?)
 }
 
+fn cluster_of(node: &Node) -> Result<Arc<Cluster>, Failed> {
+    let cluster = node.cluster().cloned();
+    cluster.ok_or_else(|| Failed(StatusCode::NOT_FOUND, "this node is of no cluster".to_owned()))
+}
+
 async fn nodes(State(node): State<Arc<Node>>) -> Outcome {
-    match node.cluster() {
-        Some(cluster) => ok(cluster.node_reports().await),
-        None => Err(Failed(StatusCode::NOT_FOUND, "this node is of no cluster".to_owned())),
-    }
+    ok(cluster_of(&node)?.node_reports().await)
+}
+
+// The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
+async fn drain_node(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
+    let cluster = cluster_of(&node)?;
+    ok(to_the_end(async move { cluster.drain_node(&name, false).await }).await?)
+}
+
+async fn keep_node(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+    let cluster = cluster_of(&node)?;
+    ok(to_the_end(async move { cluster.drain_node(&name, true).await }).await?)
 }
 
 /// Who speaks, for the audit log.
@@ -374,7 +390,7 @@ mod tests {
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
             "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true",
+             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nflush='auto'\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true",
         )
         .unwrap();
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {

@@ -207,9 +207,10 @@ impl ServeArgs {
                 format: self.format,
                 peers: None,
                 min_peers: None,
-                reserve: false,
+                flush: None,
                 address: None,
                 interface: None,
+                reserve: false,
                 adopt_changed_backing: self.adopt_changed_backing,
             });
         }

@@ -4,10 +4,11 @@ use super::Client;
 use crate::cluster::ways_out::AuditReport;
 use crate::fence_test::{FenceTestArgs, ago};
 use crate::identity::{Authority, Made};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::Value;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Folder of the authority below the state folder.
 const AUTHORITY_FOLDER: &str = "authority";
@@ -17,6 +18,20 @@ const AUTHORITY_FOLDER: &str = "authority";
 pub enum Command {
     /// List the nodes of the cluster, and whether the links to them work
     List {
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Empty a node before it is stopped: what it owns is handed over, and its copies are kept by other nodes
+    ///
+    /// Given at any node of the cluster. It stays so, also over a restart of that node, until --undo. Ctrl-C ends the
+    /// display, not the drain. Exit code 0: the node owns nothing and has no copy. 1: something stays there
+    /// because no other node can have it, and is named; then a stop of the node costs that volume a copy.
+    Drain {
+        /// The node
+        name: String,
+        /// It stays after all: it may own volumes and get copies again
+        #[arg(long)]
+        undo: bool,
         #[command(flatten)]
         to: super::ApiArgs,
     },
@@ -114,7 +129,10 @@ fn compression(report: &Value) -> String {
 }
 
 fn print_nodes(nodes: &Value) {
-    println!("{:<16} {:<12} {:<10} {:<9} {:<28} ADDRESSES", "NODE", "DOMAIN", "LINK", "CHANNELS", "COMPRESSION");
+    println!(
+        "{:<16} {:<12} {:<10} {:<10} {:<9} {:<28} ADDRESSES",
+        "NODE", "DOMAIN", "LINK", "STATE", "CHANNELS", "COMPRESSION"
+    );
     for node in nodes.as_array().into_iter().flatten() {
         let text = |key: &str| node[key].as_str().unwrap_or_default();
         let link = match (node["own"].as_bool(), node["up"].as_bool()) {
@@ -124,17 +142,67 @@ fn print_nodes(nodes: &Value) {
         };
         let addresses: Vec<&str> =
             node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let state = node["emptying"]["state"].as_str().unwrap_or("-");
         let channels = node["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
         let up = channels.iter().filter(|channel| channel["phase"] == "up").count();
         let channels = if channels.is_empty() { "-".to_owned() } else { format!("{up} of {}", channels.len()) };
         println!(
-            "{:<16} {:<12} {link:<10} {channels:<9} {:<28} {}",
+            "{:<16} {:<12} {link:<10} {state:<10} {channels:<9} {:<28} {}",
             text("name"),
             text("fault_domain"),
             compression(&node["compression"]),
             addresses.join(" ")
         );
     }
+}
+
+/// How often the progress of a drain is looked at, and how often nothing may move before what stays is believed to.
+const DRAIN_LOOK: Duration = Duration::from_millis(500);
+const LOOKS_UNTIL_SURE: u32 = 4;
+
+/// A name that is none must not become another path; the daemon says that there is no such node.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
+}
+
+fn drain(client: &Client, name: &str, json: bool) -> Result<bool> {
+    let mut node = client.call("POST", &format!("/v1/nodes/{}/drain", plain(name)), None)?;
+    if !json {
+        eprintln!("draining {name}; Ctrl-C ends this display, not the drain; --undo does");
+    }
+    let (mut shown, mut sure) = (String::new(), 0);
+    loop {
+        let keeps = node["emptying"]["keeps"].as_array().cloned().unwrap_or_default();
+        let text = |kept: &Value, key: &str| kept[key].as_str().unwrap_or_default().to_owned();
+        let lines: Vec<String> = keeps
+            .iter()
+            .map(|kept| format!("{name} is {} of {}: {}", text(kept, "role"), text(kept, "volume"), text(kept, "why")))
+            .collect();
+        let stays = keeps.iter().all(|kept| kept["stays"] == true);
+        sure = if stays && lines.join("\n") == shown { sure + 1 } else { 0 };
+        if !json && lines.join("\n") != shown {
+            lines.iter().for_each(|line| eprintln!("{line}"));
+        }
+        shown = lines.join("\n");
+        if node["emptying"].is_null() {
+            bail!("the drain of {name} was undone meanwhile");
+        }
+        if keeps.is_empty() || sure >= LOOKS_UNTIL_SURE {
+            break;
+        }
+        std::thread::sleep(DRAIN_LOOK);
+        let nodes = client.call("GET", "/v1/nodes", None)?;
+        let found = nodes.as_array().into_iter().flatten().find(|node| node["name"] == name);
+        node = found.cloned().with_context(|| format!("node {name} has been forgotten meanwhile"))?;
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&node)?);
+    } else if shown.is_empty() {
+        println!("{name} is drained: it owns nothing and has no copy; stop it when you like, `--undo` gives it back");
+    } else {
+        println!("{name} is not drained: what is named above stays, and moves when another node can have it");
+    }
+    Ok(shown.is_empty())
 }
 
 fn print_audit(lines: Vec<AuditReport>) {
@@ -161,9 +229,17 @@ pub fn run(command: Command) -> Result<bool> {
                 print_nodes(&nodes);
             }
         }
+        Command::Drain { name, undo: false, to } => return drain(&Client::new(to.api), &name, to.json),
+        Command::Drain { name, undo: true, to } => {
+            let client = Client::new(to.api);
+            let node = client.call("DELETE", &format!("/v1/nodes/{}/drain", plain(&name)), None)?;
+            match to.json {
+                true => println!("{}", serde_json::to_string_pretty(&node)?),
+                false => println!("{name} stays: it may own volumes and get copies again"),
+            }
+        }
         Command::Forget { name, yes_its_machine_is_gone, to } => {
-            let plain: String =
-                name.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect();
+            let plain = plain(&name);
             let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
             let forgotten = Client::new(to.api).call("POST", &format!("/v1/nodes/{plain}/forget"), Some(&body))?;
             if to.json {

@@ -6,6 +6,7 @@ use crate::cluster::addresses::AddressReport;
 use crate::cluster::report::{ClusterReport, FenceReport};
 use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
+use crate::coordinator::words::FlushName;
 use crate::fence_test::ago;
 use crate::report::{NodeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
@@ -68,15 +69,18 @@ pub enum Command {
         /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
         #[arg(long, value_name = "N", requires = "peers")]
         min_peers: Option<u8>,
-        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
+        /// What a flush promises: media of all members, copies, or the backing [default: media while all tiers are on flash]
         #[arg(long, requires = "peers")]
-        reserve: bool,
+        flush: Option<FlushName>,
         /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
         #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
         address: Option<CidrAddress>,
         /// The interface that gets the address [default: the one that has an address of the same network]
         #[arg(long, value_name = "NAME", requires = "address")]
         interface: Option<String>,
+        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
+        #[arg(long, requires = "peers")]
+        reserve: bool,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -105,6 +109,12 @@ pub enum Command {
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
+        /// With fewer copies the backing must have each write as well [default with --peers: 1; 0 with --peers 0]
+        #[arg(long, group = "change", value_name = "N")]
+        min_peers: Option<u8>,
+        /// What a flush promises: media of all members, copies, or the backing
+        #[arg(long, group = "change")]
+        flush: Option<FlushName>,
         /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
         #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
         address: Option<String>,
@@ -112,11 +122,11 @@ pub enum Command {
         #[arg(long, value_name = "NAME", requires = "address")]
         interface: Option<String>,
     },
-    /// Make another member the owner of a volume of the cluster
+    /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
         /// Its name
         name: String,
-        /// The node, which must be a member
+        /// The node
         to: String,
     },
     /// Serve here a volume of the cluster that nobody serves, and that no member can take over
@@ -206,9 +216,10 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             format,
             peers,
             min_peers,
-            reserve,
+            flush,
             address,
             interface,
+            reserve,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -228,9 +239,10 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 format,
                 peers,
                 min_peers,
-                reserve,
+                flush,
                 address,
                 interface,
+                reserve,
                 adopt_changed_backing,
             };
             spec.check()?;
@@ -238,7 +250,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers, address, interface } => {
+        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush, address, interface } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -251,6 +263,12 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
+            }
+            if let Some(min_peers) = min_peers {
+                change.insert("min_peers".to_owned(), json!(min_peers));
+            }
+            if let Some(flush) = flush {
+                change.insert("flush".to_owned(), json!(flush));
             }
             if let Some(address) = address {
                 address.parse::<AddressChange>()?;
@@ -521,6 +539,9 @@ fn address_text(address: &AddressReport) -> String {
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
     println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
+    if let (Some(reason), Some(since), Some(ago)) = (&c.owner_reason, c.owner_since_s, c.told_ago_s) {
+        println!("told      {reason} for {}, told {} ago", show_seconds(since), show_seconds(ago));
+    }
     for (number, member) in c.members.iter().enumerate() {
         let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
@@ -531,6 +552,13 @@ fn print_cluster(c: &ClusterReport) {
     }
     if let Some(fence) = &c.fence {
         print_fence(fence);
+    }
+    if c.forwarding.clients > 0 {
+        let to = if c.forwarding.connected { c.owner.as_str() } else { "nobody: they wait for an owner" };
+        println!("clients   {} here, forwarded to {to}; {} requests wait", c.forwarding.clients, c.forwarding.waiting);
+    }
+    if !c.forwarders.is_empty() {
+        println!("clients   of {}, which forward here", c.forwarders.join(", "));
     }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);

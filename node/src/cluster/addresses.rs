@@ -15,11 +15,12 @@ use crate::config::address::VirtualAddress;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::types::{Duration, Instant};
-use forebay_io::address::{Addresses as Kernel, Assigned, Interface, LIFE, announce};
+use forebay_io::address::{Addresses as Kernel, Assigned, Interface, LIFE, announce, own_address};
 use forebay_io::clock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration as Time;
 use tokio::sync::oneshot;
@@ -81,6 +82,7 @@ enum Mail {
 pub struct Addresses {
     mail: mpsc::Sender<Mail>,
     shown: Arc<Mutex<BTreeMap<VolumeId, AddressReport>>>,
+    moving: Mutex<BTreeMap<VolumeId, IpAddr>>,
     listens: Vec<NbdAddress>,
 }
 
@@ -94,11 +96,18 @@ impl Addresses {
             .name("addresses".to_owned())
             .spawn(move || worker.run(&inbox))
             .context("cannot start the thread of the virtual addresses")?;
-        Ok(Addresses { mail, shown, listens: listens.to_vec() })
+        Ok(Addresses { mail, shown, moving: Mutex::default(), listens: listens.to_vec() })
     }
 
     /// What is asked of a volume from now on.
     pub fn define(&self, volume: VolumeId, name: &str, wanted: Option<&VirtualAddress>) {
+        {
+            let mut moving = self.moving.lock().expect("nobody panics while holding it");
+            match wanted {
+                Some(wanted) => moving.insert(volume, wanted.address.ip),
+                None => moving.remove(&volume),
+            };
+        }
         self.tell(Mail::Define { volume, name: name.to_owned(), wanted: wanted.cloned() });
     }
 
@@ -127,6 +136,18 @@ impl Addresses {
     fn tell(&self, mail: Mail) {
         // Its thread ends when the daemon does.
         let _ = self.mail.send(mail);
+    }
+
+    /// Whether a client has come by an address that moves: its session must not outlast the address's time here.
+    pub fn have_brought(&self, client: BorrowedFd<'_>) -> bool {
+        let moving = self.moving.lock().expect("nobody panics while holding it");
+        own_address(client).is_some_and(|own| moving.values().any(|ip| *ip == own))
+    }
+
+    /// Of a volume, if it has one.
+    pub fn ip_of(&self, volume: VolumeId) -> Option<IpAddr> {
+        let report = self.report(volume)?;
+        report.address.split('/').next()?.parse().ok()
     }
 
     /// Of a volume, if it has one.

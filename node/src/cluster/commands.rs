@@ -3,19 +3,22 @@
 //! Left to others: who serves (core, asked through [`super::driver`]), and what the coordinator keeps ([`super::control`]).
 
 use super::control::Cluster;
-use super::driver::{Shown, ToDriver};
+use super::driver::{LinkShown, Shown, ToDriver};
 use super::marker::ImageMarker;
 use super::report::{ClusterNodeReport, of_nodes, of_volume};
 use crate::config::address::{AddressChange, VirtualAddress};
 use crate::config::{self, VolumeSpec};
-use crate::coordinator::words::{self, Definition, FlushName, Kept, NodeEntry, TierChoice};
+use crate::coordinator::words::{self, Definition, FlushName, Kept, NotDone, TierChoice, Wish};
 use crate::coordinator::{Error, Occupied, Outcome};
-use crate::node::{Change, Failure, FailureKind, volume_memory};
+use crate::mailbox::ToShard;
+use crate::node::{Change, Failure, FailureKind, command_failure, volume_memory};
 use crate::report::VolumeReport;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
+use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
+use forebay_core::record::MEMBERS_MAX;
 use forebay_core::types::*;
 use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
@@ -26,10 +29,54 @@ use tokio::sync::oneshot;
 
 /// How long an operator waits for a volume to be served that was opened.
 const SERVED_WAIT: Time = Time::from_secs(20);
+/// How long a node that has not seen it yet waits for a change that is done.
+const KNOWN_WAIT: Time = Time::from_secs(5);
 /// Between two looks at that.
 const SERVED_LOOK: Time = Time::from_millis(20);
 
+/// What became of a command.
 pub(super) type Answer<T> = std::result::Result<T, Failure>;
+
+/// Why something was not done here.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Another node owns the volume, which may do it.
+    NotOwner,
+    /// For whoever has asked.
+    Failure(Failure),
+}
+
+impl Trouble {
+    pub(super) fn failed(message: String) -> Trouble {
+        Trouble::Failure(Failure { kind: FailureKind::Failed, message })
+    }
+
+    /// As another node has said it.
+    pub(super) fn of(kind: NotDone, message: String) -> Trouble {
+        let kind = match kind {
+            NotDone::NotOwner => return Trouble::NotOwner,
+            NotDone::NotFound => FailureKind::NotFound,
+            NotDone::Invalid => FailureKind::Invalid,
+            NotDone::Conflict => FailureKind::Conflict,
+            NotDone::Failed => FailureKind::Failed,
+        };
+        Trouble::Failure(Failure { kind, message })
+    }
+
+    /// For another node.
+    pub(super) fn into_words(self) -> (NotDone, String) {
+        let Trouble::Failure(Failure { kind, message }) = self else {
+            return (NotDone::NotOwner, "this node does not own it".to_owned());
+        };
+        let kind = match kind {
+            FailureKind::NotFound => NotDone::NotFound,
+            FailureKind::Invalid => NotDone::Invalid,
+            FailureKind::Conflict => NotDone::Conflict,
+            FailureKind::Failed => NotDone::Failed,
+        };
+        (kind, message)
+    }
+}
 
 pub(super) fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
@@ -48,6 +95,13 @@ impl Cluster {
 
     /// Creates a volume in the cluster, and serves it here.
     pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
+        if self.is_leaving(&self.name) {
+            let message = format!(
+                "volume {}: this node is to be emptied; create it at another one, or `forebay node drain {} --undo`",
+                spec.name, self.name
+            );
+            return failure(FailureKind::Conflict, message);
+        }
         let admin = self.admin.lock().await;
         let mut definition = definition_of(spec).map_err(|error| invalid(&error))?;
         if let Some(address) = &definition.address {
@@ -100,6 +154,20 @@ impl Cluster {
         }
     }
 
+    /// A command for the owner of the volume, given here.
+    pub(super) async fn command_owner(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Command,
+    ) -> std::result::Result<(), Trouble> {
+        match self.try_command(volume, name, command).await.map_err(Trouble::Failure)? {
+            Ok(()) => Ok(()),
+            Err(CommandError::NotOwner) => Err(Trouble::NotOwner),
+            Err(error) => Err(Trouble::of(NotDone::Conflict, format!("volume {name}: {}", command_words(error)))),
+        }
+    }
+
     pub(super) async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {
         match self.try_command(volume, name, command).await? {
             Ok(()) => Ok(()),
@@ -124,44 +192,125 @@ impl Cluster {
         }
     }
 
-    /// Makes a member the owner.
-    pub async fn hand_over(&self, name: &str, to: &str) -> Answer<VolumeReport> {
+    /// A command for the volume itself, which this node owns.
+    async fn control(&self, volume: VolumeId, name: &str, command: Control) -> std::result::Result<(), Trouble> {
+        let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
+        let (State::Owner, Some(key)) = (shown.ownership.state, shown.key) else { return Err(Trouble::NotOwner) };
+        let (answer, answered) = oneshot::channel();
+        self.shard.send(ToShard::Control { key, command, answer });
+        match answered.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Trouble::Failure(command_failure(name, &error))),
+            Err(_) => Err(Trouble::failed(format!(
+                "volume {name}: it went to another owner, or was closed, before this was done; do it again"
+            ))),
+        }
+    }
+
+    /// What this node is asked for as the owner of a volume.
+    pub(super) async fn carry_out(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        wish: &Wish,
+    ) -> std::result::Result<(), Trouble> {
+        match wish {
+            Wish::HandOver { to } => self.hand_to(volume, name, to).await,
+            Wish::Drain { through: false } => self.control(volume, name, Control::Drain).await,
+            Wish::Drain { through: true } => self.control(volume, name, Control::DrainThrough).await,
+            Wish::Hold { seconds } => self.control(volume, name, Control::Hold(Duration::from_secs(*seconds))).await,
+            Wish::Release => self.control(volume, name, Control::Release).await,
+            Wish::Resize { size_bytes } => self.control(volume, name, Control::Resize(*size_bytes)).await,
+            Wish::Delete { .. } => self.delete_owned(volume, name).await,
+        }
+    }
+
+    /// Hands over, to a node that is made a member first where it is none.
+    async fn hand_to(&self, volume: VolumeId, name: &str, to: &str) -> std::result::Result<(), Trouble> {
+        let node = self.node_called(to).map_err(Trouble::Failure)?.node();
+        let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
+        let is_member = shown.ownership.record.is_some_and(|record| record.member(node).is_some());
+        if !is_member {
+            self.command_owner(volume, name, Command::Recruit { node }).await?;
+        }
+        self.command_owner(volume, name, Command::HandOver { to: node }).await
+    }
+
+    /// Makes another node the owner.
+    pub async fn hand_over(self: &Arc<Cluster>, name: &str, to: &str) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        let Some(node) = self.nodes().iter().find(|entry| entry.name == to).map(NodeEntry::node) else {
-            let message = format!("there is no node {to}; `forebay node list` shows those there are");
-            return failure(FailureKind::NotFound, message);
-        };
-        self.command(volume, name, Command::HandOver { to: node }).await?;
+        let node = self.node_called(to)?.node();
+        if self.is_leaving(to) {
+            let message = format!("node {to} is to be emptied; `forebay node drain {to} --undo` takes that back");
+            return failure(FailureKind::Conflict, message);
+        }
+        let (_caller, mut gone) = oneshot::channel();
+        self.at_owner(volume, name, Wish::HandOver { to: to.to_owned() }, &mut gone).await?;
+        self.until_known(volume, |record| record.owner == node).await;
         self.report(name).await
     }
 
-    /// The node is about to end: whatever it owns goes to another member. What stays here, and why.
-    pub async fn leave(&self) -> Vec<String> {
-        let names: Vec<(VolumeId, String)> =
-            self.known().values().map(|known| (known.definition.volume, known.definition.name.clone())).collect();
-        let mut left = Vec::new();
-        for (volume, name) in names {
-            if let Some(why) = self.leave_one(volume, &name).await {
-                left.push(format!("{name}: {why}"));
-            }
-        }
-        let addresses = self.addresses.clone();
-        // What panics there has been said.
-        let _ = tokio::task::spawn_blocking(move || addresses.end()).await;
-        left
+    /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
+    pub async fn drain(self: &Arc<Cluster>, name: &str, through: bool) -> Answer<VolumeReport> {
+        let (_caller, mut gone) = oneshot::channel();
+        self.have_done(name, Wish::Drain { through }, &mut gone).await
     }
 
-    async fn leave_one(&self, volume: VolumeId, name: &str) -> Option<String> {
-        let shown = self.show(volume).await?;
-        if !matches!(shown.ownership.state, State::Owner | State::Custodian) {
-            return None;
+    /// Drains, then leaves the backing unchanged for at most so long, unless the caller goes away before.
+    pub async fn hold(
+        self: &Arc<Cluster>,
+        name: &str,
+        seconds: u64,
+        mut gone: oneshot::Receiver<()>,
+    ) -> Answer<VolumeReport> {
+        let held = self.have_done(name, Wish::Hold { seconds }, &mut gone).await;
+        if held.is_ok() && gone.try_recv() == Err(oneshot::error::TryRecvError::Closed) {
+            let _ = self.release(name).await;
+            return failure(FailureKind::Conflict, format!("volume {name}: who asked for the hold has gone away"));
         }
-        let record = shown.ownership.record?;
-        let Some(to) = record.members.iter().map(|member| member.node).find(|node| *node != self.place.node) else {
-            return Some("no other node has its log; it is served again when this one starts".to_owned());
-        };
-        let handed = self.command(volume, name, Command::HandOver { to }).await;
-        handed.err().map(|failure| format!("it could not be handed over: {}", failure.message))
+        held
+    }
+
+    /// Ends a hold, or a drain that keeps the backing complete.
+    pub async fn release(self: &Arc<Cluster>, name: &str) -> Answer<VolumeReport> {
+        let (_caller, mut gone) = oneshot::channel();
+        self.have_done(name, Wish::Release, &mut gone).await
+    }
+
+    /// Grows a volume: its backing, what every member knows, the record, and then what clients may ask for (A7).
+    pub async fn resize(self: &Arc<Cluster>, name: &str, size_bytes: u64) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        let (_caller, mut gone) = oneshot::channel();
+        self.at_owner(volume, name, Wish::Resize { size_bytes }, &mut gone).await?;
+        self.until_known(volume, |record| record.size_bytes >= size_bytes).await;
+        self.report(name).await
+    }
+
+    async fn have_done(
+        self: &Arc<Cluster>,
+        name: &str,
+        wish: Wish,
+        gone: &mut oneshot::Receiver<()>,
+    ) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        self.at_owner(volume, name, wish, gone).await?;
+        self.report(name).await
+    }
+
+    /// Waits, not for long, until this node has read a record that another one has changed.
+    async fn until_known(&self, volume: VolumeId, is_so: impl Fn(&Record) -> bool) {
+        let until = std::time::Instant::now() + KNOWN_WAIT;
+        while std::time::Instant::now() < until {
+            let shown = self.show(volume).await;
+            if shown.is_none_or(|shown| shown.ownership.record.is_some_and(|record| is_so(&record))) {
+                return;
+            }
+            tokio::time::sleep(SERVED_LOOK).await;
+        }
+    }
+
+    pub(super) fn ids_and_names(&self) -> Vec<(VolumeId, String)> {
+        self.known().values().map(|known| (known.definition.volume, known.definition.name.clone())).collect()
     }
 
     /// Asks something else of a volume.
@@ -181,15 +330,18 @@ impl Cluster {
             let mut to = from.clone();
             to.policy = change.policy.unwrap_or(to.policy);
             to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
+            to.flush = change.flush.unwrap_or(to.flush);
             if let Some(peers) = change.peers {
                 (to.peers, to.min_peers) = (peers, peers.min(1));
             }
+            to.min_peers = change.min_peers.unwrap_or(to.min_peers);
             if let Some(asked) = change.address {
                 to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
                 if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
                     self.check_address(name, address)?;
                 }
             }
+            check(&to).map_err(|error| invalid(&error))?;
             match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
                 Outcome::Won => break,
                 Outcome::Lost(now) if now == to => break,
@@ -251,6 +403,7 @@ impl Cluster {
         };
         if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
             owned_elsewhere(&mut report, &definition, &shown);
+            self.add_told(volume, &shown, &mut report, &mut cluster);
         }
         report.cluster = Some(cluster);
         Ok(report)
@@ -258,15 +411,25 @@ impl Cluster {
 
     /// Bound on the memory of its volumes on this node.
     pub fn memory_bytes_max(&self) -> u64 {
-        self.known().values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum()
+        let known = self.known();
+        let forwarding = known.len() as u64 * crate::forward::VOLUME_BYTES;
+        forwarding + known.values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum::<u64>()
+    }
+
+    pub(super) async fn links(&self) -> Vec<LinkShown> {
+        let (answer, answered) = oneshot::channel();
+        self.mail(ToDriver::ShowLinks { answer });
+        answered.await.unwrap_or_default()
     }
 
     /// The nodes of the cluster.
     pub async fn node_reports(&self) -> Vec<ClusterNodeReport> {
-        let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::ShowLinks { answer });
-        let links = answered.await.unwrap_or_default();
-        of_nodes(&self.nodes(), self.place.node, &links)
+        let (nodes, links) = (self.nodes(), self.links().await);
+        let mut reports = of_nodes(&nodes, self.place.node, &links);
+        for (report, entry) in reports.iter_mut().zip(&nodes) {
+            report.emptying = self.emptying(&nodes, entry).await;
+        }
+        reports
     }
 }
 
@@ -305,6 +468,10 @@ pub(super) fn command_words(error: CommandError) -> &'static str {
         CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
         CommandError::Busy => "another command is being carried out; try again when it has ended",
         CommandError::NotMember => "that node is no member of it; `forebay volume show` lists the members",
+        CommandError::NotRecruited => {
+            "that node did not become a member: it cannot be reached, has no room, or could not be brought up to date; see its \
+             messages"
+        }
         CommandError::TimedOut => "it did not become quiet in time, and is served on as before",
         CommandError::Unfenced => {
             "former owners may still write to its backing; it can be released when they can no more"
@@ -324,9 +491,6 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
     spec.check()?;
     let peers = spec.peers.unwrap_or(0);
     let min_peers = spec.min_peers.unwrap_or(peers.min(1));
-    if min_peers > peers {
-        bail!("volume {}: min_peers = {min_peers} is more than peers = {peers}", spec.name);
-    }
     if spec.tier_path.is_some() || spec.adopt_changed_backing || spec.journal_size.is_some() {
         bail!(
             "volume {}: tier_path, journal_size and adopt_changed_backing are for volumes of one node; leave them out, or peers",
@@ -334,7 +498,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         );
     }
     let address = spec.address.map(|address| VirtualAddress::new(address, spec.interface.clone())).transpose()?;
-    Ok(Definition {
+    let definition = Definition {
         version: words::VERSION,
         name: spec.name.clone(),
         volume: VolumeId::random()?,
@@ -344,14 +508,33 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         peers,
         min_peers,
         tier: TierChoice { kind: spec.tier.unwrap_or_default(), size_bytes: spec.tier_size.unwrap_or(0) },
-        flush: FlushName::Auto,
+        flush: spec.flush.unwrap_or_default(),
         memory_bytes: spec.memory.unwrap_or(0),
         destage: config::DestageName::Ordered,
         journal_bytes: 0,
         drain_max_s: spec.drain_max_s.unwrap_or(0),
-        reserves: spec.reserve,
         address,
-    })
+        reserves: spec.reserve,
+    };
+    check(&definition)?;
+    Ok(definition)
+}
+
+/// Whether all that is asked for can be had together.
+fn check(definition: &Definition) -> Result<()> {
+    let Definition { name, peers, min_peers, flush, tier, .. } = definition;
+    if min_peers > peers {
+        bail!("volume {name}: min_peers = {min_peers} is more than peers = {peers}");
+    }
+    if usize::from(*peers) >= MEMBERS_MAX {
+        bail!("volume {name}: {peers} peers; at most {} are possible", MEMBERS_MAX - 1);
+    }
+    if (*flush, tier.kind) == (FlushName::Media, config::TierName::Memory) {
+        bail!(
+            "volume {name}: a flush to media needs tiers on flash, and its tiers are in memory; use replicated, or destage"
+        );
+    }
+    Ok(())
 }
 
 fn creation(spec: &VolumeSpec) -> BackingOptions {

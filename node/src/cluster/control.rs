@@ -15,7 +15,7 @@ use super::proof::{Fence, Search};
 use super::reach::Reach;
 use super::ways_out::RESTORE;
 use crate::config::{self, TierName};
-use crate::coordinator::words::{self, Definition, FlushName, Kept, Load, NodeEntry};
+use crate::coordinator::words::{self, Definition, FlushName, Kept, Leaving, Load, NodeEntry};
 use crate::coordinator::{Audit, Coordinator, Error, Hint, Outcome};
 use crate::fence_test::Proofs;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
@@ -33,7 +33,7 @@ use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::link::AddressPair;
 use forebay_io::lock::reach::reach_at;
 use forebay_io::{Backing, LockAttempt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -119,6 +119,16 @@ pub struct Cluster {
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
     /// What they have said to have room for.
     pub(super) loads: Mutex<Vec<Load>>,
+    /// Nodes that are to be emptied.
+    pub(super) leaving: Mutex<Vec<Leaving>>,
+    /// Calls of other nodes that were taken.
+    pub(super) calls_taken: Mutex<VecDeque<VolumeId>>,
+    /// A call of this node may have been answered.
+    pub(super) answered: tokio::sync::Notify,
+    /// What owners have told of their volumes.
+    pub(super) heard: Mutex<super::told::Heard>,
+    /// Tiers of deleted volumes have been looked for.
+    pub(super) leftovers_seen: Mutex<bool>,
     /// How other nodes' machines are switched off.
     pub(super) fences: Vec<Fence>,
     /// When fences were last proven from here.
@@ -127,7 +137,7 @@ pub struct Cluster {
     pub(super) searches: Mutex<BTreeMap<VolumeId, Arc<Search>>>,
     /// What operators have said that goes with the next change of a record.
     pub(super) said: Mutex<BTreeMap<VolumeId, Audit>>,
-    /// Held while volumes come.
+    /// Held while volumes come or go.
     pub(super) admin: tokio::sync::Mutex<()>,
 }
 
@@ -358,7 +368,7 @@ impl Cluster {
                     self.set_policy(key, &definition);
                     let ended = Arc::new(AtomicBool::new(false));
                     if let Some(marker) = ImageMarker::of(&backing) {
-                        tokio::spawn(self.clone().keep_marker(volume, term, marker, ended.clone()));
+                        tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
                     }
                     self.prove(&definition, backing.share(), unfenced, ended.clone());
                     return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
@@ -399,30 +409,33 @@ impl Cluster {
     /// Keeps the marker beside the image up with what is destaged, until the opening has ended; a released volume leaves it clean.
     async fn keep_marker(
         self: Arc<Cluster>,
-        volume: VolumeId,
+        mut definition: Definition,
         term: Term,
         marker: ImageMarker,
         ended: Arc<AtomicBool>,
     ) {
-        let marker = Arc::new(marker);
+        let (marker, volume) = (Arc::new(marker), definition.volume);
         let (mut written, mut told) = (None, None);
         loop {
             tokio::time::sleep(MARKER_PERIOD).await;
             let is_over = ended.load(Ordering::Acquire);
-            let Some(definition) = self.definition(volume) else { return };
+            // A volume that was deleted has none any more.
+            definition = self.definition(volume).unwrap_or(definition);
             let clean = match is_over {
                 false => false,
                 true => match self.coordinator.record(volume).await {
                     Ok(Kept::Record(record)) => record.term == term && record.log == LogState::Released,
-                    Ok(Kept::Deleted { .. }) | Err(_) => false,
+                    Ok(Kept::Deleted { .. }) => return self.remove_marker(&definition).await,
+                    Err(_) => false,
                 },
             };
-            let destaged = match self.show(volume).await.and_then(|shown| shown.volume) {
-                Some(snapshot) => snapshot.status.destaged,
-                None => written.unwrap_or(Lsn(0)),
+            let (destaged, size_bytes) = match self.show(volume).await.and_then(|shown| shown.volume) {
+                Some(snapshot) => (snapshot.status.destaged, snapshot.status.size_bytes),
+                None => written.unwrap_or((Lsn(0), 0)),
             };
-            if clean || (!is_over && written != Some(destaged)) {
+            if clean || (!is_over && written != Some((destaged, size_bytes))) {
                 let (marker, node, place) = (marker.clone(), self.name.clone(), self.place.clone());
+                let definition = definition.clone();
                 let write = move || {
                     let tier = place.tier_path(&definition)?;
                     marker.write(&Words { definition: &definition, node: &node, tier, term, destaged, clean })
@@ -436,7 +449,7 @@ impl Cluster {
                 if let Some(words) = problem.as_ref().filter(|_| problem != told) {
                     eprintln!("forebay: volume {volume}: {words}");
                 }
-                (written, told) = (Some(destaged), problem);
+                (written, told) = (Some((destaged, size_bytes)), problem);
             }
             if is_over {
                 return;
@@ -454,18 +467,24 @@ impl Cluster {
             let (answer, _) = oneshot::channel();
             self.shard.send(ToShard::Control { key, command, answer });
         }
+        self.mail(ToDriver::SetFlush { volume: definition.volume, flush: definition.flush.into() });
     }
 
     // --- what the coordinator says ---
 
     pub(super) async fn watch(self: Arc<Cluster>) {
         let mut watch = self.coordinator.watch();
+        self.drop_old_calls().await;
         loop {
             match watch.next().await {
                 Hint::Record(volume) => self.tell(volume, Event::RecordChanged),
                 Hint::Definition(_) => self.refresh_definitions().await,
                 Hint::Nodes => self.refresh_nodes().await,
+                Hint::Told => self.hear_owners().await,
+                Hint::Call => self.take_calls().await,
+                Hint::Answer => self.answered.notify_waiters(),
                 Hint::Everything => {
+                    self.take_calls().await;
                     self.refresh_nodes().await;
                     self.refresh_definitions().await;
                     self.mail(ToDriver::TellAll(Event::RecordChanged));
@@ -474,17 +493,25 @@ impl Cluster {
         }
     }
 
+    async fn hear_owners(&self) {
+        // What is not known now is asked for again soon.
+        if let Ok(told) = self.coordinator.told().await {
+            self.heard.lock().expect("nobody panics while holding it").take(told);
+        }
+    }
+
     pub(super) async fn refresh_nodes(&self) {
         // What is not known now is asked for again soon.
         let Ok(nodes) = self.coordinator.nodes().await else { return };
+        let Ok(leaving) = self.coordinator.leaving().await else { return };
         let loads = self.coordinator.loads().await.unwrap_or_default();
+        *self.leaving.lock().expect("nobody panics while holding it") = leaving;
         let others = nodes.iter().filter(|entry| entry.node() != self.place.node);
         self.mail(ToDriver::Peers(others.filter_map(|entry| self.peer(entry)).collect()));
         let kinds: Vec<(VolumeId, TierName)> =
             self.known().iter().map(|(id, known)| (*id, known.definition.tier.kind)).collect();
         for (volume, kind) in kinds {
-            let candidates = nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect();
-            self.tell(volume, Event::Candidates(candidates));
+            self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
         }
         *self.nodes.lock().expect("nobody panics while holding it") = nodes;
         *self.loads.lock().expect("nobody panics while holding it") = loads;
@@ -505,6 +532,7 @@ impl Cluster {
         let _admin = self.admin.lock().await;
         // What is not known now is asked for again soon.
         let Ok(definitions) = self.coordinator.definitions().await else { return };
+        self.end_deleted(&definitions).await;
         for definition in definitions {
             // A tier that waits for something keeps the others waiting for nothing.
             if let Some(new) = self.take_definition(definition).await {
@@ -538,6 +566,7 @@ impl Cluster {
                     self.mail(ToDriver::EndClients { volume });
                 }
                 self.tell(volume, Event::Requested(requested(&definition)));
+                self.mail(ToDriver::SetFlush { volume, flush: definition.flush.into() });
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
                         (shown.ownership.state, shown.key)
@@ -577,10 +606,12 @@ impl Cluster {
         };
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
         let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
-        self.tell(
-            volume,
-            Event::Candidates(nodes.iter().map(|entry| candidate(entry, &loads, volume, kind)).collect()),
-        );
+        self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
+    }
+
+    fn candidates(&self, nodes: &[NodeEntry], loads: &[Load], volume: VolumeId, kind: TierName) -> Vec<Candidate> {
+        let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, self.is_leaving(&entry.name));
+        nodes.iter().map(of).collect()
     }
 
     /// About whom a lock on the backing proves anything, and whether this machine's writes end with its boot. Nothing is claimed
@@ -710,7 +741,7 @@ fn register(backing: &Backing, place: &Place, term: Term, until: std::time::Inst
     Ok(device.reserve_beside(key)?)
 }
 
-fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName) -> Candidate {
+fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName, leaving: bool) -> Candidate {
     let load = loads.iter().find(|load| load.name == entry.name);
     let mut domain = DefaultHasher::new();
     let alone = entry.fault_domain.is_empty();
@@ -726,6 +757,7 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
         flash: kind == TierName::Flash,
         // Who has not said anything may reach it.
         reaches_backing: load.is_none_or(|load| !load.unreached.contains(&volume)),
+        leaving,
     }
 }
 

@@ -12,18 +12,23 @@
 //!   only when ownership admits it.
 //! - A volume's owner is told that the members agree only when the backing is open under the lock of the own term, or was
 //!   found out of reach: nobody is served before.
+//! - A client's session ends with the client, not with the ownership: it goes to who forwards, and comes back from there. A
+//!   node that forwards is let in only while its volume is served here, and by one connection at a time ([`forwarding`]).
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
+
+mod forwarding;
 
 use super::addresses::Addresses;
 use super::control::Asked;
-use crate::directory::{Directory, Export};
-use crate::mailbox::{Snapshot, VolumeKey};
+use crate::directory::{Directory, Export, Place as ExportPlace};
+use crate::forward::{self, ForwarderHandle};
+use crate::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
-use forebay_core::status::PeerCounters;
+use forebay_core::status::{Flush, PeerCounters};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::{
@@ -36,7 +41,7 @@ use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
@@ -111,6 +116,13 @@ pub enum ToDriver {
         /// What.
         event: ownership::Event,
     },
+    /// What a flush is to promise from now on.
+    SetFlush {
+        /// Of this volume.
+        volume: VolumeId,
+        /// That.
+        flush: Flush,
+    },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
     /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
@@ -143,6 +155,13 @@ pub enum ToDriver {
         /// Its words.
         answer: oneshot::Sender<Shown>,
     },
+    /// A volume was deleted: it ends here, with whatever it has.
+    End {
+        /// Which volume.
+        volume: VolumeId,
+        /// When that is so.
+        answer: oneshot::Sender<()>,
+    },
     /// What do the links show?
     ShowLinks {
         /// Their words.
@@ -169,6 +188,10 @@ pub struct Shown {
     pub steps: ownership::Counters,
     /// What was told to other nodes.
     pub told: PeerCounters,
+    /// Clients of this node whose requests go to another one.
+    pub forwarding: Arc<forward::Figures>,
+    /// Nodes that forward requests to this one.
+    pub forwarders: Vec<NodeId>,
 }
 
 /// A link at a glance.
@@ -184,6 +207,7 @@ pub struct LinkShown {
 
 struct Peer {
     node: NodeId,
+    pairs: Vec<AddressPair>,
     link: Link,
     was_up: bool,
 }
@@ -202,6 +226,15 @@ struct Replica {
     key: Option<usize>,
     backing: OwnBacking,
     backing_ended: Option<Arc<AtomicBool>>,
+    /// The term in which it is served here.
+    serves: Option<Term>,
+    /// Nodes that forward to this one: numbers of their connections.
+    forwarders: BTreeMap<NodeId, u32>,
+    /// What those who forward were told last.
+    route: forward::Route,
+    forwarding: Arc<forward::Figures>,
+    /// With those who forward; its end is the end of all sessions there.
+    _registered: forward::Registered,
     commands: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
     commands_made: u64,
     figures_told: Option<(Instant, Figures)>,
@@ -210,13 +243,25 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(name: String, ownership: Ownership, key: Option<usize>) -> Replica {
+    fn new(
+        volume: VolumeId,
+        name: String,
+        ownership: Ownership,
+        key: Option<usize>,
+        forwarder: &ForwarderHandle,
+    ) -> Replica {
+        let forwarding = Arc::default();
         Replica {
+            _registered: forward::Registered::new(forwarder, volume, &name, &forwarding),
             name,
             ownership,
             key,
             backing: OwnBacking::Known,
             backing_ended: None,
+            serves: None,
+            forwarders: BTreeMap::new(),
+            route: forward::Route::default(),
+            forwarding,
             commands: HashMap::new(),
             commands_made: 0,
             figures_told: None,
@@ -316,6 +361,9 @@ pub struct Driver {
     strangers: Vec<(Instant, Arrival)>,
     turned_away: Vec<TurnedAway>,
     touched: Vec<usize>,
+    forwarder: ForwarderHandle,
+    /// Counts the connections of nodes that forward.
+    forwarders: Arc<AtomicU64>,
 }
 
 impl Driver {
@@ -327,6 +375,7 @@ impl Driver {
             let token = DOOR + at as u64 * Door::TOKENS;
             open.push(Door::new(reactor, listener, identity.clone(), security.clone(), token)?);
         }
+        let forwarder = forward::spawn(directory.clone(), identity.clone(), security.clone(), addresses.clone())?;
         Ok(Driver {
             identity,
             security,
@@ -346,6 +395,8 @@ impl Driver {
             strangers: Vec::new(),
             turned_away: Vec::new(),
             touched: Vec::new(),
+            forwarder,
+            forwarders: Arc::default(),
         })
     }
 
@@ -435,6 +486,10 @@ impl Driver {
     fn let_in(&mut self, desks: &mut Desks<'_>) {
         let now = desks.now;
         for arrival in std::mem::take(&mut self.arrivals) {
+            if let Some(volume) = arrival.volume() {
+                self.let_forwarder_in(desks, arrival, volume);
+                continue;
+            }
             let known = self.peers.iter_mut().find(|peer| peer.link.peer() == arrival.name());
             let Some(peer) = known else {
                 let _ = self.control.send(Asked::UnknownNode);
@@ -456,6 +511,7 @@ impl Driver {
                 continue;
             }
             let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
+            let known_pairs = pairs.clone();
             let (identity, security) = (self.identity.clone(), self.security.clone());
             let (bytes_max, compression, multipath) = (LINK_BYTES_MAX, self.compression, self.multipath);
             let (peer, peer_node, lane) = (name, Some(node), 0);
@@ -471,7 +527,7 @@ impl Driver {
                 compression,
                 multipath,
             };
-            self.peers.push(Peer { node, link: Link::new(config, desks.now), was_up: false });
+            self.peers.push(Peer { node, pairs: known_pairs, link: Link::new(config, desks.now), was_up: false });
             for replica in self.replicas.values_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
             }
@@ -656,6 +712,7 @@ impl Driver {
                 }
             }
         }
+        self.tell_route(volume);
     }
 
     fn ask(&self, asked: Asked) {
@@ -673,34 +730,11 @@ impl Driver {
             // The control thread ends after this one.
             let _ = self.control.send(asked);
         }
+        if let Order::Size(size_bytes) = &order {
+            self.directory.resize(&replica.name, *size_bytes);
+        }
         slot.volume.handle(desks.now, Event::Ownership(order));
         self.touched.push(key);
-    }
-
-    fn serve(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], term: Term) {
-        let Some(replica) = self.replicas.get(volume) else { return };
-        let Some(key) = replica.key else { return };
-        let Some(slot) = desks.volumes[key].as_ref() else { return };
-        self.directory.remove(&replica.name);
-        let export = Export {
-            name: replica.name.clone(),
-            size_bytes: slot.volume.size_bytes(),
-            request_bytes_max: slot.volume.request_bytes_max(),
-            shard: 0,
-            key: VolumeKey(key as u32),
-        };
-        self.directory.add(export, false);
-        self.addresses.serve(VolumeId(*volume), true);
-        eprintln!("forebay: volume {}: served here, in term {}", replica.name, term.0);
-    }
-
-    fn end_sessions(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
-        let Some(replica) = self.replicas.get(volume) else { return };
-        self.directory.remove(&replica.name);
-        eprintln!("forebay: volume {}: this node is not its owner any more; its clients' sessions end", replica.name);
-        self.end_clients(desks, volume);
-        // After them: what tells the clients comes from that address.
-        self.addresses.serve(VolumeId(*volume), false);
     }
 
     fn end_clients(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
@@ -718,6 +752,8 @@ impl Driver {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         replica.end_backing();
         replica.figures_told = None;
+        replica.serves = None;
+        replica.forwarders.clear();
         self.keys.remove(volume);
         self.peers.iter_mut().for_each(|peer| peer.link.forget_volume(volume));
         if let Some(key) = replica.key.take()
@@ -736,6 +772,10 @@ impl Driver {
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
+            ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains_key(&volume.0) => {
+                // It was deleted meanwhile.
+                drop(desks.volumes[key.0 as usize].take());
+            }
             ToDriver::TierOpened { volume, key, fresh } => {
                 let own = self.attached(desks, &volume.0, key);
                 if let Some(replica) = self.replicas.get_mut(&volume.0) {
@@ -753,6 +793,14 @@ impl Driver {
                         self.touched.push(key);
                     }
                     replica.ownership.handle(now, event);
+                }
+            }
+            ToDriver::SetFlush { volume, flush } => {
+                if let Some(&key) = self.keys.get(&volume.0)
+                    && let Some(slot) = desks.volumes[key].as_mut()
+                {
+                    slot.volume.set_flush(flush);
+                    self.touched.push(key);
                 }
             }
             ToDriver::TellAll(event) => {
@@ -774,6 +822,16 @@ impl Driver {
                     // Whoever asked may have gone.
                     let _ = answer.send(shown);
                 }
+            }
+            ToDriver::End { volume, answer } => {
+                if let Some(replica) = self.replicas.get(&volume.0) {
+                    self.directory.remove(&replica.name);
+                    self.detach(desks, &volume.0);
+                    self.addresses.serve(volume, false);
+                    self.replicas.remove(&volume.0);
+                }
+                // Whoever asked may have gone.
+                let _ = answer.send(());
             }
             ToDriver::ShowLinks { answer } => {
                 let shown =
@@ -811,7 +869,8 @@ impl Driver {
             ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
         }
         let key = key.map(|key| key.0 as usize);
-        self.replicas.insert(volume, Replica::new(name, ownership, key));
+        let replica = Replica::new(VolumeId(volume), name, ownership, key, &self.forwarder);
+        self.replicas.insert(volume, replica);
     }
 
     fn take_backing(
@@ -852,6 +911,8 @@ impl Driver {
             peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
             steps: replica.ownership.counters(),
             told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
+            forwarding: replica.forwarding.clone(),
+            forwarders: replica.forwarders.keys().copied().collect(),
         })
     }
 }

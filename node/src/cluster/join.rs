@@ -38,14 +38,14 @@ const RETRY: Time = Time::from_secs(1);
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
     pub async fn start(
-        whole: &Config,
+        all: &Config,
         config: &ClusterConfig,
         store: &Store,
         shard: ShardHandle,
         keys: Arc<AtomicU64>,
     ) -> Result<Arc<Cluster>> {
-        let (fences, shm_size) = (&whole.fence, whole.node.shm_size);
-        let Resolved { identity, etcd, links } = config.resolve(&whole.link)?;
+        let (fences, shm_size) = (&all.fence, all.node.shm_size);
+        let Resolved { identity, etcd, links } = config.resolve(&all.link)?;
         let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
         if identity.renewal_due {
             eprintln!(
@@ -67,7 +67,7 @@ impl Cluster {
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
-        let addresses = Arc::new(Addresses::start(&whole.listen.nbd)?);
+        let addresses = Arc::new(Addresses::start(&all.listen.nbd)?);
         let setup =
             DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
         let setup = Box::new(setup);
@@ -87,6 +87,11 @@ impl Cluster {
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
+            leaving: Mutex::default(),
+            calls_taken: Mutex::default(),
+            answered: tokio::sync::Notify::new(),
+            heard: Mutex::default(),
+            leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
@@ -96,6 +101,8 @@ impl Cluster {
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
         tokio::spawn(cluster.clone().tell_load());
+        tokio::spawn(cluster.clone().tell_owned());
+        tokio::spawn(cluster.clone().empty_this_node());
         Ok(cluster)
     }
 }

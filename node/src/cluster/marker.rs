@@ -8,7 +8,7 @@
 //! - Only regular files have one. A device or an NBD export has no beside that all nodes see.
 
 use crate::coordinator::words::Definition;
-use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, VolumeId, difference};
+use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, VolumeId, difference, remove_durably};
 use anyhow::{Context, Result, bail};
 use forebay_core::types::{Lsn, Term};
 use forebay_io::Backing;
@@ -78,6 +78,14 @@ impl ImageMarker {
         match Marker::load(&self.path)? {
             Some(marker) => judge(&marker, volume, &self.identity()?, &self.image.display().to_string()),
             None => Ok(()),
+        }
+    }
+
+    /// Of a volume that was deleted.
+    pub(super) fn remove(&self, volume: VolumeId) -> Result<()> {
+        match Marker::load(&self.path)? {
+            Some(marker) if marker.volume == volume => remove_durably(&self.path),
+            Some(_) | None => Ok(()),
         }
     }
 

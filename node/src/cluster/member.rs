@@ -10,7 +10,7 @@
 
 use super::report::ClusterReport;
 use crate::config::{DestageName, TierName, tier_size_default};
-use crate::coordinator::words::{Definition, FlushName};
+use crate::coordinator::words::Definition;
 use crate::memory_place;
 use crate::open::{
     BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, look_for_tier,
@@ -25,7 +25,6 @@ use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
 use forebay_core::ownership::Timing;
-use forebay_core::status::Flush;
 use forebay_core::types::{BLOCK_BYTES, Duration, Term};
 use forebay_core::volume::ClusterConfig;
 use forebay_io::{BackingOptions, Tier, VolumeIo};
@@ -37,6 +36,8 @@ const PEER_WINDOW_BYTES_MAX: u64 = 64 << 20;
 const WINDOW_BYTES_MAX: u64 = 256 << 20;
 /// A volume without a spare peer keeps no more dirty data than drains in this time (A6).
 const DEGRADE_STALL_MAX: Duration = Duration::from_secs(10);
+/// A volume's identity in the name of a file, with hyphens.
+const UUID_LETTERS: usize = 36;
 /// RAM before a flash tier, where the definition names none.
 const FRAMES_DEFAULT_BYTES: u64 = 64 << 20;
 
@@ -73,6 +74,36 @@ impl Place {
             TierName::Flash => self.store.dir().join("tiers").join(name),
             TierName::Memory => memory_place::find(self.shm_size)?.dir.join(name),
         })
+    }
+
+    /// Ends of the names of this node's tiers: of whatever volume, under whatever name it had.
+    fn tiers(&self) -> Vec<(VolumeId, PathBuf)> {
+        let end = format!("-{:016x}.tier", self.node.0);
+        let folders = memory_place::existing().into_iter().chain([self.store.dir().join("tiers")]);
+        let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+        let of_volume = |path: PathBuf| {
+            let name = path.file_name()?.to_str()?.strip_suffix(&end)?;
+            let id = name.get(name.len().checked_sub(UUID_LETTERS)?..)?;
+            Some((VolumeId::try_from(id.to_owned()).ok()?, path))
+        };
+        files.filter_map(|entry| of_volume(entry.path())).collect()
+    }
+
+    /// Volumes of which there is a tier here.
+    pub fn volumes_with_tiers(&self) -> Vec<VolumeId> {
+        self.tiers().into_iter().map(|(volume, _)| volume).collect()
+    }
+
+    /// Removes what is here of a volume that was deleted: how many tiers.
+    pub fn remove_tiers(&self, volume: VolumeId) -> Result<usize> {
+        let tiers = self.tiers().into_iter().filter(|(of, _)| *of == volume);
+        let mut removed = 0;
+        for (_, path) in tiers {
+            remove_durably(&path)?;
+            removed += 1;
+        }
+        remove_durably(&self.term_path(volume))?;
+        Ok(removed)
     }
 
     /// Remembers durably that this node is about to open the backing as the owner of a term.
@@ -197,12 +228,7 @@ impl Place {
             own: Incarnation::none(self.node),
             host: self.host,
             min_peers: definition.min_peers.into(),
-            flush: match definition.flush {
-                FlushName::Auto => Flush::Best,
-                FlushName::Media => Flush::Media,
-                FlushName::Replicated => Flush::Replicated,
-                FlushName::Destage => Flush::Destage,
-            },
+            flush: definition.flush.into(),
             peer_window_bytes_max: PEER_WINDOW_BYTES_MAX,
             window_bytes_max: WINDOW_BYTES_MAX,
             resend_after: timing.channel_dead,

@@ -4,20 +4,25 @@
 //! What each file owns: [`join`] how a node becomes part of it; [`control`] the control thread's part: coordinator, tiers and
 //! backings; [`driver`] the data path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this
 //! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`addresses`] where clients reach what is served
-//! here; [`proof`] what is known of former owners, and fences; [`commands`] what operators want, [`ways_out`] what they decide
-//! where the cluster cannot know; [`report`] what is shown.
+//! here; [`proof`] what is known of former owners, and fences; [`commands`] what operators want, `calls` how another node is asked for
+//! it, `deletion` the end of a volume, `leaving` a node that is emptied, [`ways_out`] what they decide where the cluster cannot know;
+//! [`report`] what is shown, `told` what an owner tells for that.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
-//! than one shard, clients of a volume that another node owns, and journals.
+//! than one shard, and journals.
 
 pub mod addresses;
+mod calls;
 pub mod commands;
 pub mod control;
+mod deletion;
 pub mod driver;
 pub mod join;
+mod leaving;
 mod marker;
 pub mod member;
 pub mod proof;
 mod reach;
 pub mod report;
+mod told;
 pub mod ways_out;

@@ -245,13 +245,15 @@ impl Cluster {
 
     /// Whom neither this search nor ownership by itself (another boot, the operator's word) has a proof about.
     async fn unproven(&self, search: &Search) -> Vec<Unfenced> {
-        let open = search.open();
-        if open.is_empty() || search.has_ended() {
+        if search.open().is_empty() || search.has_ended() {
             return Vec::new();
         }
-        let shown = self.show(search.volume).await;
-        let unproven = shown.map(|shown| shown.ownership.unproven).unwrap_or_default();
-        open.into_iter().filter(|former| unproven.contains(former)).collect()
+        let Some(shown) = self.show(search.volume).await else { return Vec::new() };
+        for looked in search.formers().iter_mut() {
+            // Then nobody need look any more.
+            looked.proven |= !shown.ownership.unproven.contains(&looked.former);
+        }
+        search.open()
     }
 
     /// The record names this node the owner, and the other one unfenced, now.

@@ -3,6 +3,7 @@
 use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
 use crate::coordinator::words::{Definition, NodeEntry};
+use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
 use forebay_core::ownership::Counters;
 use forebay_core::status::PeerCounters;
@@ -10,6 +11,7 @@ use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,6 +25,16 @@ pub struct ClusterReport {
     pub since_s: f64,
     /// Who owns it.
     pub owner: String,
+    /// What the owner waits for, as it has told: a code as in `reason`. None where this node is the owner, or has heard nothing
+    /// of it for long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_reason: Option<String>,
+    /// For how long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_since_s: Option<f64>,
+    /// How long ago the owner has told this, the policy and its reason, the lag of the members, and what is dirty.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub told_ago_s: Option<f64>,
     /// Number of the owner.
     pub term: u32,
     /// Number of the set of members within the term.
@@ -37,15 +49,21 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
     /// What keeps former owners from writing to the backing, or shows that they do no more.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fence: Option<FenceReport>,
     /// How often each step of the protocol was taken on this node since its start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// Where clients reach it, whichever node serves it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub address: Option<AddressReport>,
+    /// What this node does for its clients, whose requests the owner answers.
+    #[serde(default)]
+    pub forwarding: ForwardingReport,
+    /// Nodes whose clients' requests come here.
+    #[serde(default)]
+    pub forwarders: Vec<String>,
 }
 
 /// What is known about the writes of an owner that was given up, and what that is worth.
@@ -95,6 +113,36 @@ pub struct FormerReport {
     pub why: Vec<String>,
 }
 
+/// Clients of this node while another one owns the volume; counts are since the daemon's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ForwardingReport {
+    /// The owner has let this node in. It does so when there is a client.
+    pub connected: bool,
+    /// Clients now.
+    pub clients: u64,
+    /// Requests that no owner has answered yet; they wait while there is none.
+    pub waiting: u64,
+    /// Requests forwarded.
+    pub requests: u64,
+    /// Bytes of reads and writes among them.
+    pub bytes: u64,
+    /// Requests that were asked again, of another owner or by another connection.
+    pub again: u64,
+}
+
+impl ForwardingReport {
+    fn of(figures: &Figures) -> ForwardingReport {
+        ForwardingReport {
+            connected: figures.connected.load(Ordering::Relaxed),
+            clients: figures.clients.load(Ordering::Relaxed),
+            waiting: figures.waiting.load(Ordering::Relaxed),
+            requests: figures.requests.load(Ordering::Relaxed),
+            bytes: figures.bytes.load(Ordering::Relaxed),
+            again: figures.again.load(Ordering::Relaxed),
+        }
+    }
+}
+
 /// A node that keeps the log of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberReport {
@@ -102,7 +150,7 @@ pub struct MemberReport {
     pub node: String,
     /// `owner`, `member` or `learner`.
     pub role: String,
-    /// Records that the owner has and this one is not known to have; none where another node is the owner.
+    /// Records that the owner has and this one is not known to have; none for the owner, and where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lag: Option<u64>,
 }
@@ -128,6 +176,9 @@ pub struct ClusterNodeReport {
     /// What is done with payload that goes there; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compression: Option<CompressionReport>,
+    /// It is to be emptied, and how far that is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub emptying: Option<EmptyingReport>,
 }
 
 /// Compression of what goes to another node, since the daemon's start.
@@ -151,6 +202,30 @@ pub struct CompressionReport {
     pub ratio: Option<f64>,
     /// CPU time that it has taken, trials that were of no use included.
     pub cpu_s: f64,
+}
+
+/// How far a node is with being emptied.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EmptyingReport {
+    /// `draining` or `drained`.
+    pub state: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What it still owns or has a copy of.
+    pub keeps: Vec<KeptReport>,
+}
+
+/// A volume that a node still owns or has a copy of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptReport {
+    /// Its name.
+    pub volume: String,
+    /// `owner`, `member` or `unknown`.
+    pub role: String,
+    /// What is done about it, or what keeps it here.
+    pub why: String,
+    /// It stays here until something changes in the cluster, or in what is asked of the volume.
+    pub stays: bool,
 }
 
 /// A channel of a link.
@@ -217,6 +292,9 @@ pub fn of_volume(
         state: status.state.code().to_owned(),
         reason: status.reason.code().to_owned(),
         since_s: (shown.at - status.since).as_secs_f64(),
+        owner_reason: None,
+        owner_since_s: None,
+        told_ago_s: None,
         owner: record.map_or_else(String::new, |record| name_of(nodes, record.owner)),
         term: status.term.0,
         config: status.config.0,
@@ -231,9 +309,11 @@ pub fn of_volume(
         min_peers: definition.min_peers,
         members,
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+        address,
         fence: None,
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
-        address,
+        forwarding: ForwardingReport::of(&shown.forwarding),
+        forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
     }
 }
 
@@ -282,6 +362,7 @@ pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<Cl
             up: link.map(|link| link.up),
             channels: link.map(channels).unwrap_or_default(),
             compression: link.map(|link| compression(&link.status.compression)),
+            emptying: None,
         }
     };
     nodes.iter().map(report).collect()
@@ -360,6 +441,16 @@ pub fn example_node() -> ClusterNodeReport {
             saved_bytes: 200,
             ratio: Some(3.0),
             cpu_s: 0.25,
+        }),
+        emptying: Some(EmptyingReport {
+            state: "draining".to_owned(),
+            since_ms: 1_700_000_000_000,
+            keeps: vec![KeptReport {
+                volume: "vm1".to_owned(),
+                role: "owner".to_owned(),
+                why: "it is being handed over".to_owned(),
+                stays: false,
+            }],
         }),
     }
 }

@@ -18,6 +18,7 @@ pub mod memory;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod wishes;
 pub mod words;
 
 use crate::volume_store::{VolumeId, random_bytes};
@@ -165,8 +166,14 @@ pub enum Hint {
     Record(VolumeId),
     /// This volume's definition.
     Definition(VolumeId),
-    /// Nodes have come, gone or said something.
+    /// Nodes have come, gone or said something, or are to be emptied.
     Nodes,
+    /// An owner has told how its volumes are.
+    Told,
+    /// A node is asked for something.
+    Call,
+    /// A node has been answered.
+    Answer,
     /// Anything.
     Everything,
 }
@@ -197,7 +204,10 @@ fn hint(key: &str) -> Hint {
     match key.split_once('/') {
         Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
         Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
-        Some(("node" | "load", _)) => Hint::Nodes,
+        Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
+        Some(("told", _)) => Hint::Told,
+        Some(("call", _)) => Hint::Call,
+        Some(("answer", _)) => Hint::Answer,
         _ => Hint::Everything,
     }
 }
@@ -506,13 +516,16 @@ impl Coordinator {
         }
     }
 
-    /// Deletes a volume that nobody serves: name and definition go, and the record says so for ever (C3).
+    /// Deletes a volume: name and definition go, and the record says so for ever (C3). One that somebody serves only where the
+    /// operator gives up what its logs hold, which the audit log says.
     pub async fn delete(
         &self,
         definition: &Definition,
         record: &forebay_core::cluster::Record,
+        given_up: Option<&Audit>,
     ) -> Result<Outcome<Kept>, Error> {
-        assert_eq!(record.log, forebay_core::cluster::LogState::Released, "nobody may serve a volume that is deleted");
+        let released = record.log == forebay_core::cluster::LogState::Released;
+        assert!(released || given_up.is_some(), "nobody may serve a volume that is deleted");
         let volume = definition.volume;
         // As for a commit: this could only hold where time went back.
         if self.memory.seen(volume).is_some_and(|seen| seen.number() > (record.term, record.config)) {
@@ -523,11 +536,14 @@ impl Coordinator {
         let gone = Kept::Deleted { term: forebay_core::types::Term(record.term.0 + 1), config: record.config };
         let transaction = Transaction {
             compare: vec![equals(key.clone(), Kept::Record(record.clone()).encode())],
-            then: vec![
+            then: [
                 Operation::Put { key: key.clone(), value: gone.encode() },
                 Operation::Delete(name),
                 Operation::Delete(place),
-            ],
+            ]
+            .into_iter()
+            .chain(given_up.map(|audit| self.put_audit(audit)))
+            .collect(),
             otherwise: vec![Read::Key(key)],
         };
         let before = self.memory.seen(volume);
@@ -627,6 +643,9 @@ impl Coordinator {
                 Operation::Delete(name),
                 Operation::Delete(self.number_key(entry)),
                 Operation::Delete(self.key(&format!("load/{}", entry.name))),
+                Operation::Delete(self.key(&format!("told/{}", entry.name))),
+                // A new machine of this name is not the one that was to be emptied.
+                Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
             ],
             otherwise: vec![],

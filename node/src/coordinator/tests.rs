@@ -150,8 +150,8 @@ fn definition(name: &str, volume: VolumeId) -> Definition {
         destage: DestageName::Auto,
         journal_bytes: 0,
         drain_max_s: 0,
-        reserves: false,
         address: None,
+        reserves: false,
     }
 }
 
@@ -210,16 +210,55 @@ fn volumes_come_and_go(stand: &Stand) {
         assert_eq!(node.redefine(&first, &late).await.unwrap(), Outcome::Lost(more.clone()));
         assert_eq!(node.definitions().await.unwrap(), std::slice::from_ref(&more));
 
-        assert_eq!(node.delete(&more, &released(1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.delete(&more, &released(1), None).await.unwrap(), Outcome::Won);
         let gone = Kept::Deleted { term: Term(2), config: Config(0) };
         assert_eq!(node.record(VM1).await.unwrap(), gone);
         assert_eq!(other.record(VM1).await.unwrap(), gone);
-        assert_eq!(other.delete(&more, &released(1)).await.unwrap(), Outcome::Lost(gone));
+        assert_eq!(other.delete(&more, &released(1), None).await.unwrap(), Outcome::Lost(gone));
         assert!(matches!(node.definition(VM1).await, Err(Error::NoVolume(VM1))));
         // The name is free again, the identity never.
         let again = other.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
         assert_eq!(again, Outcome::Lost(Occupied::Identity));
         assert_eq!(other.create(&definition("vm1", vm2), &kept(1, 1)).await.unwrap(), Outcome::Won);
+    });
+}
+
+/// A call is answered once, and not after it was withdrawn; a node is leaving until that is taken back.
+fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
+    let node = stand.joined("a");
+    let other = stand.joined("b");
+    block_on(async {
+        let call = |id| Call {
+            version: VERSION,
+            id: VolumeId([id; 16]),
+            from: "a".into(),
+            volume: VM1,
+            wish: Wish::Drain { through: false },
+        };
+        let answered = Answered { version: VERSION, not_done: None, why: String::new() };
+        for id in [1, 2] {
+            assert_eq!(node.call("b", &call(id)).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(other.calls("b").await.unwrap(), [call(1), call(2)]);
+        assert_eq!(node.calls("a").await.unwrap(), []);
+        assert_eq!(node.answer_to(&call(1)).await.unwrap(), None);
+        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Won);
+        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Lost(()));
+        assert_eq!(node.answer_to(&call(1)).await.unwrap(), Some(answered.clone()));
+        for id in [1, 2] {
+            assert_eq!(node.withdraw("b", &call(id)).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(other.answer("b", &call(2), &answered).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
+        assert_eq!((other.calls("b").await.unwrap(), node.answer_to(&call(2)).await.unwrap()), (vec![], None));
+
+        let first = Leaving { version: VERSION, name: "a".into(), at_ms: 1 };
+        let again = Leaving { at_ms: 2, ..first.clone() };
+        for leaving in [&first, &again] {
+            assert_eq!(other.begin_leaving(leaving).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(node.leaving().await.unwrap(), [first]);
+        assert_eq!(node.end_leaving("a").await.unwrap(), Outcome::Won);
+        assert_eq!(other.leaving().await.unwrap(), []);
     });
 }
 
@@ -399,6 +438,7 @@ macro_rules! suite {
 suite!(
     records_change_only_by_comparison,
     volumes_come_and_go,
+    what_is_wanted_of_nodes_is_written_down,
     names_of_nodes_are_given_once,
     settings_are_the_same_for_all,
     audit_log_is_kept_in_order_over_many_pages,
@@ -456,7 +496,7 @@ fn core_is_told_what_is_certain_and_nothing_else() {
         let anew = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
         assert_eq!(anew, Told::Core(Committed::Won, None));
         assert_eq!(node.audit_log().await.unwrap().len(), 1);
-        node.delete(&first, &released(3)).await.unwrap();
+        node.delete(&first, &released(3), None).await.unwrap();
         assert_eq!(node.carry_out_read(VM1).await, Told::Deleted);
         assert_eq!(node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await, Told::Deleted);
     });

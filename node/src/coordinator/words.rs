@@ -254,7 +254,7 @@ impl From<RecordText> for Record {
 // --- what people and nodes have said ---
 
 /// What a volume's flush promises.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum FlushName {
     /// `media` while all members are on flash, else `replicated`.
@@ -266,6 +266,18 @@ pub enum FlushName {
     Replicated,
     /// In the backing, synced.
     Destage,
+}
+
+impl From<FlushName> for forebay_core::status::Flush {
+    fn from(name: FlushName) -> forebay_core::status::Flush {
+        use forebay_core::status::Flush;
+        match name {
+            FlushName::Auto => Flush::Best,
+            FlushName::Media => Flush::Media,
+            FlushName::Replicated => Flush::Replicated,
+            FlushName::Destage => Flush::Destage,
+        }
+    }
 }
 
 /// The tier that each member of a volume makes.
@@ -310,12 +322,12 @@ pub struct Definition {
     pub journal_bytes: u64,
     /// Seconds that the log may take to drain before writes are slowed; 0: no such limit.
     pub drain_max_s: u64,
-    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reserves: bool,
     /// Where clients reach it, whichever node serves it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<VirtualAddress>,
+    /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
 }
 
 impl Words for Definition {
@@ -420,6 +432,175 @@ impl Words for Load {
     }
 
     fn decode(text: &str) -> Result<Load, String> {
+        read(text)
+    }
+}
+
+/// The operator is about to stop a node: it is to own nothing and keep no copy that another node can keep.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leaving {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// Since when, in milliseconds since 1970 by the clock of the node that was told.
+    pub at_ms: u64,
+}
+
+impl Words for Leaving {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Leaving, String> {
+        read(text)
+    }
+}
+
+/// What the owner of a volume is asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Wish {
+    /// Make another node the owner.
+    HandOver {
+        /// Its name.
+        to: String,
+    },
+    /// Destage everything; and keep it so.
+    Drain {
+        /// Until a release.
+        through: bool,
+    },
+    /// Destage everything, and leave the backing unchanged.
+    Hold {
+        /// For so long at most.
+        seconds: u64,
+    },
+    /// End a hold, or a drain that keeps the backing complete.
+    Release,
+    /// Grow.
+    Resize {
+        /// To this size.
+        size_bytes: u64,
+    },
+    /// Forget the volume.
+    Delete {
+        /// Although acknowledged writes are lost.
+        discard_dirty: bool,
+    },
+}
+
+/// A node asks another one for something.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Drawn at random.
+    pub id: VolumeId,
+    /// Who asks.
+    pub from: String,
+    /// About which volume.
+    pub volume: VolumeId,
+    /// For what.
+    pub wish: Wish,
+}
+
+impl Words for Call {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Call, String> {
+        read(text)
+    }
+}
+
+/// Why something was not done, as callers tell kinds apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotDone {
+    /// There is no such thing.
+    NotFound,
+    /// The request cannot be meant.
+    Invalid,
+    /// The state of the volume forbids it.
+    Conflict,
+    /// It was tried and did not work.
+    Failed,
+    /// Another node owns the volume now.
+    NotOwner,
+}
+
+/// How a call ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answered {
+    /// [`VERSION`].
+    pub version: u32,
+    /// None: it is done.
+    pub not_done: Option<NotDone>,
+    /// Why not.
+    pub why: String,
+}
+
+impl Words for Answered {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<Answered, String> {
+        read(text)
+    }
+}
+
+/// What an owner tells of its volumes, for reports at other nodes. A hint, like [`Load`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedVolumes {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the owner's node.
+    pub name: String,
+    /// Milliseconds since 1970 by its own clock.
+    pub at_ms: u64,
+    /// Those that it owns.
+    pub volumes: Vec<OwnedVolume>,
+}
+
+/// A volume, as its owner sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedVolume {
+    /// Which.
+    pub volume: VolumeId,
+    /// In this term.
+    pub term: u32,
+    /// How writes are acknowledged.
+    pub effective: PolicyName,
+    /// Code of why it is not as requested, or `as-requested`.
+    pub reason: String,
+    /// For how many seconds that had been so.
+    pub since_s: u64,
+    /// What the owner waits for, as a code.
+    pub owner_reason: String,
+    /// For how many seconds.
+    pub owner_since_s: u64,
+    /// State of the backing.
+    pub backing: String,
+    /// What is in no other place than the logs.
+    pub dirty_bytes: u64,
+    /// How many records each other member or learner is behind.
+    pub lag: Vec<(Hex64, u64)>,
+}
+
+impl Words for OwnedVolumes {
+    fn encode(&self) -> String {
+        write(self)
+    }
+
+    fn decode(text: &str) -> Result<OwnedVolumes, String> {
         read(text)
     }
 }
@@ -622,6 +803,38 @@ mod tests {
         assert_eq!(Kept::decode(&kept.encode()), Ok(kept));
     }
 
+    /// Nodes of neighbouring versions read each other's.
+    #[test]
+    fn calls_and_what_is_told_have_one_form() {
+        let id = VolumeId([7; 16]);
+        let call = |wish| Call { version: VERSION, id, from: "beta".into(), volume: id, wish };
+        let head = concat!(
+            r#"{"version":1,"id":"07070707-0707-0707-0707-070707070707","from":"beta","#,
+            r#""volume":"07070707-0707-0707-0707-070707070707","wish":"#
+        );
+        for (wish, text) in [
+            (Wish::HandOver { to: "gamma".into() }, r#"{"hand-over":{"to":"gamma"}}"#),
+            (Wish::Drain { through: true }, r#"{"drain":{"through":true}}"#),
+            (Wish::Hold { seconds: 60 }, r#"{"hold":{"seconds":60}}"#),
+            (Wish::Release, r#""release""#),
+            (Wish::Resize { size_bytes: 4096 }, r#"{"resize":{"size_bytes":4096}}"#),
+            (Wish::Delete { discard_dirty: false }, r#"{"delete":{"discard_dirty":false}}"#),
+        ] {
+            let text = format!("{head}{text}}}");
+            assert_eq!(call(wish.clone()).encode(), text);
+            assert_eq!(Call::decode(&text), Ok(call(wish)));
+        }
+        let answered = Answered { version: VERSION, not_done: Some(NotDone::NotOwner), why: "no".into() };
+        assert_eq!(answered.encode(), r#"{"version":1,"not_done":"not-owner","why":"no"}"#);
+        assert_eq!(Answered::decode(&answered.encode()), Ok(answered));
+        let leaving = Leaving { version: VERSION, name: "alpha".into(), at_ms: 5 };
+        assert_eq!(leaving.encode(), r#"{"version":1,"name":"alpha","at_ms":5}"#);
+        assert_eq!(Leaving::decode(&leaving.encode()), Ok(leaving));
+        let told = OwnedVolumes { version: VERSION, name: "alpha".into(), at_ms: 5, volumes: vec![] };
+        assert_eq!(told.encode(), r#"{"version":1,"name":"alpha","at_ms":5,"volumes":[]}"#);
+        assert_eq!(OwnedVolumes::decode(&told.encode()), Ok(told));
+    }
+
     #[test]
     fn definition_and_node_come_back_as_written() {
         let definition = Definition {
@@ -639,8 +852,8 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             drain_max_s: 10,
-            reserves: false,
             address: None,
+            reserves: false,
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         assert!(!definition.encode().contains("address"), "it is read by who knows of none");

@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering;
 impl Node {
     /// Forgets a volume and removes its tier.
     pub async fn delete(self: &Arc<Node>, name: &str, discard_dirty: bool) -> Answer<()> {
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.delete(name, discard_dirty).await;
+        }
         let _admin = self.admin.lock().await;
         let (record, running) = {
             let entries = self.entries();

@@ -1,13 +1,16 @@
 //! The clients of a shard: listening sockets, clients that are still negotiating, and connections to its volumes.
 //!
 //! Invariants:
-//! - A client costs itself only: whatever it does ends at most its own connection.
+//! - A client that negotiates costs itself only.
 //! - A listener has at most its number of clients. When it is full, the one that has been negotiating longest makes
 //!   room; so silent clients keep nobody out.
-//! - A connection ends within [`STALL_MAX`] of the last progress that is the client's to make.
+//!
+//! What connections do from then on is in [`crate::connections`].
 
 use super::Slot;
-use crate::directory::Directory;
+use crate::connections::{Connections, Home};
+use crate::directory::{Directory, Place};
+use crate::forward::ToForwarder;
 use crate::mailbox::{Seat, ToShard};
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
@@ -16,13 +19,14 @@ use forebay_core::types::{BlockIndex, ClientId, Duration, FrameId, Frames, Insta
 use forebay_core::volume::Extent;
 use forebay_front::Backend;
 use forebay_front::nbd::channel::Channel;
-use forebay_front::nbd::connection::{Connection, STALL_MAX, Scratch, WaitsFor, drop_reply};
+use forebay_front::nbd::connection::{Connection, Packed};
 use forebay_front::nbd::greeter::{Greeter, Greeting};
 use forebay_front::nbd::handshake::{HANDSHAKE_MAX, Negotiated};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -58,18 +62,6 @@ struct Greeted {
     interest: Interest,
 }
 
-struct Client {
-    connection: Connection,
-    volume: usize,
-    interest: Interest,
-    /// When to look whether it has stalled.
-    stall_check: Option<Instant>,
-    touched: bool,
-    has_turn: bool,
-    /// Counted by its listener as long as it lives.
-    _seat: Seat,
-}
-
 /// See the module's text.
 pub struct Clients {
     directory: Arc<Directory>,
@@ -78,15 +70,7 @@ pub struct Clients {
     /// In order of their arrival, which is that of their deadlines. Names that are gone are passed over.
     greeted_order: VecDeque<(Instant, usize, u64)>,
     greeted_made: u64,
-    connections: Slab<Client>,
-    by_number: HashMap<u32, usize>,
-    numbers_made: u32,
-    /// The connection of the last reply: replies come in runs.
-    last: Option<(u32, usize)>,
-    touched: Vec<usize>,
-    turns: Vec<usize>,
-    stall_checks: VecDeque<(Instant, u32)>,
-    scratch: Scratch,
+    connections: Connections,
 }
 
 impl Clients {
@@ -97,14 +81,7 @@ impl Clients {
             greeted: Slab::new(),
             greeted_order: VecDeque::new(),
             greeted_made: 0,
-            connections: Slab::new(),
-            by_number: HashMap::new(),
-            numbers_made: 0,
-            last: None,
-            touched: Vec::new(),
-            turns: Vec::new(),
-            stall_checks: VecDeque::new(),
-            scratch: Scratch::default(),
+            connections: Connections::new(CONNECTION),
         }
     }
 
@@ -115,15 +92,14 @@ impl Clients {
 
     /// True when a connection can go on without waiting for anything.
     pub fn has_work(&self) -> bool {
-        !self.turns.is_empty() || !self.touched.is_empty()
+        self.connections.has_work()
     }
 
     /// When [`Clients::timers`] must run at the latest.
     pub fn deadline(&self) -> Option<Instant> {
         let greeting = self.greeted_order.front().map(|(since, _, _)| *since + HANDSHAKE_MAX);
-        let stall = self.stall_checks.front().map(|(at, _)| *at);
         let paused = self.listeners.iter().filter_map(|l| l.paused_until).min();
-        [greeting, stall, paused].into_iter().flatten().min()
+        [greeting, self.connections.deadline(), paused].into_iter().flatten().min()
     }
 
     // --- listeners ---
@@ -259,11 +235,17 @@ impl Clients {
         now: Instant,
     ) {
         let Some(export) = self.directory.find(&negotiated.export.name) else { return };
-        let key = export.key;
+        let (number, key) = match export.place {
+            Place::Shard { number, key } => (number, key),
+            Place::Forwarder(volume) => {
+                let client = Box::new(Packed { channel, negotiated: *negotiated, unsent: Vec::new() });
+                return self.directory.forwarder().send(ToForwarder::Client { volume, client, seat });
+            }
+        };
         if let Some(slot) = volumes.get_mut(key.0 as usize).and_then(Option::as_mut) {
             self.connect(slot, key.0, reactor, channel, seat, *negotiated, now);
         } else {
-            self.directory.shard(export.shard).send(ToShard::Connection { key, channel, seat, negotiated });
+            self.directory.shard(number).send(ToShard::Connection { key, channel, seat, negotiated });
         }
     }
 
@@ -279,41 +261,22 @@ impl Clients {
         seat: Seat,
         negotiated: Negotiated,
         now: Instant,
+    ) -> Option<u32> {
+        let make = |number| Connection::new(channel, number, negotiated, now);
+        self.connections.add(slot, volume as usize, reactor, seat, make)
+    }
+
+    /// A client that was served elsewhere.
+    pub fn resume(
+        &mut self,
+        slot: &mut Slot,
+        volume: u32,
+        reactor: &mut Reactor,
+        client: Packed,
+        seat: Seat,
+        now: Instant,
     ) {
-        self.numbers_made = self.numbers_made.wrapping_add(1);
-        let number = self.numbers_made;
-        let entry = self.connections.vacant_entry();
-        let index = entry.key();
-        if reactor.watch(channel.socket().as_raw_fd(), CONNECTION | index as u64, Interest::READ).is_err() {
-            return;
-        }
-        entry.insert(Client {
-            connection: Connection::new(channel, number, negotiated, now),
-            volume: volume as usize,
-            interest: Interest::READ,
-            stall_check: None,
-            touched: false,
-            has_turn: false,
-            _seat: seat,
-        });
-        self.by_number.insert(number, index);
-        slot.connections.push(index);
-        self.touch(index);
-    }
-
-    fn touch(&mut self, index: usize) {
-        let client = &mut self.connections[index];
-        if !client.touched {
-            client.touched = true;
-            self.touched.push(index);
-        }
-    }
-
-    fn give_turn(turns: &mut Vec<usize>, client: &mut Client, index: usize) {
-        if !client.has_turn {
-            client.has_turn = true;
-            turns.push(index);
-        }
+        self.connections.add(slot, volume as usize, reactor, seat, |number| Connection::resume(client, number, now));
     }
 
     /// A watched socket is ready. Returns the volume that has got something to do by it.
@@ -324,7 +287,6 @@ impl Clients {
         reactor: &mut Reactor,
         token: u64,
         readable: bool,
-        writable: bool,
         hangup: bool,
         now: Instant,
     ) -> Option<usize> {
@@ -332,26 +294,8 @@ impl Clients {
         match token & !0xffff_ffff {
             LISTENER => self.accept(volumes, reactor, index, now),
             GREETER => self.greet(volumes, reactor, index, now),
-            CONNECTION => {
-                let client = self.connections.get_mut(index)?;
-                let volume = client.volume;
-                let slot = volumes[volume].as_mut()?;
-                match client.connection.waits_for() {
-                    WaitsFor::Readable if readable || hangup => {
-                        client.connection.receive(&mut slot.desk(now), &mut self.scratch, now);
-                    }
-                    // It will find out when its turn comes.
-                    WaitsFor::Turn => {}
-                    WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {
-                        if hangup {
-                            client.connection.close(&mut slot.desk(now));
-                        }
-                    }
-                }
-                let _ = writable; // `flush` sends to every touched connection.
-                self.touch(index);
-                return Some(volume);
-            }
+            // That it is writable need not be said: `flush` sends to every touched connection.
+            CONNECTION => return self.connections.ready(volumes, index, readable, hangup, now),
             _ => unreachable!("the shard watches listeners, greeters and connections"),
         }
         None
@@ -359,46 +303,14 @@ impl Clients {
 
     /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
     pub fn turns(&mut self, volumes: &mut Volumes, now: Instant) -> Vec<usize> {
-        let mut turned = Vec::new();
-        for index in std::mem::take(&mut self.turns) {
-            let Some(client) = self.connections.get_mut(index) else { continue };
-            client.has_turn = false;
-            let volume = client.volume;
-            if let Some(slot) = volumes[volume].as_mut() {
-                client.connection.receive(&mut slot.desk(now), &mut self.scratch, now);
-                turned.push(volume);
-                self.touch(index);
-            }
-        }
-        turned
+        self.connections.turns(volumes, now)
     }
 
     /// Does what a volume's effect asks of its clients.
     pub fn carry_out(&mut self, slot: &mut Slot, effect: Effect, now: Instant) {
         match effect {
-            Effect::Reply { id, result } => {
-                let number = Connection::number_of(id);
-                let index = match self.last {
-                    Some((last, index)) if last == number => Some(index),
-                    Some(_) | None => self.by_number.get(&number).copied(),
-                };
-                match index {
-                    Some(index) => {
-                        self.last = Some((number, index));
-                        self.connections[index].connection.reply(&mut slot.desk(now), id, result);
-                        self.touch(index);
-                    }
-                    None => drop_reply(&mut slot.desk(now), result),
-                }
-            }
-            Effect::FramesFree => {
-                for &index in &slot.connections {
-                    let client = &mut self.connections[index];
-                    if client.connection.waits_for() == WaitsFor::Frames {
-                        Self::give_turn(&mut self.turns, client, index);
-                    }
-                }
-            }
+            Effect::Reply { id, result } => self.connections.reply(slot, id, result, now),
+            Effect::FramesFree => self.connections.frames_are_free(slot),
             Effect::Answer { id, result } => slot.answer(id, result),
             Effect::Send(_) | Effect::Report(_) => {
                 unreachable!("the cluster's part carries out what nodes tell each other")
@@ -423,74 +335,27 @@ impl Clients {
     /// At the end of a round: answers leave, interests follow, ended connections go. Returns the volumes that got
     /// something back (frames, room) and must be looked at again.
     pub fn flush(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, now: Instant) -> Vec<usize> {
-        let mut given_back = Vec::new();
-        for index in std::mem::take(&mut self.touched) {
-            let client = &mut self.connections[index];
-            client.touched = false;
-            if client.connection.has_unsent() || client.connection.closed().is_some() {
-                given_back.push(client.volume);
-            }
-            if let Some(slot) = volumes[client.volume].as_mut() {
-                client.connection.flush_replies(&mut slot.desk(now), &mut self.scratch, now);
-            }
-            if client.connection.closed().is_some() {
-                self.remove(volumes, reactor, index);
-                continue;
-            }
-            let waits_for = client.connection.waits_for();
-            match waits_for {
-                WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
-                WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
-            }
-            let interest = Interest {
-                // A connection with a turn will be read in the next round anyway: two calls to epoll are saved.
-                read: matches!(waits_for, WaitsFor::Readable | WaitsFor::Turn),
-                write: client.connection.has_unsent(),
-            };
-            let fd = client.connection.socket().as_raw_fd();
-            if client.interest != interest {
-                client.interest = interest;
-                if reactor.rewatch(fd, CONNECTION | index as u64, interest).is_err() {
-                    if let Some(slot) = volumes[client.volume].as_mut() {
-                        client.connection.close(&mut slot.desk(now));
-                    }
-                    self.remove(volumes, reactor, index);
-                    continue;
-                }
-            }
-            if client.stall_check.is_none() && client.connection.stalled_since().is_some() {
-                let at = now + STALL_MAX;
-                client.stall_check = Some(at);
-                self.stall_checks.push_back((at, client.connection.number()));
-            }
-        }
-        given_back
+        self.connections.flush(volumes, reactor, now)
     }
 
-    fn remove(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, index: usize) {
-        let client = self.connections.remove(index);
-        let number = client.connection.number();
-        let _ = reactor.unwatch(client.connection.socket().as_raw_fd());
-        self.by_number.remove(&number);
-        if self.last.is_some_and(|(last, _)| last == number) {
-            self.last = None;
-        }
-        if let Some(slot) = volumes[client.volume].as_mut() {
-            slot.connections.retain(|&i| i != index);
-        }
+    /// Closes one connection, if it is still there.
+    pub fn close(&mut self, slot: &mut Slot, reactor: &mut Reactor, number: u32, now: Instant) {
+        self.connections.close(slot, reactor, number, now);
     }
 
     /// Closes every connection of a volume that is about to go.
     pub fn close_all_of(&mut self, slot: &mut Slot, reactor: &mut Reactor, now: Instant) {
-        for index in std::mem::take(&mut slot.connections) {
-            let mut client = self.connections.remove(index);
-            client.connection.close(&mut slot.desk(now));
-            let _ = reactor.unwatch(client.connection.socket().as_raw_fd());
-            self.by_number.remove(&client.connection.number());
-            self.touched.retain(|&i| i != index);
-            self.turns.retain(|&i| i != index);
-        }
-        self.last = None;
+        self.connections.close_all_of(slot, reactor, now);
+    }
+
+    /// Closes those of a volume whose client has called this address.
+    pub fn close_all_at(&mut self, slot: &mut Slot, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
+        self.connections.close_all_at(slot, reactor, ip, now);
+    }
+
+    /// Takes every connection of a volume away, to be served elsewhere.
+    pub fn pack_all_of(&mut self, slot: &mut Slot, reactor: &mut Reactor, now: Instant) -> Vec<(Packed, Seat)> {
+        self.connections.pack_all_of(slot, reactor, now)
     }
 
     /// Sends away who is over time.
@@ -505,26 +370,7 @@ impl Clients {
                 self.drop_greeted(reactor, key);
             }
         }
-        while let Some(&(at, number)) = self.stall_checks.front()
-            && at <= now
-        {
-            self.stall_checks.pop_front();
-            let Some(&index) = self.by_number.get(&number) else { continue };
-            let client = &mut self.connections[index];
-            client.stall_check = None;
-            match client.connection.stalled_since() {
-                Some(since) if since + STALL_MAX <= now => {
-                    if let Some(slot) = volumes[client.volume].as_mut() {
-                        client.connection.close(&mut slot.desk(now));
-                    }
-                    self.touch(index);
-                }
-                // It has moved since, and has stalled again: `flush` sets the next check, which is late by less than
-                // the limit itself.
-                Some(_) => self.touch(index),
-                None => {}
-            }
-        }
+        self.connections.timers(volumes, now);
         for index in 0..self.listeners.len() {
             let listener = &mut self.listeners[index];
             if listener.paused_until.is_some_and(|until| until <= now) {
@@ -576,6 +422,16 @@ fn make_room_for_answers(socket: &OwnedFd) {
             (&raw const bytes).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         );
+    }
+}
+
+impl Home for Slot {
+    fn desk(&mut self, now: Instant) -> impl Backend + '_ {
+        Desk::new(&mut self.volume, &self.io, &self.identity, now)
+    }
+
+    fn connections(&mut self) -> &mut Vec<usize> {
+        &mut self.connections
     }
 }
 
@@ -657,6 +513,10 @@ unsafe impl Backend for Desk<'_> {
 
     fn hangup(&mut self, ids: Vec<RequestId>) {
         self.volume.handle(self.now, Event::Hangup(ids));
+    }
+
+    fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
+        self.volume.take_back(ids)
     }
 
     fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {

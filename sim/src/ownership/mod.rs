@@ -114,6 +114,7 @@ struct Node {
     ppm: i64,
     paused_until: u64,
     reaches_backing: bool,
+    leaving: bool,
 }
 
 /// Why a log may begin shorter than what was acknowledged.
@@ -178,7 +179,15 @@ impl World {
             let ppm = random.range(0, 2 * setup.drift_ppm) as i64 - setup.drift_ppm as i64;
             let host = Host { machine: [node as u8 + 1; 16], boot: [1; 16] };
             let offset = random.range(1, 1_000_000) * MS;
-            nodes.push(Node { process: None, host, offset, ppm, paused_until: 0, reaches_backing: true });
+            nodes.push(Node {
+                process: None,
+                host,
+                offset,
+                ppm,
+                paused_until: 0,
+                reaches_backing: true,
+                leaving: false,
+            });
         }
         let mut world = World {
             tiers: vec![None; setup.nodes],
@@ -304,6 +313,7 @@ impl World {
                 load_permille: 0,
                 flash: self.setup.flash,
                 reaches_backing: self.nodes[node].reaches_backing,
+                leaving: self.nodes[node].leaving,
             })
             .collect()
     }
@@ -319,6 +329,13 @@ impl World {
         self.tell(|| format!("node {} reaches the backing: {reached}", node + 1));
         self.nodes[node].reaches_backing = reached;
         self.drive(node, Event::Backing(reached));
+        self.tell_candidates();
+    }
+
+    /// The operator is about to stop the node, or not any more.
+    pub fn leave(&mut self, node: usize, leaving: bool) {
+        self.tell(|| format!("node {} is about to leave: {leaving}", node + 1));
+        self.nodes[node].leaving = leaving;
         self.tell_candidates();
     }
 
@@ -697,6 +714,7 @@ impl World {
             | Report::Quiet
             | Report::Outdated { .. }
             | Report::TierFailed
+            | Report::Grown(_)
             | Report::BackingQuiet => {}
         }
     }

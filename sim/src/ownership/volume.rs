@@ -233,6 +233,8 @@ impl Volume {
                 owner.told_quiet = false;
             }),
             Order::Lease { until } => self.with_owner(|owner| owner.lease = until),
+            // A size is the real volume's.
+            Order::Size(_) => {}
             Order::Proven => self.with_owner(|owner| owner.rewriting = Rewriting::Due),
             Order::StepDown => self.stopping = true,
         }

@@ -27,6 +27,7 @@ impl World {
 
     pub(super) fn begin_backing_write(&mut self, op: OpId, offset: u64, parts: Parts) {
         self.assert_lease("the backing is written");
+        self.assert_listed();
         let mut error = self.backing_write_error();
         let mut detected = false;
         for part in &parts {
@@ -60,6 +61,7 @@ impl World {
 
     pub(super) fn begin_backing_zero(&mut self, op: OpId, offset: u64, length: u64) {
         self.assert_lease("the backing is written");
+        self.assert_listed();
         self.assert_backing_writable(offset, length, "a zero request");
         self.assert_journal_allows(offset as usize, &vec![0; length as usize]);
         let mut error = self.backing_write_error();

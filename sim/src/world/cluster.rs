@@ -12,6 +12,7 @@ pub(super) struct Cluster {
     pub(super) setup: ClusterSetup,
     pub(super) links: Links,
     pub(super) coordinator: Coordinator,
+    pub(super) terms: Terms,
     /// Tiers and boots that ever were: the numbers that are random elsewhere.
     numbers: u64,
     /// What owners have put into their logs, by position: the newest of each, with block and sectors.
@@ -52,6 +53,7 @@ impl Cluster {
             setup: setup.clone(),
             links: Links::default(),
             coordinator: Coordinator::new(record),
+            terms: Terms::default(),
             numbers: nodes.len() as u64,
             log: BTreeMap::new(),
             first: BTreeMap::new(),

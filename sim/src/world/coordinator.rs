@@ -114,6 +114,7 @@ impl World {
                 if won {
                     trace!(self, "RECORD {record:?}");
                     self.note_change(&before, &record);
+                    self.note_record(&before, &record);
                 }
                 let committed = if won { Committed::Won } else { Committed::Lost(record) };
                 op.map(|op| Verdict::Changed(op, committed))

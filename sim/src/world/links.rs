@@ -64,6 +64,7 @@ impl World {
 
     /// Puts a message on its way.
     pub(super) fn post(&mut self, letter: Letter) {
+        self.note_grant(&letter);
         let faults = self.cluster().setup.faults.clone();
         let micros = self.cluster().setup.link_micros_max;
         let to = index_of(letter.envelope.to.node);

@@ -14,7 +14,7 @@
 //! other ends and what is late, [`rot`] what damages a tier between two lives; [`effects`] operations begun and ended, on [`tier`], [`backing`] and [`journal`], with
 //! [`frames`] between them; [`clients`] and [`operator`] those who ask; [`checks`] what must hold at any moment; [`stages`]
 //! the way from faults to rest; [`brief`] traces. Of several nodes: [`node`] what each has, [`cluster`] what they share and what goes
-//! wrong, [`links`] and [`coordinator`] between them, [`ownership`] who may serve, [`replicas`] what must hold.
+//! wrong, [`links`] and [`coordinator`] between them, [`ownership`] who may serve, [`replicas`] and [`terms`] what must hold.
 
 /// Prints a line when the run is traced.
 macro_rules! trace {
@@ -44,6 +44,7 @@ mod ownership;
 mod replicas;
 mod rot;
 mod stages;
+mod terms;
 mod tier;
 
 use crate::cluster::{ClusterSetup, Planned};
@@ -75,6 +76,7 @@ use ownership::Part;
 use rot::Rot;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use terms::Terms;
 use tier::Logged;
 
 const BLOCK: usize = BLOCK_BYTES as usize;

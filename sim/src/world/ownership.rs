@@ -177,6 +177,7 @@ impl World {
             Order::StepDown => self.coverage.see("owner stepped down"),
             Order::Quiesce { .. } => self.coverage.see("owner made quiet"),
             Order::Proven => self.coverage.see("former owners proven gone"),
+            Order::Size(_) => self.coverage.see("record has the new size"),
             Order::Remember { .. } | Order::Forget(_) | Order::Resume => {}
         }
         if self.volume_is_open() {
@@ -192,6 +193,7 @@ impl World {
 
     /// The tier is opened anew, and the volume on it as a follower.
     fn open_tier(&mut self, format: bool) {
+        self.assert_writes_nothing("opens its tier anew");
         let ghosts = self.volume_ends();
         for late in ghosts {
             let wait = self.micros(4_000_000);
@@ -236,6 +238,7 @@ impl World {
             load_permille: 0,
             flash: node.layout.kind == TierKind::Flash,
             reaches_backing: true,
+            leaving: false,
         });
         let all = all.collect();
         self.tell(News::Candidates(all));
@@ -263,8 +266,11 @@ impl World {
         let mut former = status.unproven;
         if self.node.part.owns.is_none() {
             former.push(owner);
-        } else if !record.unfenced.is_empty() && (self.cluster().setup.fenced_first || self.random.below(4) == 0) {
-            self.fence_former_owners(&record);
+        } else if !record.unfenced.is_empty() {
+            let (first, one_in) = (self.cluster().setup.fenced_first, self.cluster().setup.fence_one_in);
+            if first || self.random.below(one_in) == 0 {
+                self.fence_former_owners(&record);
+            }
         }
         for former in former {
             if self.writes_no_more(&former) {
@@ -307,7 +313,7 @@ impl World {
             Report::Quiet => self.coverage.see("owner is quiet"),
             Report::Outdated { .. } => self.coverage.see("owner heard of a higher term"),
             Report::PinsEnded => self.coverage.see("pins ended"),
-            Report::TierFailed | Report::BackingQuiet => {}
+            Report::TierFailed | Report::BackingQuiet | Report::Grown(_) => {}
         }
         let Some(volume) = &self.node.volume else { return };
         let figures = volume.figures();

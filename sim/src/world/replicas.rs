@@ -112,6 +112,7 @@ impl World {
     /// A write was acknowledged here: every recorded member that is up holds it. One that is down and comes back is found
     /// out by what is read then.
     pub(super) fn assert_members_hold(&self, id: WriteId) {
+        self.assert_not_handed_over("a write is answered");
         let (offset, length) = self.oracle.range(id);
         let first = offset.next_multiple_of(SECTOR_BYTES);
         if self.cluster.is_none() || first + SECTOR_BYTES > offset + length {
@@ -157,6 +158,8 @@ impl World {
         if self.cluster.is_some() {
             let (now, until) = (self.clock(), self.node.part.lease_until);
             assert!(now < until, "{what} at {now:?}, and the lease ended at {until:?}");
+            self.assert_lease_is_granted(what);
+            self.assert_not_handed_over(what);
         }
     }
 

@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 mod extended;
+mod moved;
 
 const SIZE: u64 = 1 << 20;
 const SPARE: usize = 300;
@@ -62,6 +63,9 @@ unsafe impl Backend for Volume {
     }
     fn hangup(&mut self, ids: Vec<RequestId>) {
         self.memory.hangup(ids);
+    }
+    fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
+        self.memory.take_back(ids)
     }
     fn extents(&self, offset: u64, length: u64, max: usize) -> Vec<Extent> {
         self.memory.extents(offset, length, max)
