@@ -342,7 +342,10 @@ impl Life {
         let name = format!("seed {seed}");
         let deadline = Instant::now() + PATIENCE;
         for (node, spec) in VOLUMES.iter().enumerate() {
-            while let Err(why) = nodes.create(node, spec) {
+            // On a busy machine the answer may come too late, and the volume be there.
+            while let Err(why) = nodes.create(node, spec)
+                && eyes.volume(node, spec.name).is_none()
+            {
                 if Instant::now() > deadline {
                     return Err(format!("{name}: {why}\n{}", eyes.describe()));
                 }
