@@ -16,7 +16,6 @@
 //! ```text
 //! acked-before-replica  a write is acknowledged before the other members hold it (A1)
 //! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2)
-//! late-destage          pinned ranges are let go without proof that the former owner writes no more (T6)
 //! dropped-early         a member is left out before the record says so (A3)
 //! ```
 
@@ -38,7 +37,6 @@ enum Fault {
     JournalSyncDropped,
     AckedBeforeReplica,
     NoSeal,
-    LateDestage,
     DroppedEarly,
 }
 
@@ -59,7 +57,6 @@ impl Fault {
             Some("journal-sync-dropped") => Some(Fault::JournalSyncDropped),
             Some("acked-before-replica") => Some(Fault::AckedBeforeReplica),
             Some("no-seal") => Some(Fault::NoSeal),
-            Some("late-destage") => Some(Fault::LateDestage),
             Some("dropped-early") => Some(Fault::DroppedEarly),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         }
@@ -69,7 +66,6 @@ impl Fault {
 /// Plants the fault in the ownership of a volume, as far as it lies there.
 pub fn plant_in(ownership: &mut Ownership) {
     match Fault::chosen() {
-        Some(Fault::LateDestage) => ownership.rules.ends_pins_unproven = true,
         Some(Fault::DroppedEarly) => ownership.rules.drops_uncommitted = true,
         Some(
             Fault::SyncDropped
@@ -150,7 +146,6 @@ impl Plant {
                 | Fault::JournalDropped
                 | Fault::JournalSyncDropped
                 | Fault::NoSeal
-                | Fault::LateDestage
                 | Fault::DroppedEarly,
             )
             | None => {}
@@ -186,7 +181,6 @@ impl Plant {
                 | Fault::JournalSyncDropped
                 | Fault::AckedBeforeReplica
                 | Fault::NoSeal
-                | Fault::LateDestage
                 | Fault::DroppedEarly,
             )
             | None => Twisted { event: None, effect: Some(effect) },

@@ -36,6 +36,9 @@ const PACE: Duration = Duration::from_millis(4);
 const DOUBT: Duration = Duration::from_secs(1);
 /// Between two questions who the owner is.
 const LOOK: Duration = Duration::from_millis(250);
+/// What a lost session had sent may be in the sockets of a node that forwards it, or be read from one, as the next session begins:
+/// so long after its first answer nothing else is sent to what that changes. What comes later still is a finding.
+const SETTLING: Duration = Duration::from_secs(1);
 /// What an audit reads at a time.
 const AUDIT_BYTES: u64 = 128 << 10;
 /// Events kept to explain a finding.
@@ -307,6 +310,8 @@ struct Load {
     newest: Option<Range<u64>>,
     next_request: Instant,
     next_look: Instant,
+    /// What lost sessions had sent, and until when nothing else is sent there; none: until the next session is answered.
+    settling: (Vec<Range<u64>>, Option<Instant>),
     /// Nothing is sent that nobody asks for.
     resting: bool,
     /// Everything below was read by the audit under way.
@@ -338,6 +343,7 @@ impl Load {
             newest: None,
             next_request: now,
             next_look: now,
+            settling: (Vec::new(), None),
             resting: false,
             audited: None,
             progress: Progress::default(),
@@ -380,6 +386,9 @@ impl Load {
 
     fn turn(&mut self) {
         self.haunt();
+        if self.settling.1.is_some_and(|until| Instant::now() >= until) {
+            self.settling.0.clear();
+        }
         let idle = self.session.as_ref().is_some_and(|session| session.open.is_empty());
         self.progress.rests = self.resting && self.audited.is_none() && idle;
         if self.session.is_none() {
@@ -445,6 +454,9 @@ impl Load {
         let Some(session) = self.session.take() else { return };
         self.happened(Happened::Lost { why });
         self.keep_open(&session);
+        let changes = session.open.iter().filter(|(seq, request)| request.version(**seq).is_some());
+        self.settling.0.extend(changes.map(|(_, request)| request.range.clone()));
+        self.settling.1 = None;
         self.next_look = Instant::now();
     }
 
@@ -573,11 +585,16 @@ impl Load {
     }
 
     fn is_free(&self, range: &Range<u64>) -> bool {
-        let mut open = self.session.iter().chain(&self.ghosts).flat_map(|session| session.open.values());
-        open.all(|other| other.range.end <= range.start || range.end <= other.range.start)
+        let open = self.session.iter().chain(&self.ghosts).flat_map(|session| session.open.values());
+        let mut taken = open.map(|request| &request.range).chain(&self.settling.0);
+        taken.all(|other| other.end <= range.start || range.end <= other.start)
     }
 
     fn choose(&mut self) -> Option<(Command, u16, Range<u64>)> {
+        if !self.settling.0.is_empty() && self.settling.1.is_none() {
+            // Whatever is asked for first.
+            return self.session.as_ref().is_some_and(|s| s.open.is_empty()).then_some((Command::Flush, 0, 0..0));
+        }
         if let Some(from) = self.audited {
             let range = from..(from + AUDIT_BYTES).min(self.size);
             if range.is_empty() || !self.is_free(&range) {
@@ -641,6 +658,7 @@ impl Load {
             ));
         }
         self.progress.term = self.progress.term.max(term);
+        self.settling.1.get_or_insert_with(|| Instant::now() + SETTLING);
         if request.command == Command::Read {
             self.progress.reads += 1;
             return self.compare(node, term, &request.range, &data);
