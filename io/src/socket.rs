@@ -2,7 +2,6 @@
 
 use forebay_core::types::Duration;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Most vectors that one call takes (UIO_MAXIOV).
@@ -101,12 +100,6 @@ pub fn tcp_trouble(socket: BorrowedFd<'_>) -> Option<Duration> {
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place.cast(), &mut length) };
     let silent_for = if info.tcpi_unacked > 0 { u64::from(info.tcpi_last_ack_recv) } else { 0 };
     (result == 0).then_some(Duration::from_millis(silent_for))
-}
-
-/// The address that the other side has called; none where the socket has none.
-pub fn local_ip(socket: BorrowedFd<'_>) -> Option<IpAddr> {
-    let address = socket2::SockRef::from(&socket).local_addr().ok()?;
-    Some(address.as_socket()?.ip().to_canonical())
 }
 
 /// CPU time of the calling thread in seconds, user and system.

@@ -11,7 +11,7 @@ use forebay_core::api::{Pieces, RequestError};
 use forebay_core::types::{Instant, RequestId};
 use forebay_front::Backend;
 use forebay_front::nbd::connection::{Connection, Packed, STALL_MAX, Scratch, WaitsFor, drop_reply};
-use forebay_io::socket::local_ip;
+use forebay_io::address::own_address;
 use forebay_io::{Interest, Reactor};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
@@ -285,7 +285,7 @@ impl Connections {
 
     /// Closes those of a volume whose client has called this address.
     pub fn close_all_at<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
-        let called = |index: &usize| local_ip(self.clients[*index].connection.socket());
+        let called = |index: &usize| own_address(self.clients[*index].connection.socket());
         let is_there = |index: &usize| called(index) == Some(ip.to_canonical());
         let (gone, kept): (Vec<usize>, Vec<usize>) = std::mem::take(home.connections()).into_iter().partition(is_there);
         *home.connections() = kept;

@@ -39,8 +39,6 @@ impl Driver {
         replica.serves = None;
         let forwarders = std::mem::take(&mut replica.forwarders);
         eprintln!("forebay: volume {}: this node is not its owner any more", replica.name);
-        // The sessions end in a moment, and with them what goes by it: it stays for longer.
-        self.addresses.serve(VolumeId(*volume), false);
         let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) else {
             self.directory.remove(&replica.name);
             return self.addresses.serve(VolumeId(*volume), false);
