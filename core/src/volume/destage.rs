@@ -866,7 +866,10 @@ impl Volume {
             self.live.set_state(id, State::Written);
             self.counters.destaged_blocks += 1;
             self.destage.unsynced_bytes += BLOCK_BYTES;
-            self.on_written(lsn);
+            // What was pinned and is written once more (T6) was counted when it was written first.
+            if lsn > self.durable {
+                self.on_written(lsn);
+            }
         }
     }
 }
