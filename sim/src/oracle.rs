@@ -395,10 +395,14 @@ impl Oracle {
         }
     }
 
-    /// What flushes have promised holds no longer.
+    /// What flushes have promised holds no longer, nor what was found to be lost before: that was on media, too, which
+    /// somebody else's log has not.
     pub fn forget_flushes(&mut self) {
         for entry in self.sectors.iter_mut().flatten().flat_map(|segment| &mut segment.history) {
             entry.durable &= entry.write == 0;
+            if entry.presence == Presence::Lost {
+                (entry.presence, entry.passed_over, entry.dead_at) = (Presence::Possible, false, NEVER);
+            }
         }
     }
 
