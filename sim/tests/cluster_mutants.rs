@@ -59,11 +59,14 @@ mutants! { ownership, 0..60 of restless;
     compares_with_the_winner
     endless_lease
     ends_pins_unproven
-    fenced_before_rewritten
     forgets_former_owner
     hands_over_unquiet
     lease_of_latest
     lease_of_new_set
     rewrites_unlisted
     serves_while_handing_over
+}
+
+mutants! { ownership, 100..160 of restless;
+    fenced_before_rewritten
 }
