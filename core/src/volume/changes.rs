@@ -102,12 +102,8 @@ impl Volume {
                 peer.agreed && peer.held >= proposal.acknowledged && on_media && known
             })
         });
-        // What the backing had completed and then failed to sync is written again from its oldest on (fsyncgate): until that
-        // has ended only the log has all that was acknowledged.
         let in_backing = proposal.log == LogState::Needed
-            || (self.policy_kept() == Policy::Through
-                && self.standing.mark.pins.is_empty()
-                && (self.durable >= proposal.acknowledged || self.live.is_empty()));
+            || (self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty());
         held && in_backing
     }
 
