@@ -56,7 +56,9 @@ impl Goal {
 #[derive(Debug)]
 pub(super) struct Opening {
     id: ControlId,
-    accept_loss: bool,
+    /// The record whose logs the operator gives up, by what this node knew of it then. A read may be answered much later, and
+    /// show the logs of somebody who has served meanwhile.
+    given_up: Option<(Term, Config)>,
     stage: OpeningStage,
 }
 
@@ -373,7 +375,11 @@ impl Ownership {
         if self.opening.is_some() {
             return Err(CommandError::Busy);
         }
-        self.opening = Some(Opening { id, accept_loss, stage: OpeningStage::Looking });
+        let given_up = self.record.as_ref().map(Record::version).filter(|_| accept_loss);
+        if accept_loss && given_up.is_none() {
+            return Err(CommandError::NoRecord);
+        }
+        self.opening = Some(Opening { id, given_up, stage: OpeningStage::Looking });
         self.want_read();
         Ok(())
     }
@@ -384,11 +390,11 @@ impl Ownership {
         if !matches!(opening.stage, OpeningStage::Looking) {
             return;
         }
-        let accept_loss = opening.accept_loss || planted!(self, accepts_loss);
+        let accepted = opening.given_up.is_some() || planted!(self, accepts_loss);
         match record.log {
             LogState::Released => self.prepare_opening(record.clone()),
             LogState::Through | LogState::Needed if record.names(self.own) => self.fail_opening(CommandError::Served),
-            LogState::Needed if !accept_loss => self.fail_opening(CommandError::LossSuspected),
+            LogState::Needed if !accepted => self.fail_opening(CommandError::LossSuspected),
             LogState::Needed => self.ask_before_loss(record.clone()),
             LogState::Through => self.open_if_proven(record.clone()),
         }
@@ -414,11 +420,18 @@ impl Ownership {
     }
 
     pub(super) fn settle_opening(&mut self) {
-        let Some(Opening { stage: OpeningStage::Asking { record, since, until }, .. }) = &self.opening else { return };
+        let Some(Opening { stage: OpeningStage::Asking { record, since, until }, given_up, .. }) = &self.opening else {
+            return;
+        };
+        let of_another = given_up.is_some_and(|given_up| given_up != record.version());
         let alive = |member: &Incarnation| self.present(*member, *since) == Some(*member);
         if record.members.iter().any(alive) {
             self.fail_opening(CommandError::MemberAlive);
-        } else if self.now >= *until {
+        } else if self.now < *until {
+            // Another may answer yet.
+        } else if of_another && !planted!(self, keeps_old_word) {
+            self.fail_opening(CommandError::RecordChanged);
+        } else {
             let record = record.clone();
             self.open_if_proven(record);
         }

@@ -148,6 +148,8 @@ rules! {
     restart_goes_on,
     /// A volume whose logs are lost is opened without the operator's word.
     accepts_loss,
+    /// The operator's word for the loss of some logs opens the volume when others are lost.
+    keeps_old_word,
     /// A volume that has no log is opened without proof for its owner.
     opens_unproven,
 }
