@@ -272,6 +272,8 @@ pub struct Own {
 pub enum PeerFailure {
     /// Its oldest open message has made no progress for the time of [`crate::VolumeConfig`].
     Stalled,
+    /// It moves, and for seconds it has held nothing in the time that the others, or its bytes on a slow link, take.
+    Slow,
     /// It refused for this reason.
     Refused(crate::cluster::Refusal),
 }

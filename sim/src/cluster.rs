@@ -40,6 +40,9 @@ pub enum Mischief {
     HandOver,
     /// The host is lost, with its memory and its media; another one comes in its place. Only where it is planned.
     Destroy,
+    /// Records reach the node so late that each keeps a write waiting, and none so long that the node would count as dead; for
+    /// a while. Only where it is planned.
+    Crawl,
 }
 
 impl Mischief {

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 43] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 44] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -95,6 +95,7 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 43] = [
     "term remembered",
     "term begun by agreement on the tail",
     "peer failed",
+    "slow peer noticed",
     "change of members proposed",
     "proposed members hold what is acknowledged",
     "change of members decided",

@@ -37,6 +37,10 @@ mutants! { volume, 0..60 of seeded;
     window_before_mark
 }
 
+mutants! { volume, 30_714..30_715 of seeded;
+    through_unsynced
+}
+
 mutants! { ownership, 0..60 of seeded;
     adds_uncovered
     asks_old_set_only

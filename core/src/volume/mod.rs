@@ -42,6 +42,7 @@ mod live;
 mod marks;
 mod member;
 mod members;
+mod pace;
 mod pins;
 mod ranges;
 mod read;
@@ -225,6 +226,8 @@ pub struct Volume {
     outdated: bool,
     stepping_down: bool,
     remember_wanted: bool,
+    /// By then this node looks after its peers, if it runs.
+    streams_due: Option<Instant>,
 
     group: Group,
     group_has_records: bool,
@@ -319,6 +322,7 @@ impl Volume {
             outdated: false,
             stepping_down: false,
             remember_wanted: false,
+            streams_due: None,
             group: Group(1),
             group_has_records: false,
             accepted: Lsn(0),
@@ -424,9 +428,14 @@ impl Volume {
         }
     }
 
+    fn advance(&mut self, now: Instant) {
+        self.now = now;
+        self.forgive_peers();
+    }
+
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
     pub fn handle(&mut self, now: Instant, event: Event) {
-        self.now = now;
+        self.advance(now);
         match event {
             Event::Request { id, request } => self.on_request(id, request),
             Event::Sent(pieces) => self.unpin_pieces(&pieces),
@@ -446,7 +455,7 @@ impl Volume {
 
     /// After a batch of events, or when a timeout is due: seal log batches, destage, admit waiting writes.
     pub fn settle(&mut self, now: Instant) {
-        self.now = now;
+        self.advance(now);
         match self.phase {
             Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
             _ if self.stepping_down => self.go_on_stepping_down(),

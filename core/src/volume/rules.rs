@@ -108,6 +108,8 @@ rules! {
     end_pins_at_once,
     /// S6, A5: a proposal is covered from the beginning.
     cover_at_once,
+    /// A5: what the backing completed and did not sync counts as being there, after a failed sync as well.
+    through_unsynced,
     /// A4: a learner counts as a copy.
     count_learners,
     /// A5: logs stand for a write before the record says so.
@@ -116,6 +118,8 @@ rules! {
     destage_outside_window,
     /// Liveness: no learner is ever proposed.
     keep_learners_waiting,
+    /// A3: a peer that moves and keeps every write waiting stays.
+    endure_slow_peers,
     /// Liveness: pins stay after the proof.
     never_end_pins,
 }

@@ -49,6 +49,8 @@ stories_catch! {
     keep_longer_tail: a_log_that_is_longer_than_the_new_terms_tail_is_refused,
     ignore_min_peers: without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it,
     flush_by_own_sync: a_flush_promises_the_media_of_all_while_all_are_on_flash,
+    endure_slow_peers: a_member_that_moves_and_keeps_every_write_waiting_is_reported_within_seconds,
+    through_unsynced: a_record_says_through_only_when_the_backing_has_synced_what_was_acknowledged,
     cover_at_once: a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts,
     free_before_mark: a_member_frees_nothing_before_it_is_told_to,
     free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,

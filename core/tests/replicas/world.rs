@@ -114,6 +114,10 @@ pub struct World {
     pub lose: Option<fn(&Message) -> bool>,
     /// Writes to the backing by this node do not end by themselves.
     pub backing_hangs: Option<usize>,
+    /// The backing completes what it is asked to write, and fails to sync it.
+    pub syncs_fail: bool,
+    /// Records reach the node of this number so many milliseconds late, and everything else at once.
+    pub slow: Option<(usize, u64)>,
     /// Commands that were answered.
     pub answers: Vec<(ControlId, Result<(), ControlError>)>,
 }
@@ -138,6 +142,8 @@ impl World {
             trace: std::env::var_os("TRACE").is_some(),
             lose: None,
             backing_hangs: None,
+            syncs_fail: false,
+            slow: None,
             answers: Vec::new(),
         };
         for make in makes {
@@ -450,7 +456,17 @@ impl World {
                 let sector = self.chance.below(8) as usize;
                 letter.blocks[0][sector] ^= 1 << 40;
             }
-            self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
+            self.deliver(letter);
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let to = letter.envelope.to.node.0 as usize - 1;
+        match self.slow {
+            Some((slow, ms)) if slow == to && !letter.blocks.is_empty() => {
+                self.schedule_at(self.now + ms * MS, Due::Arrive(letter));
+            }
+            Some(_) | None => self.schedule(self.weather.delay_us_max, Due::Arrive(letter)),
         }
     }
 
@@ -495,6 +511,9 @@ impl World {
             Effect::FramesFree | Effect::TierDiscard { .. } => {}
             Effect::Describe { index, bytes } => self.nodes[node].disks.describe(index, &bytes),
             Effect::TierWrite { op, at, head, frames } => self.later(node, op, Work::TierWrite(at, head, frames)),
+            Effect::BackingSync { op } if self.syncs_fail => {
+                self.later(node, op, Work::Nothing(Outcome::Failed(IoError::Failed)));
+            }
             Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => {
                 self.later(node, op, Work::Nothing(Outcome::Ok));
             }

@@ -14,11 +14,17 @@ pub(super) struct Letter {
     pub(super) blocks: Vec<Vec<u8>>,
 }
 
-/// Directions that carry nothing, by sender and receiver, until a moment.
+/// What is wrong with links for a while.
 #[derive(Default)]
 pub(super) struct Links {
+    /// Directions that carry nothing, by sender and receiver, until a moment.
     cut: BTreeMap<(usize, usize), Instant>,
+    /// Nodes that records reach late, until a moment.
+    crawl: BTreeMap<usize, Instant>,
 }
+
+/// How late they reach a node that crawls: hardly less than a peer may take before it counts as dead.
+const CRAWL: Duration = Duration::from_millis(700);
 
 impl Links {
     pub(super) fn cut(&mut self, from: usize, to: usize, until: Instant) {
@@ -29,8 +35,17 @@ impl Links {
         self.cut.get(&(from, to)).is_none_or(|&until| until <= now)
     }
 
+    pub(super) fn crawl(&mut self, to: usize, until: Instant) {
+        self.crawl.insert(to, until);
+    }
+
+    fn crawls(&self, to: usize, now: Instant) -> bool {
+        self.crawl.get(&to).is_some_and(|&until| now < until)
+    }
+
     pub(super) fn mend(&mut self) {
         self.cut.clear();
+        self.crawl.clear();
     }
 }
 
@@ -87,7 +102,10 @@ impl World {
             let at = self.random.below(BLOCK_BYTES) as usize;
             letter.blocks[which][at] ^= 1 << self.random.below(8);
         }
-        let way = self.micros(micros);
+        let mut way = self.micros(micros);
+        if !letter.blocks.is_empty() && self.cluster().links.crawls(to, self.now) {
+            way = CRAWL;
+        }
         self.schedule_at(to, way, Due::Letter(Box::new(letter)));
     }
 

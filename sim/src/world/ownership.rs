@@ -4,7 +4,7 @@
 //! Checked: what ownership says of itself ([`Ownership::validate`]), and that a tier which the record names is not made anew.
 
 use super::*;
-use forebay_core::api::Report;
+use forebay_core::api::{PeerFailure, Report};
 use forebay_core::ownership::{
     Admission, Candidate, Command, Effect as Deed, Event as News, Ownership, Proof, Remembered, Requested, Timing,
 };
@@ -307,7 +307,10 @@ impl World {
         match &report {
             Report::Remembered { .. } => self.coverage.see("term remembered"),
             Report::Agreed { .. } => self.coverage.see("term begun by agreement on the tail"),
-            Report::PeerFailed { .. } => self.coverage.see("peer failed"),
+            Report::PeerFailed { why: PeerFailure::Slow, .. } => self.coverage.see("slow peer noticed"),
+            Report::PeerFailed { why: PeerFailure::Stalled | PeerFailure::Refused(_), .. } => {
+                self.coverage.see("peer failed");
+            }
             Report::LearnerReady { .. } => self.coverage.see("learner ready"),
             Report::Covered { .. } => self.coverage.see("proposed members hold what is acknowledged"),
             Report::Quiet => self.coverage.see("owner is quiet"),
