@@ -36,12 +36,13 @@ const DEMAND_MIN: f64 = 0.8;
 /// Less of a core is no budget.
 const CORES_MIN: f64 = 0.05;
 /// Of the time of packing, this share must be CPU time of this thread.
-const SHARE_MIN: f64 = 0.6;
+const SHARE_MIN: f64 = 0.5;
+/// Judged by so much time of packing: many time slices, because a scheduler that balances two cores takes one away now and
+/// then, however much of the other core is idle.
+const SHARE_JUDGED_AFTER: Duration = Duration::from_millis(40);
 /// How much of what is missing of that share is forgiven in each period in which nothing was packed: after some seconds it
 /// is tried again.
-const SHARE_FORGIVEN: f64 = 0.02;
-/// Weight of a new measurement of it.
-const SHARE_WEIGHT: f64 = 0.3;
+const SHARE_FORGIVEN: f64 = 0.05;
 /// What is saved must be this share at least: an eighth.
 const RATIO_MIN: f64 = 8.0 / 7.0;
 /// Cores for each 100 MB/s saved, beyond which it is too dear.
@@ -227,6 +228,7 @@ pub(super) struct Governor {
     bound: Duration,
     came: u64,
     spent: Duration,
+    took: Duration,
     cpu: CpuTimes,
 }
 
@@ -257,6 +259,7 @@ impl Governor {
             bound: nothing,
             came: 0,
             spent: nothing,
+            took: nothing,
             cpu: CpuTimes::now(),
         }
     }
@@ -305,7 +308,7 @@ impl Governor {
         };
         self.status.decision = decide(self.status.decision, &situation);
         (self.since, self.cpu) = (now, cpu);
-        (self.bound, self.spent, self.came) = (Duration(0), Duration(0), 0);
+        (self.bound, self.spent, self.took, self.came) = (Duration(0), Duration(0), Duration(0), 0);
     }
 
     /// The payload packed, if that is what is done now and it is worth it.
@@ -336,12 +339,14 @@ impl Governor {
     fn pay(&mut self, time: Duration, cpu: Duration) {
         self.credit -= time.as_secs_f64();
         self.spent.0 += cpu.0;
+        self.took.0 += time.0;
         self.status.cpu.0 += cpu.0;
         self.status.tries += 1;
-        let share = (cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)).min(1.0);
-        self.share += (share - self.share) * SHARE_WEIGHT;
-        if self.share < SHARE_MIN {
-            self.status.decision = Decision::Off(WhyOff::NoCpu);
+        if self.took >= SHARE_JUDGED_AFTER {
+            self.share = (self.spent.as_secs_f64() / self.took.as_secs_f64()).min(1.0);
+            if self.share < SHARE_MIN {
+                self.status.decision = Decision::Off(WhyOff::NoCpu);
+            }
         }
     }
 
