@@ -53,8 +53,10 @@ const GAIN_MIN: f64 = 1.05;
 const CREDIT_MAX: f64 = 0.05;
 /// Part of a core that the shard keeps for everything else.
 const SHARD_RESERVE: f64 = 0.1;
-/// Weight of a new measurement.
-const WEIGHT: f64 = 0.1;
+/// Weight of a new measurement; the first ones weigh the same each.
+const WEIGHT: f64 = 0.02;
+/// So many tell what a way of packing does: the first ones run on cold caches.
+const TRIES_MIN: u32 = 8;
 
 /// What the operator asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -214,8 +216,8 @@ struct Poor {
 pub(super) struct Governor {
     choice: Compression,
     status: CompressionStatus,
-    lz4: Option<Skill>,
-    zstd: Option<Skill>,
+    lz4: Learned,
+    zstd: Learned,
     volumes: HashMap<[u8; 16], Poor>,
     messages: u32,
     share: f64,
@@ -247,8 +249,8 @@ impl Governor {
                 cpu: nothing,
                 tries: 0,
             },
-            lz4: None,
-            zstd: None,
+            lz4: Learned::default(),
+            zstd: Learned::default(),
             volumes: HashMap::new(),
             messages: 0,
             share: 1.0,
@@ -303,10 +305,15 @@ impl Governor {
             wire,
             cores: self.status.cores,
             share: self.share,
-            lz4: self.lz4,
-            zstd: self.zstd,
+            lz4: self.lz4.known(),
+            zstd: self.zstd.known(),
         };
-        self.status.decision = decide(self.status.decision, &situation);
+        let next = decide(self.status.decision, &situation);
+        if let (Decision::Pack(_), Decision::Off(_)) = (self.status.decision, next) {
+            self.lz4.doubt();
+            self.zstd.doubt();
+        }
+        self.status.decision = next;
         (self.since, self.cpu) = (now, cpu);
         (self.bound, self.spent, self.took, self.came) = (Duration(0), Duration(0), Duration(0), 0);
     }
@@ -368,26 +375,46 @@ impl Governor {
                 }
                 let other = if packing == Packing::Lz4 { Packing::Zstd } else { Packing::Lz4 };
                 // LZ4 is known before zstd is tried at all.
-                Some(if sample && self.lz4.is_some() { other } else { packing })
+                Some(if sample && self.lz4.known().is_some() { other } else { packing })
             }
         }
     }
 
     fn learn(&mut self, packing: Packing, before: u64, after: u64, cpu: Duration) {
         let new = Skill { ratio: before as f64 / after as f64, rate: before as f64 / cpu.as_secs_f64().max(1e-9) };
-        let skill = match packing {
-            Packing::Plain => return,
-            Packing::Lz4 => &mut self.lz4,
-            Packing::Zstd => &mut self.zstd,
-        };
-        *skill = Some(match *skill {
-            None => new,
-            // Shares are what add up, and so do times: their inverses are averaged.
-            Some(old) => {
-                let mean = |old: f64, new: f64| 1.0 / (1.0 / old + (1.0 / new - 1.0 / old) * WEIGHT);
-                Skill { ratio: mean(old.ratio, new.ratio), rate: mean(old.rate, new.rate) }
-            }
-        });
+        match packing {
+            Packing::Plain => {}
+            Packing::Lz4 => self.lz4.learn(new),
+            Packing::Zstd => self.zstd.learn(new),
+        }
+    }
+}
+
+/// What is known of a way of packing.
+#[derive(Default)]
+struct Learned {
+    skill: Option<Skill>,
+    tries: u32,
+}
+
+impl Learned {
+    /// None: not known yet.
+    fn known(&self) -> Option<Skill> {
+        self.skill.filter(|_| self.tries >= TRIES_MIN)
+    }
+
+    fn learn(&mut self, new: Skill) {
+        self.tries = self.tries.saturating_add(1);
+        let weight = WEIGHT.max(1.0 / f64::from(self.tries));
+        let old = self.skill.unwrap_or(new);
+        // Shares are what add up, and so do times: their inverses are averaged.
+        let mean = |old: f64, new: f64| 1.0 / (1.0 / old + (1.0 / new - 1.0 / old) * weight);
+        self.skill = Some(Skill { ratio: mean(old.ratio, new.ratio), rate: mean(old.rate, new.rate) });
+    }
+
+    /// Packing has ended, and only samples tell whether it should begin again: what comes counts as if little were known.
+    fn doubt(&mut self) {
+        self.tries = self.tries.min(TRIES_MIN);
     }
 }
 
@@ -575,6 +602,25 @@ mod tests {
             }
         }
         assert!(again_after.is_some_and(|periods| (8..60).contains(&periods)), "{again_after:?} periods");
+    }
+
+    #[test]
+    fn the_first_packings_on_cold_caches_do_not_end_it_and_a_slow_core_does() {
+        let slow = Skill { ratio: 2.4, rate: 150e6 };
+        let usual = Skill { ratio: 2.4, rate: 650e6 };
+        let mut lz4 = Learned::default();
+        (1..TRIES_MIN).for_each(|_| lz4.learn(slow));
+        assert_eq!(lz4.known(), None);
+        (0..100).for_each(|_| lz4.learn(usual));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "{:?}", lz4.known());
+        (0..5).for_each(|_| lz4.learn(slow));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "a few that were slow: {:?}", lz4.known());
+        (0..200).for_each(|_| lz4.learn(slow));
+        assert!(lz4.known().is_some_and(|skill| skill.is_dear()), "{:?}", lz4.known());
+        // Then a few samples tell when that has passed.
+        lz4.doubt();
+        (0..80).for_each(|_| lz4.learn(usual));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "{:?}", lz4.known());
     }
 
     #[test]
