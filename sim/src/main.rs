@@ -1,7 +1,7 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_seed};
+use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_restless_seed, run_seed};
 use forebay_sim::world::Report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
        forebay-sim --exhaustive                           every crash point of the small workloads
        --cluster: with several nodes; a family of seeds of its own
+       --restless: with several nodes, and owners that stand still, die and are cut off most of the time; likewise
        --hostile: with five nodes, to which everything happens; likewise
        --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
@@ -35,6 +36,7 @@ enum Family {
     #[default]
     OneNode,
     Cluster,
+    Restless,
     Hostile,
 }
 
@@ -43,6 +45,7 @@ impl Family {
         match self {
             Family::OneNode => "",
             Family::Cluster => "--cluster ",
+            Family::Restless => "--restless ",
             Family::Hostile => "--hostile ",
         }
     }
@@ -51,6 +54,7 @@ impl Family {
         match self {
             Family::OneNode => run_seed(seed, None, trace),
             Family::Cluster => run_cluster_seed(seed, trace),
+            Family::Restless => run_restless_seed(seed, trace),
             Family::Hostile => run_hostile_seed(seed, trace),
         }
     }
@@ -72,6 +76,7 @@ fn arguments() -> Result<Arguments, String> {
             "--trace" => parsed.trace = true,
             "--exhaustive" => parsed.exhaustive = true,
             "--cluster" => parsed.family = Family::Cluster,
+            "--restless" => parsed.family = Family::Restless,
             "--hostile" => parsed.family = Family::Hostile,
             "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),

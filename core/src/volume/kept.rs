@@ -2,14 +2,15 @@
 //! finds them:
 //!
 //! - S5: what is above the position that all members are known to hold is whole, so that whatever is fetched from here is.
-//! - D4: what lies in the window, or in a pinned one, stays, because its range must stay known.
+//! - D4: what lies in the window, or in a pinned one, stays, because its range must stay known. So does, but for what newer
+//!   records of it cover, the rest of the group that a pinned one ends in: its blocks are pinned with it (W17).
 //! - T5: of a pinned block everything since its window began may be brought back by a former owner, so the newest content
 //!   of each sector stays, also where the backing has it. What is older was there before that owner wrote.
 //!
 //! Pinned are whole blocks: a backing may write no less. The rest of a zeroed range that reaches beyond them is history.
 
 use super::ranges::ZeroMap;
-use crate::cluster::PINS_MAX;
+use crate::cluster::{PINS_MAX, Pin};
 use crate::format::{Descriptor, Kind, Standing};
 use crate::types::*;
 use alloc::collections::BTreeMap;
@@ -24,6 +25,8 @@ type Window = (Lsn, Lsn);
 pub struct Kept {
     committed: Lsn,
     windows: SmallVec<[Window; PINS_MAX + 1]>,
+    /// What follows pinned windows in their groups.
+    rests: SmallVec<[Window; PINS_MAX]>,
     /// For each pinned block the position after which its window began, and one more: 0 means that it is not pinned.
     since: ZeroMap,
 }
@@ -36,8 +39,44 @@ fn range(descriptor: &Descriptor) -> (BlockIndex, u64) {
     }
 }
 
+/// How far the group goes that a pinned window begins or ends in (W17): asked record by record, in log order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    pub(super) pin: Pin,
+    first: Option<Group>,
+    last: Option<Group>,
+    /// A record of another group came behind it.
+    ended: bool,
+    /// The last record that is pinned with the window.
+    pub(super) through: Lsn,
+}
+
+impl Reach {
+    pub(super) fn of(pin: Pin) -> Reach {
+        Reach { pin, first: None, last: None, ended: false, through: pin.through }
+    }
+
+    /// The blocks of this record are pinned.
+    pub(super) fn pins(&mut self, record: &Descriptor) -> bool {
+        if record.lsn <= self.pin.above {
+            return false;
+        }
+        let group = Some(record.group);
+        self.first = self.first.or(group);
+        if record.lsn <= self.pin.through {
+            self.last = group;
+        } else if self.ended || (group != self.first && group != self.last) {
+            self.ended = true;
+            return false;
+        } else {
+            self.through = self.through.max(record.lsn);
+        }
+        true
+    }
+}
+
 impl Kept {
-    /// What a member keeps by its own word, of these records. The standing is a possible one.
+    /// What a member keeps by its own word, of these records in log order. The standing is a possible one.
     pub fn of<'a>(standing: &Standing, records: impl Iterator<Item = &'a Descriptor> + Clone) -> Kept {
         let mark = &standing.mark;
         let mut kept = Kept { committed: standing.committed, ..Kept::default() };
@@ -52,10 +91,12 @@ impl Kept {
                 kept.since.zero(pin.part.block, u64::from(pin.part.blocks), since);
                 continue;
             }
-            for record in records.clone().filter(|record| pin.above < record.lsn && record.lsn <= pin.through) {
+            let mut reach = Reach::of(*pin);
+            for record in records.clone().filter(|record| reach.pins(record)) {
                 let (first, blocks) = range(record);
                 kept.since.zero(first, blocks, since);
             }
+            kept.rests.push((pin.through, reach.through));
         }
         kept
     }
@@ -78,6 +119,8 @@ impl Kept {
     pub fn needed(&self, records: &[Descriptor]) -> Vec<bool> {
         let mut covered: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
         let mut zeroed = ZeroMap::default();
+        let mut rest: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
+        let in_rest = |lsn: Lsn| self.rests.iter().any(|&(above, through)| above < lsn && lsn <= through);
         let mut needed: Vec<bool> = records
             .iter()
             .rev()
@@ -96,7 +139,17 @@ impl Kept {
                         self.unpinned(record) != [(first, blocks)]
                     }
                 };
-                newest || self.is_in_window(record.lsn)
+                let tells = in_rest(record.lsn)
+                    && match record.kind {
+                        Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
+                            let newer = rest.entry(first).or_default();
+                            let some = !mask.without(*newer).is_empty();
+                            *newer = newer.or(mask);
+                            some
+                        }
+                        Kind::ZeroBlocks { .. } => true,
+                    };
+                newest || tells || self.is_in_window(record.lsn)
             })
             .collect();
         needed.reverse();

@@ -1,8 +1,9 @@
 //! Quarantine: after a take-over, writes of a former owner may still reach the backing, at any time, in the window that it had
 //! last told (T5). The blocks of that window are *pinned* until there is proof that it can write no more (T6).
 //!
-//! - Which blocks are pinned the log itself says: a pin names positions, and the records at those positions stay. So does
-//!   the newest content, up to the watermark, of each sector of a pinned block: reads find it in the log.
+//! - Which blocks are pinned the log itself says: a pin names positions, and the records at those positions stay, with those of the
+//!   rest of the group: whoever writes them once more, a successor must know which blocks that were, also one whose process was
+//!   started anew, or that has learnt the log since. So does the newest content, up to the watermark, of each sector of a pinned block: reads find it in the log.
 //! - Nothing supersedes a record of a pinned block: what is at or below the watermark must not give way to what is above.
 //! - The first that a new owner destages is the former window, where there is a journal as one batch.
 //! - With proof for every former owner, that newest content is written once more and synced; then all pins end. Nothing
@@ -10,6 +11,7 @@
 //!
 //! Left to others: who may still write, and what proves that it cannot (ownership).
 
+use super::kept::Reach;
 use super::live::State;
 use super::*;
 use crate::cluster::{PINS_MAX, Pin};
@@ -32,7 +34,7 @@ enum Rewriting {
 #[derive(Default)]
 pub(super) struct Pins {
     /// Windows of former terms: those of the newest mark, and those that the checkpoint still has.
-    windows: Vec<Pin>,
+    windows: Vec<Reach>,
     /// The record cannot name this owner as unfenced: until it is told that all former ones are proven gone, and the list
     /// was shortened, it writes nothing to the backing (T8).
     unlisted: bool,
@@ -52,38 +54,20 @@ impl Volume {
                 windows.push(*pin);
             }
         }
-        if windows == self.pins.windows {
+        if windows.iter().eq(self.pins.windows.iter().map(|window| &window.pin)) {
             return;
         }
-        self.pins.windows = windows;
+        self.pins.windows = windows.into_iter().map(Reach::of).collect();
         self.live.unpin_all();
         if self.pins.windows.is_empty() {
-            self.live.forget_history();
+            return self.live.forget_history();
         }
-        for at in 0..self.pins.windows.len() {
-            self.pin_window(self.pins.windows[at]);
-        }
-    }
-
-    /// Pins the blocks of a window's records, and of the rest of the groups that it begins and ends in: a record of the window
-    /// that one of those has superseded may be found again by a recovery, and its block is then taken for pinned (W17).
-    fn pin_window(&mut self, pin: Pin) {
-        let (mut first, mut last) = (None, None);
+        // The blocks of the rest of the group as well: a record of the window that one of those has superseded may be found again
+        // by a recovery, and its block is then taken for pinned (W17).
         let mut next = self.live.oldest();
         while let Some(id) = next {
-            let descriptor = self.live.get(id).descriptor;
             next = self.live.after(id);
-            if descriptor.lsn <= pin.above {
-                continue;
-            }
-            let group = Some(descriptor.group);
-            first = first.or(group);
-            if descriptor.lsn <= pin.through {
-                last = group;
-            } else if group != first && group != last {
-                return;
-            }
-            self.pin_blocks_of(id, pin.above);
+            self.pin_if_in_window(id);
         }
     }
 
@@ -96,17 +80,19 @@ impl Volume {
         self.live.pin(descriptor.block, blocks, above);
     }
 
-    /// A record that came into the log may be of a pinned window.
+    /// A record that came into the log may be of a pinned window, or of the rest of its group.
     pub(super) fn pin_if_in_window(&mut self, id: u32) {
-        let lsn = self.live.get(id).descriptor.lsn;
-        let windows = self.pins.windows.iter().filter(|pin| pin.above < lsn && lsn <= pin.through);
-        if let Some(above) = windows.map(|pin| pin.above).min() {
+        let descriptor = self.live.get(id).descriptor;
+        let windows =
+            self.pins.windows.iter_mut().filter_map(|window| window.pins(&descriptor).then_some(window.pin.above));
+        if let Some(above) = windows.min() {
             self.pin_blocks_of(id, above);
         }
     }
 
-    fn is_in_pinned_window(&self, lsn: Lsn) -> bool {
-        self.pins.windows.iter().any(|pin| pin.above < lsn && lsn <= pin.through)
+    /// It says which blocks are pinned.
+    fn tells_what_is_pinned(&self, lsn: Lsn) -> bool {
+        self.pins.windows.iter().any(|window| window.pin.above < lsn && lsn <= window.through)
     }
 
     /// The record stays though it is durable in the backing.
@@ -114,7 +100,7 @@ impl Volume {
         if self.pins.windows.is_empty() || planted!(self, forget_pins) {
             return false;
         }
-        self.is_in_pinned_window(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
+        self.tells_what_is_pinned(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
     }
 
     /// No other window is opened: should this owner be lost, its own would be one too many (T5), or nobody would ask for

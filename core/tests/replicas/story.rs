@@ -254,6 +254,53 @@ pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowled
     }
 }
 
+/// T5, T6, T8: the rest of the group that a window ends in is pinned with it, and written once more with it. The owner that does
+/// that dies, and its successor has newer content of such a block in the backing when the last write lands.
+#[test]
+pub fn what_was_pinned_with_a_window_is_pinned_against_the_owner_that_wrote_it_again() {
+    let mut landed = 0;
+    for seed in 0..16 {
+        let (kind, restarts) = ([MEMORY, FLASH][seed as usize % 2], seed % 4 > 1);
+        let mut world = World::new(seed, FAIR, &[kind, kind, kind]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        // The window has block 0, and block 1 follows in its group.
+        world.backing_hangs = Some(0);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.run_ms(100);
+        assert!(world.write(8, 8));
+        world.until_answered();
+        world.kill(0);
+        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        world.until_serving();
+        world.until("both are in the backing", |world| world.figures(2).mark.watermark == Lsn(2));
+        // The second owner has proof, writes both again, and dies.
+        world.backing_hangs = Some(1);
+        world.order(1, Order::Proven);
+        world.run_ms(100);
+        world.kill(1);
+        if restarts {
+            world.kill(2);
+            world.start(2);
+        }
+        world.take_over_from(2, &[2], 3, 3, &[1, 2]);
+        world.until_serving();
+        assert!(world.write(8, 8));
+        world.until_answered();
+        world.until("the newer content is in the backing", |world| world.figures(2).mark.watermark == Lsn(3));
+        landed += u32::from(world.nodes[1].late_until > world.now);
+        let until = world.nodes[1].late_until.max(world.nodes[0].late_until).saturating_sub(world.now) / MS + 1;
+        world.run_ms(until);
+        world.read_all();
+        world.order(2, Order::Proven);
+        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
+        world.until_clean();
+        assert_eq!((world.backing[0], world.backing[1]), ([1; 8], [3; 8]), "{kind:?}, restarted: {restarts}");
+    }
+    assert!(landed > 4, "the last write has landed after the newer one {landed} times");
+}
+
 /// A7: first every member, then the record, then requests beyond the old end.
 #[test]
 pub fn a_volume_grows_when_every_member_has_the_size_and_then_the_record() {

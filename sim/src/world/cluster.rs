@@ -15,8 +15,8 @@ pub(super) struct Cluster {
     pub(super) terms: Terms,
     /// Tiers and boots that ever were: the numbers that are random elsewhere.
     numbers: u64,
-    /// What owners have put into their logs, by position: the newest of each, with block and sectors.
-    pub(super) log: BTreeMap<u64, (BlockIndex, Vec<u32>)>,
+    /// What owners have put into their logs, by position: the newest of each, with group, block and sectors.
+    pub(super) log: BTreeMap<u64, (Group, BlockIndex, Vec<u32>)>,
     /// The first record in which a sector's bytes came into a log, by block, sector and checksum: the write's own. Later
     /// ones may hold them, too, where an edge was merged.
     pub(super) first: BTreeMap<(u64, u32, u32), Lsn>,
@@ -66,6 +66,14 @@ impl Cluster {
             lost_since: None,
         };
         (cluster, nodes)
+    }
+
+    /// Where the group of a window's last record ends: its rest is pinned with the window (W17).
+    pub(super) fn end_of_group(&self, above: Lsn, through: Lsn) -> Lsn {
+        let last = self.log.range(above.0 + 1..=through.0).next_back();
+        let Some(group) = last.map(|(_, logged)| logged.0) else { return through };
+        let rest = self.log.range(through.0 + 1..).take_while(|(_, logged)| logged.0 == group);
+        rest.last().map_or(through, |(&lsn, _)| Lsn(lsn))
     }
 
     fn next_number(&mut self) -> u64 {

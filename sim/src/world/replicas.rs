@@ -187,7 +187,8 @@ impl World {
         for pin in &mark.pins {
             let sectors_of_part = pin.part.block.0 * 8..(pin.part.block.0 + u64::from(pin.part.blocks)) * 8;
             pinned.extend(sectors_of_part);
-            for (block, sectors) in cluster.log.range(pin.above.0 + 1..=pin.through.0).map(|(_, logged)| logged) {
+            let through = cluster.end_of_group(pin.above, pin.through);
+            for (_, block, sectors) in cluster.log.range(pin.above.0 + 1..=through.0).map(|(_, logged)| logged) {
                 let rounded = sectors.iter().map(|&sector| (block.0 * 8 + u64::from(sector)) / align * align);
                 pinned.extend(rounded.flat_map(|first| first..first + align));
             }

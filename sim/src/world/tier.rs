@@ -255,7 +255,7 @@ impl World {
         if let Some(cluster) = &mut self.cluster {
             if self.node.part.owns.is_some() {
                 let sectors = logged.sectors.iter().map(|&(sector, _)| sector).collect();
-                cluster.log.insert(record.lsn.0, (logged.block, sectors));
+                cluster.log.insert(record.lsn.0, (logged.group, logged.block, sectors));
                 for &(sector, checksum) in &logged.sectors {
                     cluster.first.entry((logged.block.0, sector, checksum)).or_insert(record.lsn);
                 }
