@@ -48,6 +48,8 @@ pub struct Cluster {
     disk_of: Option<usize>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
     plant: Option<&'static str>,
+    /// Of another version than the one under test; none: of that.
+    programs: Vec<Option<PathBuf>>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -132,6 +134,7 @@ impl Cluster {
             boots: None,
             disk_of: None,
             plant: None,
+            programs: vec![None; nodes],
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -159,6 +162,11 @@ impl Cluster {
         self.boots = Some(vec![1; self.daemons.len()]);
     }
 
+    /// From its next start on a node is of another version; none: of the one under test.
+    pub fn give_program(&mut self, node: usize, program: Option<&Path>) {
+        self.programs[node] = program.map(Path::to_owned);
+    }
+
     /// The machine of a node is started anew, as far as its next daemon can tell.
     pub fn reboot(&mut self, node: usize) {
         assert!(self.daemons[node].is_none(), "no daemon outlives its machine");
@@ -167,7 +175,8 @@ impl Cluster {
 
     /// The command that serves, with what its node sees of disks and machine.
     fn serve_command(&self, node: usize) -> Command {
-        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let own = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let program = self.programs[node].as_deref().unwrap_or(own);
         let mut mounts = Vec::new();
         if self.disk_of.is_some_and(|other| other != node) {
             mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
