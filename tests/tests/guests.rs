@@ -1,10 +1,14 @@
-//! Whole machines. As clients: a QEMU guest whose root file system lies on a volume, and one whose kernel is the NBD
-//! client; the daemon is killed under them, and they may notice a pause and nothing else. And one with a disk that two
-//! nodes reach, for a fence.
+//! Whole machines. As clients: a QEMU guest whose root file system lies on a volume, and those whose kernel is the NBD
+//! client; the daemon, or the owner among several nodes, is killed under them, and they may notice a pause and nothing else. And one
+//! with a disk that two nodes reach, for a fence.
 
+use forebay_tests::cluster::{Cluster, NAMES, NBD_PORT, SIZE};
 use forebay_tests::harness::{
-    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, workspace,
+    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, skip, soak,
+    workspace,
 };
+use forebay_tests::hosts::Process;
+use forebay_tests::nbd::Client;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::ScopedJoinHandle;
@@ -14,10 +18,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(240);
 const MIB: u64 = 1 << 20;
 
-fn client(arguments: &[&str]) -> Output {
+fn client_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(require_tool("bash"));
     command.arg(workspace().join("scripts/guest/client.sh")).args(arguments);
-    run_command(LIMIT, command)
+    command
+}
+
+fn client(arguments: &[&str]) -> Output {
+    run_command(LIMIT, client_command(arguments))
 }
 
 /// What a running guest says.
@@ -32,11 +40,16 @@ impl Console {
         std::fs::read(&self.0).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
+    /// The number on the last line that begins so.
+    fn last(&self, words: &str) -> u64 {
+        let text = self.text();
+        let number = |line: &str| line.trim().strip_prefix(words)?.split(' ').next()?.parse().ok();
+        text.lines().rev().find_map(number).unwrap_or(0)
+    }
+
     /// Files written so far.
     fn written(&self) -> u64 {
-        let text = self.text();
-        let last = text.lines().rev().find_map(|line| line.trim().strip_prefix("guest: wrote ")?.parse().ok());
-        last.unwrap_or(0)
+        self.last("guest: wrote ")
     }
 
     /// Waits until something is so, or the guest has ended.
@@ -112,6 +125,86 @@ fn the_kernels_client_writes_verifies_disconnects_and_reconnects_to_a_killed_dae
     assert!(text.contains(&format!("guest: connected, {} bytes", 64 * MIB)), "{text}");
     daemon.assert_healthy();
     daemon.stop(MINUTE);
+}
+
+/// What reconnects for the kernel's client, which never does so itself: a server on the client's host, whose client part connects
+/// again and again to the volume's address.
+fn reconnecting_server(cluster: &Cluster, host: usize, address: &str, port: u16) -> Process {
+    let options = format!(
+        "driver=raw,file.driver=nbd,file.server.type=inet,file.server.host={address},file.server.port={NBD_PORT},\
+         file.export=vm1,file.reconnect-delay=600"
+    );
+    let mut command = Command::new(require_tool("qemu-nbd"));
+    command.args(["--persistent", "--shared=2", "--cache=none", "--export-name=vm1", "--bind=127.0.0.1"]);
+    command.arg(format!("--port={port}")).arg("--image-opts").arg(options);
+    cluster.host(host).spawn(command)
+}
+
+/// The node that is neither alpha nor has the log, and the one that has it.
+fn outsider_and_member(cluster: &Cluster) -> (usize, usize) {
+    let members = cluster.show(0)["cluster"]["members"].as_array().cloned().unwrap_or_default();
+    let is_member = |node: &usize| members.iter().any(|member| member["node"] == NAMES[*node]);
+    let member = [1, 2].into_iter().find(is_member).expect("another node has the log");
+    (3 - member, member)
+}
+
+/// Blocks of one of the guest's writers; see `scripts/guest/take-over`.
+const SLOTS: u64 = 64;
+
+/// One machine, both ways at once: by the socket of its own host, whose daemon forwards, and by the address that moves.
+#[test]
+fn the_kernels_client_outlives_the_death_of_the_owner_by_both_ways() {
+    if !soak() {
+        return skip("a guest across a take-over takes most of a minute on two cores; FOREBAY_SOAK=1 runs it");
+    }
+    let Some(mut cluster) = Cluster::new("guest-take-over", 3) else { return };
+    cluster.serve_with_a_copy("memory");
+    let (address, port) = ("10.77.0.50", NBD_PORT + 1);
+    let set = ["volume", "set", "vm1", "--address", &format!("{address}/24")];
+    cluster.try_command(0, &set).unwrap_or_else(|why| panic!("{why}"));
+    cluster
+        .wait_for("the address to be at the owner", |cluster| cluster.show(0)["cluster"]["address"]["state"] == "here");
+    let (own, member) = outsider_and_member(&cluster);
+    cluster.wait_for("the volume on the guest's own host", |cluster| Client::connect(&cluster.target(own)).is_ok());
+    let _server = reconnecting_server(&cluster, own, address, port);
+    let out = cluster.folder.join("guest");
+    let console = Console::of(&out);
+    let wrote = |console: &Console| ["first", "second"].map(|name| console.last(&format!("guest: {name} wrote ")));
+    std::thread::scope(|scope| {
+        let ports = format!("{NBD_PORT},{port}");
+        let mut command = client_command(&["take-over", out.to_str().unwrap(), &ports, VOLUME_NAME, "seconds=150"]);
+        cluster.host(own).namespace().place(&mut command);
+        let guest = scope.spawn(move || run_command(LIMIT, command));
+        console.wait(&guest, "written", |console| wrote(console).iter().all(|count| *count >= 20));
+        cluster.kill(0);
+        cluster.wait_for_owner(member);
+        let before = wrote(&console);
+        let gone_on = |console: &Console| wrote(console).iter().zip(before).all(|(now, before)| *now > before + 20);
+        console.wait(&guest, "gone on after the take-over", gone_on);
+        let mut end = vec![0; 4096];
+        end[..3].copy_from_slice(b"END");
+        let mut client = Client::connect(&cluster.target(member)).expect("the new owner serves");
+        client.write(SIZE - 4096, &end, 0).expect("the connection lives").expect("it is written");
+        guest.join().expect("the guest runs").expect_success();
+    });
+    for name in ["first", "second"] {
+        let pause = console.last(&format!("guest: {name} longest pause "));
+        assert!(pause >= 100, "the owner's death was no pause for the {name}: {}", console.text());
+        println!(
+            "{name}: {} writes, the longest took {pause} centiseconds",
+            console.last(&format!("guest: {name} wrote "))
+        );
+    }
+    let mut client = Client::connect(&cluster.target(member)).expect("the new owner serves");
+    for (name, first) in [("first", 0), ("second", SIZE / 4096 / 2)] {
+        let last = console.last(&format!("guest: {name} wrote "));
+        for number in last.saturating_sub(SLOTS - 1).max(1)..=last {
+            let mut block = [0; 4096];
+            let read = client.read((first + number % SLOTS) * 4096, &mut block).expect("the connection lives");
+            read.expect("a read succeeds");
+            assert_eq!(String::from_utf8_lossy(&block), format!("{number:4096}"), "{name}, number {number}");
+        }
+    }
 }
 
 /// A fence by reservation, on a SCSI disk that two nodes reach: see `scripts/guest/fence-init` for what it asserts.
