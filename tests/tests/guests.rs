@@ -226,3 +226,115 @@ fn late_writes_of_an_expelled_node_are_really_refused() {
         text.lines().find(|line| line.starts_with("guest: UNDER WAY: ")).unwrap_or_else(|| panic!("{text}"));
     println!("{refused}\n{under_way}");
 }
+
+/// Timer and patience of the guest's watchdog, in seconds: it is reset within 30 s.
+const WATCHDOG: &str = "[watchdog]\ndevice = \"/dev/watchdog0\"\ntimeout_s = 10\npatience_s = 10\n";
+const RESETS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Times of a cluster with a slow node.
+const SLOW: &str = r#"{"version":1,"dropped_ms":8000,"lease_ms":9000,"grace_ms":12000}"#;
+
+/// Two minutes more than a cluster's patience: an emulated machine takes its time.
+fn wait_for(cluster: &Cluster, what: &str, done: impl Fn(&Cluster) -> bool) {
+    let begun = Instant::now();
+    while !done(cluster) && begun.elapsed() < 2 * MINUTE {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    cluster.wait_for(what, done);
+}
+
+/// Config of a node in a guest, with one link.
+fn guest_config(cluster: &Cluster, address: &str) -> String {
+    format!(
+        "[node]\nstate = \"/state\"\nshards = 1\n[listen]\nnbd = [\"unix:/run/nbd.sock\"]\napi = \"/run/api.sock\"\nhttp = \"off\"\n\
+         [cluster]\nidentity = \"/etc/identity.toml\"\netcd = {:?}\nfault_domain = \"rack-guest\"\nsecurity = \"plain\"\n\
+         [[link]]\nown = \"{address}\"\n{WATCHDOG}",
+        cluster.etcd.endpoints()
+    )
+}
+
+/// The owner hangs in a guest, on a backing without locks: nothing but the watchdog proves anything about it.
+#[test]
+fn a_machine_whose_owner_hangs_resets_itself_before_its_successor_takes_it_for_fenced() {
+    if !soak() {
+        return skip("a watchdog takes its time, two minutes in all; FOREBAY_SOAK=1 runs it");
+    }
+    let Some(mut cluster) = Cluster::prepare("guest-watchdog", 2, "security = \"plain\"") else { return };
+    let (beta, tap, address, port) = (1, format!("fb{}", std::process::id()), "10.77.0.60", 10811);
+    cluster.network.plug_tap(&tap, 0).unwrap_or_else(|why| panic!("{why}"));
+    cluster.add_tables(beta, "");
+    cluster.start(beta);
+    // An emulated machine is slow, and no worse for it: its node is not to be dropped. Read at the next start.
+    cluster.stop(beta);
+    cluster.etcd.control(None, &["put", "/forebay/lab/settings", SLOW]);
+    cluster.start(beta);
+    let storage = cluster.host(2).address(0);
+    let mut command = Command::new(require_tool("nbdkit"));
+    command.args(["--foreground", "--ipaddr", &storage, "--port", &port.to_string(), "memory", "48M"]);
+    let _disk = cluster.host(2).spawn(command);
+    let out = cluster.folder.join("guest");
+    let config = cluster.folder.join("guest.toml");
+    std::fs::write(&config, guest_config(&cluster, address)).expect("the test's folder takes a file");
+    let console = Console::of(&out);
+    std::thread::scope(|scope| {
+        let mut command = Command::new(require_tool("bash"));
+        command.arg(workspace().join("scripts/guest/watchdog.sh")).arg(&out).arg(forebay()).arg(&config);
+        command.arg(cluster.folder.join("alpha.identity.toml")).args([&tap, address]);
+        cluster.network.switch().place(&mut command);
+        let guest = scope.spawn(move || {
+            run_command(10 * MINUTE, command).expect_success();
+            Instant::now()
+        });
+        console.wait(&guest, "armed its watchdog", |console| console.text().contains("guest: ARMED"));
+        assert!(!guest.is_finished(), "the guest has ended: {}", console.text());
+        wait_for(&cluster, "the link to the guest", |cluster| {
+            let nodes = cluster.try_command(beta, &["node", "list"]).unwrap_or_default();
+            nodes.as_array().is_some_and(|nodes| nodes.iter().any(|node| node["name"] == "alpha" && node["up"] == true))
+        });
+        let backing = format!("nbd://{storage}:{port}/");
+        let create = ["volume", "create", "vm1", "--backing", &backing, "--policy", "back", "--peers", "1"];
+        let create = [&create[..], &["--tier", "memory", "--tier-size", "64M"]].concat();
+        cluster.try_command(beta, &create).unwrap_or_else(|why| panic!("{why}"));
+        wait_for(&cluster, "the guest's copy", |cluster| {
+            let members = cluster.show(beta)["cluster"]["members"].as_array().cloned().unwrap_or_default();
+            members.len() == 2 && members.iter().all(|member| member["role"] != "learner")
+        });
+        wait_for(&cluster, "the watchdog to be a fence", |cluster| {
+            let fence = cluster.show(beta)["cluster"]["fence"].clone();
+            let means = fence["means"].as_array().cloned().unwrap_or_default();
+            fence["class"] == "fence" && means.iter().any(|m| m["means"] == "watchdog" && m["of"] == "alpha")
+        });
+        cluster.try_command(beta, &["volume", "hand-over", "vm1", "alpha"]).unwrap_or_else(|why| panic!("{why}"));
+        wait_for(&cluster, "the guest to be the owner", |cluster| cluster.show(beta)["cluster"]["owner"] == "alpha");
+        let mut client = Client::connect_within(&cluster.target(beta), MINUTE).expect("beta forwards");
+        let mut write = |block: u64| {
+            let written = client.write(block * 4096, &[block as u8; 4096], 0).expect("the connection lives");
+            written.expect("it is written");
+        };
+        (1..40).for_each(&mut write);
+        // The word for it: see scripts/guest/watchdog-init.
+        cluster.host(beta).namespace().run(|| {
+            std::net::TcpStream::connect((address, 7)).expect("the guest listens");
+        });
+        let stopped = Instant::now();
+        wait_for(&cluster, "beta to serve", |cluster| {
+            let shown = cluster.show(beta);
+            shown["cluster"]["state"] == "owner" && shown["phase"] == "serving"
+        });
+        (40..60).for_each(&mut write);
+        wait_for(&cluster, "the watchdog to be counted on", |cluster| {
+            cluster.show(beta)["cluster"]["fence"]["former"].to_string().contains("the watchdog of alpha counts")
+        });
+        wait_for(&cluster, "the quarantine to end", |cluster| cluster.show(beta)["cluster"]["unfenced"] == 0);
+        let fenced = Instant::now();
+        let reset = guest.join().expect("the guest runs");
+        println!("reset {:?} after the owner hung, counted as fenced after {:?}", reset - stopped, fenced - stopped);
+        assert!(reset - stopped < RESETS_WITHIN, "{}", console.text());
+        assert!(reset < fenced, "counted before the reset: {}", console.text());
+        for block in 1..60 {
+            let mut bytes = [0; 4096];
+            client.read(block * 4096, &mut bytes).expect("the connection lives").expect("a read succeeds");
+            assert!(bytes.iter().all(|byte| *byte == block as u8), "block {block}");
+        }
+    });
+}
