@@ -218,6 +218,8 @@ pub struct Volume {
     early_requests: VecDeque<(RequestId, Request)>,
     /// Reads are answered, and writes to the backing begun, before this time.
     lease_until: Instant,
+    /// There was one until then, at least.
+    lease_held_until: Instant,
     /// Answers that wait for a lease.
     leaseless: Vec<(RequestId, Pieces)>,
     /// The record lets logs alone stand for what is acknowledged (A5).
@@ -317,6 +319,7 @@ impl Volume {
             tail: None,
             early_requests: VecDeque::new(),
             lease_until: Instant(u64::MAX),
+            lease_held_until: Instant(0),
             leaseless: Vec::new(),
             log_needed: true,
             outdated: false,

@@ -27,7 +27,7 @@ use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
-use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
+use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
 use forebay_core::status::{Flush, PeerCounters};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
@@ -162,11 +162,27 @@ pub enum ToDriver {
         /// When that is so.
         answer: oneshot::Sender<()>,
     },
+    /// Is a write to a backing under way (H1)?
+    LateWrites {
+        /// What was found.
+        answer: oneshot::Sender<Late>,
+    },
     /// What do the links show?
     ShowLinks {
         /// Their words.
         answer: oneshot::Sender<Vec<LinkShown>>,
     },
+}
+
+/// Whether a write to a backing is under way on this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    /// When it was looked.
+    pub at: Instant,
+    /// One is: of the volume whose lease ends first, or has ended, when.
+    pub leases_end: Option<Instant>,
+    /// This node owns a volume.
+    pub owns: bool,
 }
 
 /// A volume of the cluster at a glance, on this node.
@@ -832,6 +848,15 @@ impl Driver {
                 }
                 // Whoever asked may have gone.
                 let _ = answer.send(());
+            }
+            ToDriver::LateWrites { answer } => {
+                let leases_end = desks.volumes.iter().flatten().filter_map(|slot| slot.volume.late_writes()).min();
+                let owns = |replica: &Replica| {
+                    matches!(replica.ownership.status().state, State::Owner | State::Custodian | State::Agreeing)
+                };
+                let owns = self.replicas.values().any(owns);
+                // Whoever asked may have gone.
+                let _ = answer.send(Late { at: now, leases_end, owns });
             }
             ToDriver::ShowLinks { answer } => {
                 let shown =

@@ -82,11 +82,11 @@ pub struct FenceReport {
 /// A means of knowing that a former owner writes no more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeansReport {
-    /// `reservation`, `power` or `image-lock`.
+    /// `reservation`, `power`, `watchdog` or `image-lock`.
     pub means: String,
     /// The node that it is about, or `every node`.
     pub of: String,
-    /// The agent.
+    /// The agent, or the hardware.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub by: Option<String>,
     /// `fence`, `evidence` or `detection`.
@@ -95,7 +95,7 @@ pub struct MeansReport {
     pub proves: String,
     /// What is not.
     pub leaves: String,
-    /// When a fence was last proven from this node.
+    /// When a fence was last proven: from this node; a watchdog: by the node that has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_proven_unix_s: Option<u64>,
 }
