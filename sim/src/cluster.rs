@@ -250,6 +250,21 @@ pub fn restless(seed: u64) -> (Setup, Random) {
     (setup, random)
 }
 
+/// As [`seeded`], with a volume that is handed over all the time, to clients that read much and write parts of blocks, which
+/// nobody has in memory afterwards; and now and then a member misses something.
+pub fn migrating(seed: u64) -> (Setup, Random) {
+    let (mut setup, random) = seeded(seed);
+    (setup.requests, setup.clients, setup.depth_max) = (400, 2, 4);
+    (setup.weights, setup.hot_blocks, setup.cold) = ([10, 8, 1, 2, 0], 12, 200_000);
+    (setup.think_micros_max, setup.unaligned, setup.check) = (50_000, 300_000, 20_000);
+    setup.backing_micros_max = 5_000;
+    let cluster = setup.cluster.as_mut().expect("several nodes");
+    cluster.faults.message_damaged = [0, 20_000][seed as usize % 2];
+    cluster.faults.mischief_every = Duration::from_millis(1_500);
+    cluster.faults.mischief = [1, 0, 1, 3, 2, 0, 0, 16];
+    (setup, random)
+}
+
 /// The same load and devices on five nodes whose clocks are as wrong as they may be, with everything between them going wrong
 /// often and at once.
 pub fn hostile(seed: u64) -> (Setup, Random) {

@@ -1,7 +1,9 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_restless_seed, run_seed};
+use forebay_sim::run::{
+    Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_restless_seed, run_seed,
+};
 use forebay_sim::world::Report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        --cluster: with several nodes; a family of seeds of its own
        --restless: with several nodes, and owners that stand still, die and are cut off most of the time; likewise
        --hostile: with five nodes, to which everything happens; likewise
+       --migrating: with a volume that is handed over all the time; likewise
        --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
@@ -38,6 +41,7 @@ enum Family {
     Cluster,
     Restless,
     Hostile,
+    Migrating,
 }
 
 impl Family {
@@ -47,6 +51,7 @@ impl Family {
             Family::Cluster => "--cluster ",
             Family::Restless => "--restless ",
             Family::Hostile => "--hostile ",
+            Family::Migrating => "--migrating ",
         }
     }
 
@@ -56,6 +61,7 @@ impl Family {
             Family::Cluster => run_cluster_seed(seed, trace),
             Family::Restless => run_restless_seed(seed, trace),
             Family::Hostile => run_hostile_seed(seed, trace),
+            Family::Migrating => run_migrating_seed(seed, trace),
         }
     }
 }
@@ -78,6 +84,7 @@ fn arguments() -> Result<Arguments, String> {
             "--cluster" => parsed.family = Family::Cluster,
             "--restless" => parsed.family = Family::Restless,
             "--hostile" => parsed.family = Family::Hostile,
+            "--migrating" => parsed.family = Family::Migrating,
             "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }

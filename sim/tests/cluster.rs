@@ -4,7 +4,7 @@ use forebay_core::format::TierKind;
 use forebay_core::types::Duration;
 use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_setup};
+use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_setup};
 use forebay_sim::setup::Setup;
 
 /// States that so few seeds need not reach.
@@ -396,6 +396,22 @@ fn five_nodes_to_which_everything_happens_keep_every_promise() {
             panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
         }
     }
+}
+
+#[test]
+fn a_volume_that_is_handed_over_all_the_time_is_read_by_way_of_the_former_owner_and_never_stale() {
+    let mut coverage = Coverage::default();
+    for seed in 0..20 {
+        match run_migrating_seed(seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!(
+                "{}: {}\nrepeat: cargo run -p forebay-sim -- --migrating --replay {seed} --trace",
+                failure.run, failure.message
+            ),
+        }
+    }
+    let names = ["owner handed over", "cache kept by a former owner", "block came from the cache of a former owner"];
+    met(&coverage, &names);
 }
 
 #[test]

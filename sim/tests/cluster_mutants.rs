@@ -6,7 +6,7 @@
 //! world of ownership by itself (`ownership_mutants.rs`).
 
 use forebay_core::{ownership, volume};
-use forebay_sim::cluster::{restless, seeded};
+use forebay_sim::cluster::{migrating, restless, seeded};
 use forebay_sim::mutants::is_caught;
 
 /// One test for each planted bug: named as it is, caught by one of these seeds of such a world.
@@ -57,6 +57,10 @@ mutants! { volume, 0..60 of restless;
     count_learners
     cover_at_once
     destage_uncommitted
+}
+
+mutants! { volume, 0..60 of migrating;
+    keep_overwritten
 }
 
 mutants! { ownership, 0..60 of restless;

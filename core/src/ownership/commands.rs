@@ -277,9 +277,12 @@ impl Ownership {
     /// The record names another owner, by this one's will, or is released.
     pub(super) fn on_given_up(&mut self, record: Record) {
         let Role::Owning(owning) = &mut self.role else { return };
-        let id = owning.goal.take().and_then(|goal| goal.id);
-        if let Some(id) = id {
+        let goal = owning.goal.take();
+        if let Some(id) = goal.as_ref().and_then(|goal| goal.id) {
             self.answer(id, Ok(()));
+        }
+        if goal.is_some_and(|goal| goal.stage == GoalStage::Proposed && goal.to == Some(record.owner)) {
+            self.order(Order::HandedOver(record.term));
         }
         self.counters.hand_overs += 1;
         self.retire();
@@ -467,7 +470,8 @@ impl Ownership {
         self.order(Order::Seal);
         // Who opens a volume without its log has nothing to ask those who had it.
         let (owner, former, owner_heard) = (None, Vec::new(), None);
-        self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former });
+        let handed_by = None;
+        self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former, handed_by });
         self.propose(record, new, Stage::Ready);
     }
 

@@ -442,7 +442,9 @@ impl Ownership {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
-            | Message::Fetch { .. } => debug_assert!(false, "the volume handles {message:?}"),
+            | Message::Fetch { .. }
+            | Message::Ask { .. }
+            | Message::Cached { .. } => debug_assert!(false, "the volume handles {message:?}"),
         }
     }
 
@@ -559,6 +561,8 @@ fn is_owners(message: &Message) -> bool {
         | Message::Sealed { .. }
         | Message::Who { .. }
         | Message::Here { .. }
+        | Message::Ask { .. }
+        | Message::Cached { .. }
         | Message::Refused { .. } => false,
     }
 }

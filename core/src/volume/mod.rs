@@ -21,7 +21,7 @@
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
-//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
+//! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -34,6 +34,7 @@ mod chunked;
 mod control;
 mod destage;
 mod flash;
+mod former;
 mod frames;
 mod free_ids;
 mod journal;
@@ -64,6 +65,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
+pub use former::KeptCache;
 use frames::FramePool;
 pub use kept::Kept;
 use live::LiveLog;
@@ -210,6 +212,7 @@ pub struct Volume {
     pins: pins::Pins,
     open_changes: changes::OpenChanges,
     follower: member::Follower,
+    former_cache: former::FormerCache,
     messages: Slab<stream::Building>,
     fetching: Option<terms::Fetching>,
     /// Where the log ended when the own term began, once that is fixed.
@@ -218,6 +221,8 @@ pub struct Volume {
     early_requests: VecDeque<(RequestId, Request)>,
     /// Reads are answered, and writes to the backing begun, before this time.
     lease_until: Instant,
+    /// There was one until then, at least.
+    lease_held_until: Instant,
     /// Answers that wait for a lease.
     leaseless: Vec<(RequestId, Pieces)>,
     /// The record lets logs alone stand for what is acknowledged (A5).
@@ -312,11 +317,13 @@ impl Volume {
             pins: Default::default(),
             open_changes: Default::default(),
             follower: Default::default(),
+            former_cache: Default::default(),
             messages: Slab::new(),
             fetching: None,
             tail: None,
             early_requests: VecDeque::new(),
             lease_until: Instant(u64::MAX),
+            lease_held_until: Instant(0),
             leaseless: Vec::new(),
             log_needed: true,
             outdated: false,
@@ -448,7 +455,10 @@ impl Volume {
             }
             Event::Control { id, command } => self.on_control(id, command),
             Event::Peer { envelope, message, payload } => self.on_peer(envelope, message, payload),
-            Event::Interrupted(node) => self.on_interrupted(node),
+            Event::Interrupted(node) => {
+                self.former_interrupted(node);
+                self.on_interrupted(node);
+            }
             Event::Ownership(order) => self.on_order(order),
         }
     }
@@ -485,6 +495,7 @@ impl Volume {
     }
 
     fn settle_serving(&mut self) {
+        self.settle_former();
         self.admit_waiting();
         self.retry_edge_reads();
         self.compact();
@@ -525,7 +536,7 @@ impl Volume {
             Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
-                own.into_iter().chain([self.streams_timeout()]).flatten().min()
+                own.into_iter().chain([self.streams_timeout(), self.former_timeout()]).flatten().min()
             }
         }
     }

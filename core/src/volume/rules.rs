@@ -116,6 +116,12 @@ rules! {
     logs_stand_early,
     /// D2: no window.
     destage_outside_window,
+    /// K2: what the owner's log covers stays in the cache of the former owner.
+    keep_overwritten,
+    /// K3: a former owner that is no member any more is asked.
+    ask_who_left,
+    /// K4: what the former owner sends is taken unverified.
+    trust_cached,
     /// Liveness: no learner is ever proposed.
     keep_learners_waiting,
     /// A3: a peer that moves and keeps every write waiting stays.

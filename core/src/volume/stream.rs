@@ -332,7 +332,6 @@ impl Volume {
     pub(super) fn send_gathered(&mut self, message: usize) {
         let Building { to, from, through, .. } = self.messages[message];
         let records = core::mem::take(&mut self.messages[message].records);
-        let frames = self.messages[message].frames.clone();
         let (mark, sync) = match self.members.place_of(&to) {
             Some(at) => {
                 let newest = self.standing.mark.number;
@@ -348,16 +347,35 @@ impl Volume {
             None => (None, Lsn(0)),
         };
         let append = Message::Append { from, through, committed: self.committed, sync, records, mark };
+        self.peer_counters.blocks += self.messages[message].frames.len() as u64;
+        self.send_message(message, append);
+    }
+
+    /// Sends frames, which come pinned, with a message that is gathered at once.
+    pub(super) fn send_frames(&mut self, to: Incarnation, message: Message, frames: Vec<FrameId>) {
+        let (records, loads_left, failed) = (Vec::new(), 0, false);
+        let building = Building { to, from: Lsn(0), through: Lsn(0), records, frames, loads_left, failed };
+        let at = self.messages.insert(building);
+        self.send_message(at, message);
+    }
+
+    /// Frames of what is sent without being of the log: nothing is before the first position.
+    pub(super) fn frames_of_answers(&self) -> u32 {
+        let answers = self.messages.iter().filter(|(_, message)| message.through == Lsn(0));
+        answers.map(|(_, message)| message.frames.len() as u32).sum()
+    }
+
+    fn send_message(&mut self, at: usize, message: Message) {
+        let (to, frames) = (self.messages[at].to, self.messages[at].frames.clone());
         self.peer_counters.messages += 1;
-        self.peer_counters.blocks += frames.len() as u64;
         let op = if frames.is_empty() {
-            self.end_message(message);
+            self.end_message(at);
             None
         } else {
-            Some(self.begin_op(Op::Send { message }))
+            Some(self.begin_op(Op::Send { message: at }))
         };
         let envelope = self.envelope_to(to);
-        self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message: append, frames })));
+        self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message, frames })));
     }
 
     /// Nothing reads the message's frames any more.

@@ -27,6 +27,7 @@ impl World {
             watermark: Lsn(0),
             fetch: None,
             unfenced: Vec::new(),
+            former: None,
         };
         self.owner = owner;
         self.order(owner, Order::Own(own));
@@ -93,6 +94,7 @@ impl World {
             watermark,
             fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
             unfenced: Vec::new(),
+            former: None,
         }
     }
 
@@ -133,7 +135,7 @@ impl World {
     }
 }
 
-const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
+pub const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
 
 fn two(weather: Weather, makes: [Make; 2]) -> World {
     let mut world = World::new(1, weather, &makes);

@@ -9,6 +9,7 @@ use forebay_core::format::*;
 use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
+use forebay_core::wire::records_of;
 use forebay_core::{ClusterConfig, Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,6 +261,19 @@ impl World {
         }
     }
 
+    /// The volume of a former owner is opened anew as a follower, on the same frames.
+    pub fn reopen(&mut self, node: usize) {
+        let kept = self.nodes[node].volume.as_ref().and_then(|volume| volume.kept_cache());
+        let frames = self.nodes[node].disks.frames.clone();
+        self.kill(node);
+        self.start(node);
+        if let Some(kept) = kept {
+            let volume = self.nodes[node].volume.as_mut().expect("started");
+            assert!(volume.keep_cache(kept), "node {node} follows on its own frames");
+            self.nodes[node].disks.frames = frames;
+        }
+    }
+
     pub fn status(&self, node: usize) -> Status {
         self.nodes[node].volume.as_ref().expect("its process runs").status(Instant(self.now))
     }
@@ -431,6 +445,12 @@ impl World {
             }
             Work::Send(mut letter, frames) => {
                 letter.blocks = frames.iter().map(|frame| self.nodes[node].disks.frames[frame.0 as usize]).collect();
+                if let Message::Cached { records, .. } = &mut letter.message {
+                    for (record, bytes) in records.iter_mut().zip(&letter.blocks) {
+                        let checksum = hash(record.block, SectorMask::FULL, record.term, bytes);
+                        record.kind = Kind::Data { mask: SectorMask::FULL, checksum };
+                    }
+                }
                 self.post(node, *letter);
                 Outcome::Ok
             }
@@ -482,8 +502,8 @@ impl World {
             return;
         }
         let mut payload = Vec::new();
-        if let Message::Append { records, .. } = &message {
-            let with = records.iter().filter(|record| record.has_payload());
+        if !frames.is_empty() {
+            let with = records_of(&message).iter().filter(|record| record.has_payload());
             for ((record, bytes), frame) in with.zip(blocks).zip(frames) {
                 self.nodes[to].disks.frames[frame.0 as usize] = bytes;
                 let Kind::Data { mask, .. } = record.kind else { unreachable!("it has a payload") };
@@ -633,6 +653,12 @@ impl World {
         let request = Request::Read { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 };
         self.request(request, Asked::Read { first: block * 8 });
         true
+    }
+
+    /// Asks for a block to be cached; nothing is shown of it.
+    pub fn prefetch(&mut self, block: u64) {
+        let request = Request::Prefetch { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 };
+        self.request(request, Asked::Flush);
     }
 
     pub fn flush(&mut self) {

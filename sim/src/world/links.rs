@@ -4,13 +4,14 @@
 //! Checked: frames named in a message hold what its descriptors say.
 
 use super::*;
+use forebay_core::wire::{payload_blocks, records_of, seal_cached};
 
 /// A message on its way.
 #[derive(Clone)]
 pub(super) struct Letter {
     pub(super) envelope: Envelope,
     pub(super) message: Message,
-    /// The payload of an [`Message::Append`], a block each.
+    /// The payload of its records, a block each.
     pub(super) blocks: Vec<Vec<u8>>,
 }
 
@@ -51,12 +52,13 @@ impl Links {
 
 impl World {
     /// The volume of this node sends something.
-    pub(super) fn send(&mut self, op: Option<OpId>, envelope: Envelope, message: Message, frames: Vec<FrameId>) {
+    pub(super) fn send(&mut self, op: Option<OpId>, envelope: Envelope, mut message: Message, frames: Vec<FrameId>) {
         assert_eq!(op.is_some(), !frames.is_empty(), "a completion there if and only if there are frames");
         assert_eq!(envelope.from, self.node.incarnation, "who sends is who it says");
+        seal_cached(&envelope.volume, &mut message, |index| self.frame(frames[index]));
         let mut blocks = Vec::new();
-        if let Message::Append { records, .. } = &message {
-            let with_payload = records.iter().filter_map(|record| match record.kind {
+        if payload_blocks(&message) > 0 {
+            let with_payload = records_of(&message).iter().filter_map(|record| match record.kind {
                 Kind::Data { mask, checksum } => Some(Check { block: record.block, mask, term: record.term, checksum }),
                 Kind::ZeroSectors { .. } | Kind::ZeroBlocks { .. } => None,
             });
@@ -69,7 +71,7 @@ impl World {
                 blocks.push(bytes);
             }
         } else {
-            assert!(frames.is_empty(), "only an append has a payload");
+            assert!(frames.is_empty(), "a frame for each record that has a payload");
         }
         self.post(Letter { envelope, message, blocks });
         if let Some(op) = op {
@@ -122,7 +124,12 @@ impl World {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
-            | Message::Fetch { .. } => {
+            | Message::Fetch { .. }
+            | Message::Ask { .. }
+            | Message::Cached { .. } => {
+                if matches!(letter.message, Message::Cached { .. }) {
+                    self.coverage.add("block came from the cache of a former owner", letter.blocks.len() as u64);
+                }
                 if self.admits(&letter) {
                     self.letter_for_volume(letter);
                 }
@@ -150,7 +157,8 @@ impl World {
             return;
         }
         let mut payload = Vec::new();
-        if let Message::Append { records, .. } = &letter.message {
+        if !letter.blocks.is_empty() {
+            let records = records_of(&letter.message);
             let mut frames = Frames::new();
             let count = letter.blocks.len() as u32;
             if !self.node.volume.as_mut().expect("it lives").take_frames_for_peer(count, &mut frames) {
