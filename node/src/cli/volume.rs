@@ -547,6 +547,9 @@ fn print_cluster(c: &ClusterReport) {
         println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    for without in &c.without_copy {
+        println!("          none at {}: {}", without.node, without.why);
+    }
     if let Some(address) = &c.address {
         println!("address   {}", address_text(address));
     }

@@ -396,6 +396,7 @@ impl Cluster {
         };
         let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
         cluster.fence = Some(self.fence_report(&definition, &shown));
+        cluster.without_copy = self.without_copy(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),

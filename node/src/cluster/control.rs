@@ -43,6 +43,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Between two attempts at what does not answer.
 const RETRY: Time = Time::from_secs(1);
+/// A node without a tier says why at most so often, when the reason changes.
+const NO_TIER_SAID_AGAIN: Time = Time::from_secs(60);
 /// How long the lock of an own term is tried at one time.
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
@@ -101,6 +103,8 @@ pub(super) struct Known {
     pub(super) facts: Option<VolumeFacts>,
     /// What its tier on this node waits for.
     pub(super) waits: Option<String>,
+    /// Why there is none, as it was said last, and when.
+    pub(super) no_tier: Option<(String, std::time::Instant)>,
     /// About whom a lock on its backing proves anything, as seen from here.
     pub(super) reach: LockReach,
 }
@@ -244,20 +248,35 @@ impl Cluster {
 
     async fn open_tier(&self, volume: VolumeId, format: bool) {
         let Some(definition) = self.definition(volume) else { return };
-        let name = definition.name.clone();
         let opened = match format {
             true => self.format_tier(definition).await.map(Some),
             false => self.open_found_tier(definition).await,
         };
         let (key, fresh) = match opened {
-            Ok(Some((key, fresh))) => (Some(key), fresh),
+            Ok(Some((key, fresh))) => {
+                if let Some(known) = self.known().get_mut(&volume) {
+                    known.no_tier = None;
+                }
+                (Some(key), fresh)
+            }
             Ok(None) => (None, false),
             Err(error) => {
-                eprintln!("forebay: volume {name}: this node has no tier for it: {error:#}");
+                self.has_no_tier(volume, &format!("{error:#}"));
                 (None, false)
             }
         };
         self.mail(ToDriver::TierOpened { volume, key, fresh });
+    }
+
+    /// Said once, and again when it has changed, but not each time that the owner tries again.
+    fn has_no_tier(&self, volume: VolumeId, why: &str) {
+        let mut known = self.known();
+        let Some(known) = known.get_mut(&volume) else { return };
+        let said = known.no_tier.as_ref().is_some_and(|(said, at)| said == why || at.elapsed() < NO_TIER_SAID_AGAIN);
+        if !said {
+            eprintln!("forebay: volume {}: this node has no tier for it: {why}", known.definition.name);
+            known.no_tier = Some((why.to_owned(), std::time::Instant::now()));
+        }
     }
 
     async fn format_tier(&self, definition: Definition) -> Result<(VolumeKey, bool)> {
@@ -553,7 +572,10 @@ impl Cluster {
                 Some(known) => Some(std::mem::replace(&mut known.definition, definition.clone())),
                 None => {
                     let reach = LockReach::Nobody;
-                    known.insert(volume, Known { definition: definition.clone(), facts: None, waits: None, reach });
+                    known.insert(
+                        volume,
+                        Known { definition: definition.clone(), facts: None, waits: None, no_tier: None, reach },
+                    );
                     None
                 }
             }
@@ -642,7 +664,7 @@ impl Cluster {
                     .duration_since(std::time::UNIX_EPOCH)
                     .map_or(0, |time| time.as_millis() as u64),
                 memory_free_bytes: memory_free_bytes(),
-                flash_free_bytes: flash_free_bytes(self.place.store.dir()),
+                flash_free_bytes: flash_free_bytes(&self.place.flash_dir()),
                 busy_percent: busy_percent(),
                 owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,

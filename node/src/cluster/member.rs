@@ -71,15 +71,20 @@ impl Place {
     pub fn tier_path(&self, definition: &Definition) -> Result<PathBuf> {
         let name = format!("{}-{}-{:016x}.tier", definition.name, definition.volume, self.node.0);
         Ok(match definition.tier.kind {
-            TierName::Flash => self.store.dir().join("tiers").join(name),
+            TierName::Flash => self.flash_dir().join(name),
             TierName::Memory => memory_place::find(self.shm_size)?.dir.join(name),
         })
+    }
+
+    /// Where flash tiers lie.
+    pub fn flash_dir(&self) -> PathBuf {
+        self.store.dir().join("tiers")
     }
 
     /// Ends of the names of this node's tiers: of whatever volume, under whatever name it had.
     fn tiers(&self) -> Vec<(VolumeId, PathBuf)> {
         let end = format!("-{:016x}.tier", self.node.0);
-        let folders = memory_place::existing().into_iter().chain([self.store.dir().join("tiers")]);
+        let folders = memory_place::existing().into_iter().chain([self.flash_dir()]);
         let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
         let of_volume = |path: PathBuf| {
             let name = path.file_name()?.to_str()?.strip_suffix(&end)?;

@@ -27,3 +27,4 @@ pub mod report;
 mod told;
 mod watchdog;
 pub mod ways_out;
+mod without_copy;

@@ -2,6 +2,7 @@
 
 use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
+use super::without_copy::WithoutCopy;
 use crate::coordinator::words::{Definition, NodeEntry};
 use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
@@ -47,6 +48,9 @@ pub struct ClusterReport {
     pub min_peers: u8,
     /// Who keeps the log.
     pub members: Vec<MemberReport>,
+    /// Where there are fewer copies than asked for: nodes that keep none, and why, as far as it is known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub without_copy: Vec<WithoutCopy>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
     /// Where clients reach it, whichever node serves it.
@@ -324,6 +328,7 @@ pub fn of_volume(
         peers: definition.peers,
         min_peers: definition.min_peers,
         members,
+        without_copy: Vec::new(),
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
         address,
         fence: None,
