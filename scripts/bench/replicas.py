@@ -5,6 +5,7 @@ Hosts are network namespaces of this machine, so owner, member, client and the w
 
 import contextlib
 import os
+import shutil
 import statistics
 import subprocess
 import threading
@@ -313,11 +314,18 @@ def busy_cores(busy):
             loop.wait()
 
 
+def new_image(stand, stack, name):
+    """An image, which no marker of an earlier volume keeps from being used."""
+    folder = stand.unique(name)
+    folder.mkdir()
+    stack.callback(shutil.rmtree, folder)
+    return folder / "image"
+
+
 def peer_killed(stand, busy):
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(stand, hosts_of(stack, 3, 1), nodes=3)))
-        image = stand.folder / "killed.img"
-        stack.callback(image.unlink, missing_ok=True)
+        image = new_image(stand, stack, "killed")
         owner = cluster.create(f"{SLOW}{image}", "4G", "2G", peers=2)
         fio(cluster, "randwrite", None, 16, size="4G", extra=["--io_size=320M"])
         dirty = owner.show()["dirty"]
@@ -336,8 +344,7 @@ def owner_killed(stand, nodes, times, busy, fenced):
     runs = []
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(stand, hosts_of(stack, nodes, 1), nodes=nodes, fenced=fenced)))
-        image = stand.folder / "taken.img"
-        stack.callback(image.unlink, missing_ok=True)
+        image = new_image(stand, stack, "taken")
         cluster.create(image, "256M", "512M")
         owner = 0
         for _ in range(times):

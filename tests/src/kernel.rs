@@ -147,6 +147,7 @@ impl Loop {
     /// Attaches.
     #[track_caller]
     pub fn attach(file: &Path) -> Loop {
+        detach_the_dead();
         let output =
             run_tool(Duration::from_secs(20), "losetup", ["-f", "--show", file.to_str().expect("a plain path")]);
         Loop(PathBuf::from(output.expect_success().stdout.trim()))
@@ -155,6 +156,22 @@ impl Loop {
     /// The block device.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+}
+
+/// Detaches loop devices whose file lies on a FUSE file system without a process: a killed test leaves them, and programs
+/// that look at all loop devices (mkfs.btrfs) fail on them. What is not connected now never is again.
+fn detach_the_dead() {
+    for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        let dead =
+            |path: &Path| std::fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        if Path::new(file.trim()).ancestors().any(dead) {
+            let device = Loop(Path::new("/dev").join(device.file_name()));
+            for mounted in [device.path(), Path::new(file.trim())] {
+                let _ = Command::new("umount").arg("-l").arg(mounted).stderr(Stdio::null()).status();
+            }
+        }
     }
 }
 

@@ -457,13 +457,15 @@ impl Volume {
     }
 
     /// Pins the next payloads, fetching what is not in memory: as many as there are frames for, because clients whose
-    /// writes wait for this batch may hold all others.
+    /// writes wait for this batch may hold all others. Records without a payload are only passed, also behind a full
+    /// piece: the next piece, if there is one, begins with a payload, and no write is empty.
     fn load_piece(&mut self) {
         let mut left = 0;
-        while let Some(&(id, _)) = self.journal.batch.get(self.journal.taken)
-            && self.journal.piece.len() < WRITE_BLOCKS
-        {
+        while let Some(&(id, _)) = self.journal.batch.get(self.journal.taken) {
             if self.live.get(id).descriptor.has_payload() {
+                if self.journal.piece.len() == WRITE_BLOCKS {
+                    break;
+                }
                 let Some((frame, loads)) = self.frame_for_journal(id, left) else { break };
                 self.journal.piece.push((frame, self.check_of(id)));
                 left += u32::from(loads);
@@ -523,6 +525,7 @@ impl Volume {
         let head = core::mem::take(&mut self.journal.head);
         let (frames, checks): (Vec<_>, Vec<_>) = self.journal.piece.iter().copied().unzip();
         let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
+        assert!(blocks > 0, "a piece has the head or a payload");
         let (op, at) = (self.begin_op(Op::JournalWrite), self.journal.at);
         self.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
         self.counters.journal_writes += 1;

@@ -4,5 +4,6 @@ mod depth;
 mod drain_limit;
 mod fairness;
 mod flash_log;
+mod journal_pieces;
 mod merging;
 mod stand;

@@ -36,12 +36,13 @@ const DEMAND_MIN: f64 = 0.8;
 /// Less of a core is no budget.
 const CORES_MIN: f64 = 0.05;
 /// Of the time of packing, this share must be CPU time of this thread.
-const SHARE_MIN: f64 = 0.6;
+const SHARE_MIN: f64 = 0.5;
+/// Judged by so much time of packing: many time slices, because a scheduler that balances two cores takes one away now and
+/// then, however much of the other core is idle.
+const SHARE_JUDGED_AFTER: Duration = Duration::from_millis(40);
 /// How much of what is missing of that share is forgiven in each period in which nothing was packed: after some seconds it
 /// is tried again.
-const SHARE_FORGIVEN: f64 = 0.02;
-/// Weight of a new measurement of it.
-const SHARE_WEIGHT: f64 = 0.3;
+const SHARE_FORGIVEN: f64 = 0.05;
 /// What is saved must be this share at least: an eighth.
 const RATIO_MIN: f64 = 8.0 / 7.0;
 /// Cores for each 100 MB/s saved, beyond which it is too dear.
@@ -52,8 +53,10 @@ const GAIN_MIN: f64 = 1.05;
 const CREDIT_MAX: f64 = 0.05;
 /// Part of a core that the shard keeps for everything else.
 const SHARD_RESERVE: f64 = 0.1;
-/// Weight of a new measurement.
-const WEIGHT: f64 = 0.1;
+/// Weight of a new measurement; the first ones weigh the same each.
+const WEIGHT: f64 = 0.02;
+/// So many tell what a way of packing does: the first ones run on cold caches.
+const TRIES_MIN: u32 = 8;
 
 /// What the operator asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -213,8 +216,8 @@ struct Poor {
 pub(super) struct Governor {
     choice: Compression,
     status: CompressionStatus,
-    lz4: Option<Skill>,
-    zstd: Option<Skill>,
+    lz4: Learned,
+    zstd: Learned,
     volumes: HashMap<[u8; 16], Poor>,
     messages: u32,
     share: f64,
@@ -227,6 +230,7 @@ pub(super) struct Governor {
     bound: Duration,
     came: u64,
     spent: Duration,
+    took: Duration,
     cpu: CpuTimes,
 }
 
@@ -245,8 +249,8 @@ impl Governor {
                 cpu: nothing,
                 tries: 0,
             },
-            lz4: None,
-            zstd: None,
+            lz4: Learned::default(),
+            zstd: Learned::default(),
             volumes: HashMap::new(),
             messages: 0,
             share: 1.0,
@@ -257,6 +261,7 @@ impl Governor {
             bound: nothing,
             came: 0,
             spent: nothing,
+            took: nothing,
             cpu: CpuTimes::now(),
         }
     }
@@ -300,12 +305,17 @@ impl Governor {
             wire,
             cores: self.status.cores,
             share: self.share,
-            lz4: self.lz4,
-            zstd: self.zstd,
+            lz4: self.lz4.known(),
+            zstd: self.zstd.known(),
         };
-        self.status.decision = decide(self.status.decision, &situation);
+        let next = decide(self.status.decision, &situation);
+        if let (Decision::Pack(_), Decision::Off(_)) = (self.status.decision, next) {
+            self.lz4.doubt();
+            self.zstd.doubt();
+        }
+        self.status.decision = next;
         (self.since, self.cpu) = (now, cpu);
-        (self.bound, self.spent, self.came) = (Duration(0), Duration(0), 0);
+        (self.bound, self.spent, self.took, self.came) = (Duration(0), Duration(0), Duration(0), 0);
     }
 
     /// The payload packed, if that is what is done now and it is worth it.
@@ -336,12 +346,14 @@ impl Governor {
     fn pay(&mut self, time: Duration, cpu: Duration) {
         self.credit -= time.as_secs_f64();
         self.spent.0 += cpu.0;
+        self.took.0 += time.0;
         self.status.cpu.0 += cpu.0;
         self.status.tries += 1;
-        let share = (cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)).min(1.0);
-        self.share += (share - self.share) * SHARE_WEIGHT;
-        if self.share < SHARE_MIN {
-            self.status.decision = Decision::Off(WhyOff::NoCpu);
+        if self.took >= SHARE_JUDGED_AFTER {
+            self.share = (self.spent.as_secs_f64() / self.took.as_secs_f64()).min(1.0);
+            if self.share < SHARE_MIN {
+                self.status.decision = Decision::Off(WhyOff::NoCpu);
+            }
         }
     }
 
@@ -363,26 +375,46 @@ impl Governor {
                 }
                 let other = if packing == Packing::Lz4 { Packing::Zstd } else { Packing::Lz4 };
                 // LZ4 is known before zstd is tried at all.
-                Some(if sample && self.lz4.is_some() { other } else { packing })
+                Some(if sample && self.lz4.known().is_some() { other } else { packing })
             }
         }
     }
 
     fn learn(&mut self, packing: Packing, before: u64, after: u64, cpu: Duration) {
         let new = Skill { ratio: before as f64 / after as f64, rate: before as f64 / cpu.as_secs_f64().max(1e-9) };
-        let skill = match packing {
-            Packing::Plain => return,
-            Packing::Lz4 => &mut self.lz4,
-            Packing::Zstd => &mut self.zstd,
-        };
-        *skill = Some(match *skill {
-            None => new,
-            // Shares are what add up, and so do times: their inverses are averaged.
-            Some(old) => {
-                let mean = |old: f64, new: f64| 1.0 / (1.0 / old + (1.0 / new - 1.0 / old) * WEIGHT);
-                Skill { ratio: mean(old.ratio, new.ratio), rate: mean(old.rate, new.rate) }
-            }
-        });
+        match packing {
+            Packing::Plain => {}
+            Packing::Lz4 => self.lz4.learn(new),
+            Packing::Zstd => self.zstd.learn(new),
+        }
+    }
+}
+
+/// What is known of a way of packing.
+#[derive(Default)]
+struct Learned {
+    skill: Option<Skill>,
+    tries: u32,
+}
+
+impl Learned {
+    /// None: not known yet.
+    fn known(&self) -> Option<Skill> {
+        self.skill.filter(|_| self.tries >= TRIES_MIN)
+    }
+
+    fn learn(&mut self, new: Skill) {
+        self.tries = self.tries.saturating_add(1);
+        let weight = WEIGHT.max(1.0 / f64::from(self.tries));
+        let old = self.skill.unwrap_or(new);
+        // Shares are what add up, and so do times: their inverses are averaged.
+        let mean = |old: f64, new: f64| 1.0 / (1.0 / old + (1.0 / new - 1.0 / old) * weight);
+        self.skill = Some(Skill { ratio: mean(old.ratio, new.ratio), rate: mean(old.rate, new.rate) });
+    }
+
+    /// Packing has ended, and only samples tell whether it should begin again: what comes counts as if little were known.
+    fn doubt(&mut self) {
+        self.tries = self.tries.min(TRIES_MIN);
     }
 }
 
@@ -570,6 +602,25 @@ mod tests {
             }
         }
         assert!(again_after.is_some_and(|periods| (8..60).contains(&periods)), "{again_after:?} periods");
+    }
+
+    #[test]
+    fn the_first_packings_on_cold_caches_do_not_end_it_and_a_slow_core_does() {
+        let slow = Skill { ratio: 2.4, rate: 150e6 };
+        let usual = Skill { ratio: 2.4, rate: 650e6 };
+        let mut lz4 = Learned::default();
+        (1..TRIES_MIN).for_each(|_| lz4.learn(slow));
+        assert_eq!(lz4.known(), None);
+        (0..100).for_each(|_| lz4.learn(usual));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "{:?}", lz4.known());
+        (0..5).for_each(|_| lz4.learn(slow));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "a few that were slow: {:?}", lz4.known());
+        (0..200).for_each(|_| lz4.learn(slow));
+        assert!(lz4.known().is_some_and(|skill| skill.is_dear()), "{:?}", lz4.known());
+        // Then a few samples tell when that has passed.
+        lz4.doubt();
+        (0..80).for_each(|_| lz4.learn(usual));
+        assert!(lz4.known().is_some_and(|skill| !skill.is_dear()), "{:?}", lz4.known());
     }
 
     #[test]
