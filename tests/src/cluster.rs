@@ -38,6 +38,8 @@ pub struct Cluster {
     pub daemons: Vec<Option<Process>>,
     /// Three members, one on each host.
     pub etcd: Etcd,
+    /// What stands before the path of the backing that is made: a model of a slow one, with its colon.
+    pub backing_before: String,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
     /// Tables of one node, after all others.
@@ -129,6 +131,7 @@ impl Cluster {
             network,
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
+            backing_before: String::new(),
             cluster_lines: cluster_lines.to_owned(),
             tables: vec![String::new(); nodes],
             boots: None,
@@ -343,13 +346,14 @@ impl Cluster {
     #[track_caller]
     pub fn create(&self, node: usize, tier: &str) {
         let image = self.image();
-        let (image, size) = (image.to_str().expect("a plain path"), SIZE.to_string());
+        let backing = format!("{}{}", self.backing_before, image.to_str().expect("a plain path"));
+        let size = SIZE.to_string();
         let words = [
             "volume",
             "create",
             "vm1",
             "--backing",
-            image,
+            &backing,
             "--size",
             &size,
             "--create",
