@@ -161,9 +161,10 @@ impl Volume {
                 let append = member::Append { from, through, committed, sync, records, mark, payload };
                 return self.take_fetched(&envelope, append);
             }
+            Message::Cached { .. } => return self.on_cached(&envelope.from, message, payload),
             Message::Refused { why } => self.peer_failed(&envelope.from, PeerFailure::Refused(why)),
             // Of this term there is no other owner, and an owner is not sealed.
-            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } => {}
+            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } | Message::Ask { .. } => {}
             Message::Beacon { .. }
             | Message::Granted { .. }
             | Message::Seal
@@ -214,6 +215,7 @@ impl Volume {
             }
             Order::Size(bytes) => self.take_size(bytes),
             Order::Proven => self.on_proven(),
+            Order::HandedOver(term) => self.note_handed_over(term),
             Order::StepDown => self.step_down(),
         }
     }
@@ -271,6 +273,7 @@ impl Volume {
             ask_again_at: self.now,
             moved_at: self.now,
         });
+        self.begin_asking(own.former);
         self.carry_out(changes);
     }
 
