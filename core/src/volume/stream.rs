@@ -340,7 +340,7 @@ impl Volume {
                 stream.committed_told = self.committed;
                 stream.committed_told_at = self.now;
                 stream.sync_told = stream.sync_told.max(wanted);
-                stream.pace.sent(through, frames.len() as u64, self.now);
+                stream.pace.sent(through, self.messages[message].frames.len() as u64, self.now);
                 let told = core::mem::replace(&mut stream.mark_told, newest);
                 ((told < newest).then(|| self.standing.mark.clone()), wanted)
             }
