@@ -24,8 +24,9 @@ echo "##### model, larger worlds"
 cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || failed="$failed model"
 
 echo "##### black box, long"
-# Of the cluster that is killed, stopped and cut off, some three rounds a minute.
-FOREBAY_SOAK=1 FOREBAY_CHAOS_ROUNDS=$((minutes * 3)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
+# Of clusters that are killed, stopped and cut off, some three rounds a minute, two at one time. Of a mixed one the other version is
+# FOREBAY_OTHER_BIN, or the last tag.
+FOREBAY_SOAK=1 FOREBAY_SOAK_MINUTES=$minutes FOREBAY_CHAOS_ROUNDS=$((minutes * 6)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
 
 targets=$(find fuzz/fuzz_targets -name '*.rs' | wc -l)
 each=$((minutes * 60 / 4 / targets + 1))

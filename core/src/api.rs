@@ -11,7 +11,7 @@
 //!
 //! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
 //! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
-//! [`Fetch`](Message::Fetch) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
+//! [`Fetch`](Message::Fetch), [`Ask`](Message::Ask), [`Cached`](Message::Cached) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
 //! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed),
 //! [`TakeOver`](Message::TakeOver), [`Who`](Message::Who), [`Here`](Message::Here) and [`Learn`](Message::Learn); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
@@ -167,7 +167,7 @@ pub enum Event {
         envelope: Envelope,
         /// What.
         message: Message,
-        /// For each record of an [`Message::Append`] that has a payload, in order: the frame, taken by
+        /// For each record of an [`Message::Append`] or [`Message::Cached`] that has a payload, in order: the frame, taken by
         /// [`crate::Volume::take_frames_for_peer`], that holds it, and the checksum that the executor computed of those bytes
         /// with the block, mask and term of the record's descriptor. Core compares it with the descriptor's own (S4).
         payload: Vec<Payload>,
@@ -241,6 +241,9 @@ pub enum Order {
     /// No former owner can write to the backing any more, for every term in the record's `unfenced`, and that has room for
     /// this owner (T8): the pinned ranges are written once more, then [`Report::PinsEnded`] follows (T6).
     Proven,
+    /// Followed by [`Order::StepDown`]: this node has handed over, so another owns the volume from this term on. What is
+    /// clean in the cache is the newest there is (K1).
+    HandedOver(Term),
     /// The node is not the owner (any more): nothing is answered from here on, not even errors, and no write to the backing
     /// or the journal is begun (T9). What is under way is waited for: then [`Report::BackingQuiet`] follows, and the
     /// volume has stopped. To follow, the tier is opened anew.
@@ -265,6 +268,8 @@ pub struct Own {
     pub fetch: Option<(Incarnation, Lsn)>,
     /// Terms of the record's `unfenced`: owners that may still write to the backing (T5). None: nothing is pinned.
     pub unfenced: Vec<Term>,
+    /// Who has handed over to this node, as far as it knows: its read cache is asked before the backing (K1).
+    pub former: Option<Incarnation>,
 }
 
 /// Why a peer is of no use.
@@ -272,6 +277,8 @@ pub struct Own {
 pub enum PeerFailure {
     /// Its oldest open message has made no progress for the time of [`crate::VolumeConfig`].
     Stalled,
+    /// It moves, and for seconds it has held nothing in the time that the others, or its bytes on a slow link, take.
+    Slow,
     /// It refused for this reason.
     Refused(crate::cluster::Refusal),
 }
@@ -438,7 +445,8 @@ pub struct Sending {
     pub envelope: Envelope,
     /// What.
     pub message: Message,
-    /// For each record of an [`Message::Append`] that has a payload, in order: where it lies.
+    /// For each record that has a payload, in order: where it lies. The executor gives the records of a
+    /// [`Message::Cached`] their checksums ([`crate::wire::seal_cached`]).
     pub frames: Vec<FrameId>,
 }
 

@@ -156,6 +156,9 @@ pub struct Room {
     pub ranges: u32,
 }
 
+/// Blocks of one [`Message::Ask`] at most: an answer is a message like those of the stream, which it must not hold up.
+pub const ASK_BLOCKS_MAX: u32 = 64;
+
 /// Why a message was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
@@ -273,6 +276,25 @@ pub enum Message {
         sent: Instant,
         /// As in the `Here` that it follows.
         at: Instant,
+    },
+    /// Owner to the member that has handed over to it: what does your read cache have of these blocks? (K1)
+    Ask {
+        /// Of the question.
+        number: u64,
+        /// First block.
+        first: BlockIndex,
+        /// How many, at most [`ASK_BLOCKS_MAX`].
+        blocks: u32,
+    },
+    /// The answer to `Ask`. A whole block goes with each record, in order.
+    Cached {
+        /// Of the question.
+        number: u64,
+        /// Blocks that its cache has in all; 0: it is not to be asked again.
+        kept: u32,
+        /// Of each block that it has of those asked for: where it belongs, and the checksum of its bytes, which the
+        /// executor computes when it sends them. Positions count from 1.
+        records: Vec<Descriptor>,
     },
     /// To whoever sent what cannot be taken.
     Refused {

@@ -62,6 +62,8 @@ pub enum Means {
     Reservation,
     /// The former owner's host was switched off, and was seen to be off.
     PowerOff,
+    /// The former owner's machine has reset itself: its hardware watchdog was fed no more (`crate::watchdog`).
+    Watchdog,
     /// The lock of the former owner's term on the image is gone.
     ImageLock(LockReach),
     /// The former owner's machine answers, and was started anew since.
@@ -95,6 +97,12 @@ impl Means {
                 "the host is off, so it sends nothing more",
                 "what it had sent may still be in the network, or in the queue of a storage server, for as long as those \
                  keep it",
+            ),
+            Means::Watchdog => (
+                Class::Fence,
+                "by now its machine was reset by its hardware, or nothing of that owner was under way on it any more",
+                "a machine that was suspended, or a virtual one that was paused, did not count meanwhile; what it had sent may \
+                 still be in the network, or in the queue of a storage server",
             ),
             Means::ImageLock(LockReach::EveryHost) => (
                 Class::Evidence,
@@ -133,6 +141,9 @@ impl Means {
             Means::Reservation if former.boot == own.boot => {
                 Err("the former owner ran on this host, which the device now lets in")
             }
+            Means::Watchdog if former.boot == own.boot => {
+                Err("the former owner ran on this machine, which has not been reset")
+            }
             Means::PowerOff if former.machine == own.machine => {
                 Err("the former owner ran on this machine, which is on")
             }
@@ -141,7 +152,7 @@ impl Means {
                 Err("the former owner ran on another host, whose locks are not seen here")
             }
             Means::Lease => Err("a lease bounds what an owner begins, and ends nothing that it has begun"),
-            Means::Reservation | Means::PowerOff => Ok(Proof::Fence),
+            Means::Reservation | Means::PowerOff | Means::Watchdog => Ok(Proof::Fence),
             Means::ImageLock(LockReach::EveryHost | LockReach::ThisHost) => Ok(Proof::LockGone),
             Means::OtherBoot => Ok(Proof::OtherBoot),
         }
@@ -164,6 +175,7 @@ mod tests {
             |means: Means| [OWN, SAME_MACHINE_BEFORE, OTHER, CLONE].map(|former| means.proof(&former, &OWN).is_ok());
         assert_eq!(proofs(Means::Reservation), [false, true, true, true]);
         assert_eq!(proofs(Means::PowerOff), [false, false, true, false]);
+        assert_eq!(proofs(Means::Watchdog), [false, true, true, true]);
         assert_eq!(proofs(Means::ImageLock(LockReach::EveryHost)), [true; 4]);
         assert_eq!(proofs(Means::ImageLock(LockReach::ThisHost)), [true, false, false, false]);
         assert_eq!(proofs(Means::ImageLock(LockReach::Nobody)), [false; 4]);
@@ -177,6 +189,7 @@ mod tests {
         for means in [
             Means::Reservation,
             Means::PowerOff,
+            Means::Watchdog,
             Means::ImageLock(LockReach::EveryHost),
             Means::ImageLock(LockReach::ThisHost),
             Means::ImageLock(LockReach::Nobody),

@@ -15,6 +15,7 @@ pub mod record;
 pub mod status;
 pub mod types;
 pub mod volume;
+pub mod watchdog;
 pub mod wire;
 
 pub use volume::{ClusterConfig, Extent, STOP_PATIENCE, Volume, VolumeConfig};

@@ -203,6 +203,9 @@ pub struct PeerCounters {
     pub resends: u64,
     pub refusals: u64,
     pub marks: u64,
+    pub former_hits: u64,
+    pub former_misses: u64,
+    pub cached_blocks_sent: u64,
 }
 
 impl PeerCounters {
@@ -214,8 +217,21 @@ impl PeerCounters {
             resends: self.resends + other.resends,
             refusals: self.refusals + other.refusals,
             marks: self.marks + other.marks,
+            former_hits: self.former_hits + other.former_hits,
+            former_misses: self.former_misses + other.former_misses,
+            cached_blocks_sent: self.cached_blocks_sent + other.cached_blocks_sent,
         }
     }
+}
+
+/// Reads from the cache of the owner that has handed over (K1): blocks, in this term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each name says what it is
+pub struct FormerStatus {
+    pub node: crate::cluster::NodeId,
+    pub until: Instant,
+    pub hits: u64,
+    pub misses: u64,
 }
 
 /// A volume at a glance.

@@ -18,7 +18,7 @@
 
 mod message;
 
-pub use message::{decode_message, encode_message, payload_blocks};
+pub use message::{decode_message, encode_message, payload_blocks, records_of, seal_cached, version_of};
 
 use crate::cluster::{Host, NodeId};
 use crate::format::{Reason, crc32c};
@@ -27,9 +27,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Version that this code speaks.
-pub const WIRE_VERSION: u16 = 1;
-/// Oldest version that it still speaks; being the first, it has no neighbour below.
+/// Version that this code speaks: 2 has `Ask` and `Cached`.
+pub const WIRE_VERSION: u16 = 2;
+/// Oldest version that it still speaks.
 pub const WIRE_VERSION_MIN: u16 = 1;
 /// Bytes of every frame's head.
 pub const HEAD_BYTES: usize = 32;

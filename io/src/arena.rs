@@ -32,6 +32,11 @@ impl Arena {
         Arena { mapping, first, frames }
     }
 
+    /// The same frames, for who goes on with them when their present user has ended.
+    pub fn share(&self) -> Arena {
+        Arena { mapping: self.mapping.clone(), first: self.first, frames: self.frames }
+    }
+
     /// Number of frames.
     pub fn frames(&self) -> u32 {
         self.frames

@@ -491,6 +491,11 @@ impl Backing {
         self.file().map(|file| file.path())
     }
 
+    /// A write that has ended has left this host's memory: it was no write to its page cache.
+    pub fn is_past_cache(&self) -> bool {
+        self.file().is_none_or(|file| matches!(file.access(), Access::Direct { .. }))
+    }
+
     /// How the bytes reach it, for people.
     pub fn access(&self) -> String {
         match &self.device {

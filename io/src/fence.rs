@@ -1,4 +1,4 @@
-//! Means that end a former owner's writes: a reservation of its backing's device, or its power. What each is worth:
+//! Means that end a former owner's writes: a reservation of its backing's device, its power, or the watchdog of its machine. What each is worth:
 //! [`forebay_core::fence`].
 //!
 //! Invariant: success means that the effect was seen, not that it was asked for. A device is asked again after it has
@@ -9,6 +9,8 @@
 
 pub mod agent;
 pub mod reservation;
+pub mod watchdog;
 
 pub use agent::{Agent, AgentError, Power};
 pub use reservation::{Expelled, ReservableDevice, ReservationError, ReservationKey};
+pub use watchdog::{Watchdog, WatchdogError};

@@ -169,6 +169,18 @@ impl VolumeIo {
         &mut self.arena
     }
 
+    /// Nothing is under way: neither the kernel nor a model has to do with a frame.
+    pub fn rests(&self) -> bool {
+        self.pending.is_empty() && self.delayed.is_empty()
+    }
+
+    /// Goes on with the frames of another, of the same number: what is in the present ones is of no use to anybody.
+    pub fn go_on_with(&mut self, arena: Arena) {
+        assert_eq!(arena.frames(), self.arena.frames(), "frames take the place of as many");
+        assert!(self.rests(), "nothing is under way to the frames that go");
+        self.arena = arena;
+    }
+
     /// The tier.
     pub fn tier(&self) -> &Tier {
         &self.tier

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod cluster;
 pub mod fence;
+pub mod watchdog;
 
 use self::address::CidrAddress;
 use crate::coordinator::words::FlushName;
@@ -32,6 +33,8 @@ pub struct Config {
     pub link: Vec<cluster::LinkConfig>,
     /// How the machines of other nodes are switched off.
     pub fence: Vec<fence::FenceConfig>,
+    /// What resets this machine when the daemon hangs.
+    pub watchdog: Option<watchdog::WatchdogConfig>,
 }
 
 /// How disks are read and written.
@@ -535,6 +538,9 @@ impl Config {
             );
         }
         fence::check(&self.fence, self.cluster.is_some())?;
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.check(self.cluster.is_some())?;
+        }
         match &self.cluster {
             Some(cluster) => cluster.check(&self.link)?,
             None if self.link.is_empty() => {}

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_core::cluster::NodeId;
 use forebay_core::fence::Means;
-use forebay_io::fence::{Agent, Expelled, Power, ReservableDevice, ReservationKey};
+use forebay_io::fence::{Agent, Expelled, Power, ReservableDevice, ReservationKey, watchdog};
 use forebay_io::{AlignedBuffer, Backing, BackingOptions, LockAttempt};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What to try.
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("fence").required(true).args(["agent", "reservation", "list"]))]
+#[command(group = clap::ArgGroup::new("fence").required(true).args(["agent", "reservation", "watchdog", "list"]))]
 pub struct FenceTestArgs {
     /// Fence agent that switches a node's power, such as fence_ipmilan
     #[arg(long, value_name = "AGENT", requires = "node")]
@@ -51,6 +51,9 @@ pub struct FenceTestArgs {
     /// Write to the device until another node expels this one, and see that it is refused from then on
     #[arg(long, requires = "reservation", conflicts_with = "expel")]
     be_expelled: bool,
+    /// This machine's watchdog, such as /dev/watchdog0; it is looked at and not begun
+    #[arg(long, value_name = "DEVICE")]
+    watchdog: Option<PathBuf>,
     /// Show what was proven from here, and when
     #[arg(long)]
     list: bool,
@@ -86,9 +89,9 @@ enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// `power` or `reservation`.
+    /// `power`, `reservation` or `watchdog`.
     fence: String,
-    /// The node that was switched off, or the device.
+    /// The node that was switched off, or the device that refuses or resets.
     target: String,
     /// The agent, or how the other was expelled.
     by: String,
@@ -129,10 +132,11 @@ pub fn run(args: FenceTestArgs) -> Result<bool> {
     if args.list {
         return list(&proofs, args.json);
     }
-    let trial = match (&args.agent, &args.reservation) {
-        (Some(agent), _) => try_power(agent, &args, &proofs)?,
-        (None, Some(device)) => try_reservation(device, &args, &proofs)?,
-        (None, None) => bail!("name a fence: --agent or --reservation"),
+    let trial = match (&args.agent, &args.reservation, &args.watchdog) {
+        (Some(agent), _, _) => try_power(agent, &args, &proofs)?,
+        (None, Some(device), _) => try_reservation(device, &args, &proofs)?,
+        (None, None, Some(device)) => look_at_watchdog(device)?,
+        (None, None, None) => bail!("name a fence: --agent, --reservation or --watchdog"),
     };
     report(trial, &proofs, args.json)
 }
@@ -142,6 +146,7 @@ pub fn fence_name(means: Means) -> &'static str {
     match means {
         Means::Reservation => "reservation",
         Means::PowerOff => "power",
+        Means::Watchdog => "watchdog",
         Means::ImageLock(_) | Means::OtherBoot | Means::Lease => unreachable!("no fence, so it is not tried here"),
     }
 }
@@ -353,6 +358,33 @@ fn try_power(agent: &str, args: &FenceTestArgs, proofs: &Proofs) -> Result<Trial
 
 fn show_took(took: Duration) -> String {
     format!("{:.3} s", took.as_secs_f64())
+}
+
+/// It is proven by a reset, which the daemon notices at its next start: nobody wants that of a test.
+fn look_at_watchdog(path: &Path) -> Result<Trial> {
+    let begun = Instant::now();
+    let looked = watchdog::look(path)?;
+    let mut found = format!("{} resets this machine {} s after it was last fed", looked.identity, looked.timeout_s);
+    if looked.active {
+        found.push_str(
+            "; its timer runs now. If that is not this node's daemon, it is somebody else's: systemd's, where RuntimeWatchdogSec is \
+             set in /etc/systemd/system.conf; set it to off there",
+        );
+    }
+    if looked.nowayout {
+        found.push_str("; once begun, its timer cannot be ended (nowayout): a stop of the daemon resets the machine");
+    }
+    if looked.has_reset {
+        found.push_str("; the last start of this machine was its doing");
+    }
+    Ok(Trial {
+        means: Means::Watchdog,
+        target: path.display().to_string(),
+        by: looked.identity,
+        outcome: Outcome::Answers,
+        found,
+        took: begun.elapsed(),
+    })
 }
 
 fn try_reservation(path: &Path, args: &FenceTestArgs, proofs: &Proofs) -> Result<Trial> {

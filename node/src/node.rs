@@ -756,8 +756,12 @@ impl Node {
                 Err(panic) => stopped.incomplete.push(format!("a volume's stop broke off ({panic}); this is a bug")),
             }
         }
+        let last_look = self.cluster().map(|cluster| (cluster.last_look(), cluster));
         for shard in &self.shards {
             shard.send(ToShard::Exit);
+        }
+        if let Some((last_look, cluster)) = last_look {
+            cluster.end_watchdog(last_look).await;
         }
         stopped
     }

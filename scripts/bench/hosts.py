@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from bmc import Machines
 from stand import BINARY, Server, cpu_s, first_read, wait_until
 
 NAMES = ["alpha", "beta", "gamma"]
@@ -207,7 +208,10 @@ class Node(Server):
         self.api = self.folder / "api.sock"
         for left in (self.folder / "nbd.sock", self.api):
             left.unlink(missing_ok=True)
-        command = cluster.hosts.within(number, BINARY, "serve", "--config", self.folder / "node.toml")
+        words = [BINARY, "serve", "--config", self.folder / "node.toml"]
+        if cluster.machines:
+            words = cluster.machines.command(number, words)
+        command = cluster.hosts.within(number, *words)
         super().__init__(NAMES[number], command, self.folder / "nbd.sock", "vm1", self.folder / "log",
                          {"RUNTIME_DIRECTORY": str(cluster.memory)})
 
@@ -232,15 +236,19 @@ class Node(Server):
 
 
 class Cluster:
-    """Nodes on hosts, an etcd beside them, and one volume `vm1` whose log two of them keep."""
+    """Nodes on hosts, an etcd beside them, and one volume `vm1` whose log two of them keep. `fenced`: each is on a machine of its own,
+    which the others can switch off."""
 
-    def __init__(self, stand, hosts, nodes=2, security="plain", settings=()):
+    def __init__(self, stand, hosts, nodes=2, security="plain", settings=(), fenced=False):
         self.hosts, self.count = hosts, nodes
         self.folder, self.memory = stand.unique("cluster"), stand.memory
         self.folder.mkdir()
         self.nodes = [None] * nodes
+        self.machines = None
         self.etcd = self.start_etcd()
         try:
+            if fenced:
+                self.machines = Machines(self)
             self.enrol(security, settings)
             for number in range(nodes):
                 self.start(number)
@@ -271,10 +279,13 @@ class Cluster:
                 f'[node]\nstate = "{place}/state"\nshards = 1\n[listen]\nnbd = ["unix:{place}/nbd.sock"]\n'
                 f'api = "{place}/api.sock"\nhttp = "off"\n[cluster]\nidentity = "{self.folder}/{NAMES[number]}.identity.toml"\n'
                 f'etcd = ["{self.url}"]\nfault_domain = "rack-{number}"\nsecurity = "{security}"\n'
-                + "".join(f"{line}\n" for line in settings) + links)
+                + "".join(f"{line}\n" for line in settings) + links
+                + (self.machines.tables(number, NAMES[:self.count]) if self.machines else ""))
 
     def start(self, number):
         self.nodes[number] = Node(self, number)
+        if self.machines:
+            self.machines.stands_for(number, self.nodes[number].pid)
         wait_until(f"{NAMES[number]} to answer", lambda: self.nodes[number].asked("status"), 60, 0.05)
 
     def channels_are_up(self):
@@ -315,6 +326,8 @@ class Cluster:
         for number, node in enumerate(self.nodes):
             if node:
                 self.kill(number)
+        if self.machines:
+            self.machines.close()
         self.etcd.kill()
         self.etcd.wait()
         for left in self.memory.glob("memory/*"):

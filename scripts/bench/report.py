@@ -9,7 +9,7 @@ COLUMNS = [  # key, head, format
     ("mbit_per_s", "Mbit/s", "{:,.0f}"), ("mb_per_s", "MB/s", "{:,.0f}"), ("cores", "cores", "{:.2f}"), ("ratio", "ratio", "{:.2f}"),
     ("saved_mb", "saved, MB", "{:,.0f}"), ("packing_s", "packing, s of CPU", "{:.2f}"), ("stall_ms", "longest stall, ms", "{:,.0f}"),
     ("recovery_s", "to full speed, s", "{:.2f}"), ("backlog_s", "backlog at 700 IOPS, s", "{:,.0f}"),
-    ("seconds_to_serve", "to serving, s", "{:.2f}"), ("dirty_gib", "dirty, GiB", "{:.1f}"),
+    ("seconds_to_serve", "to serving, s", "{:.2f}"), ("seconds_to_proof", "to proof, s", "{:.2f}"), ("dirty_gib", "dirty, GiB", "{:.1f}"),
     ("rss_besides_mib", "RSS besides arena, MiB", "{:.0f}"), ("wakeups_per_s", "wake-ups a second", "{:.2f}"),
     ("create_s", "creation, s", "{:.1f}"), ("restart_s", "restart, s", "{:.1f}"), ("rss_mib", "RSS, MiB", "{:.0f}"),
     ("threads", "threads", "{:.0f}"), ("others_percent", "CPU of others, %", "{:.0f}"),

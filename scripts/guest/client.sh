@@ -5,7 +5,8 @@
 # usage: client.sh image OUT SIZE_MIB         makes OUT/root.img, an ext4 root file system for `boot`
 #        client.sh boot OUT SOCKET EXPORT     boots from a volume that holds it, by QEMU's NBD driver
 #        client.sh nbd OUT PORT EXPORT        uses a volume by the kernel's NBD client over TCP to the host
-#   and for both kinds: [seconds=N] of load (default 12)
+#        client.sh take-over OUT PORT,PORT EXPORT   uses it by two servers on the host, until its last block says END
+#   and for all kinds: [seconds=N] of load (default 12), for `take-over` at most
 set -euo pipefail
 
 kind=$1 out=$2
@@ -15,7 +16,7 @@ shift 2
 fetch_kernel
 mkdir -p "$out"
 applets="sh mount umount mkdir cat echo sleep insmod poweroff cut sync seq grep dd cmp sha256sum switch_root dmesg
-    blockdev blkdiscard ifconfig rm"
+    blockdev blkdiscard ifconfig rm printf head tr touch"
 
 if [ "$kind" = image ]; then
     require_tools mkfs.ext4
@@ -49,9 +50,10 @@ boot)
         -device virtio-blk-pci,drive=volume
     )
     ;;
-nbd)
+nbd | take-over)
     require_tools nbd-client
     install_binary "$(command -v nbd-client)" nbd-client
+    cp "$here/take-over" "$root/take-over"
     with_modules virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net nbd
     device=(-netdev user,id=net -device virtio-net-pci,netdev=net)
     ;;

@@ -38,6 +38,25 @@ fetch_kernel() {
     modules=$(echo "$cache"/x/lib/modules/*/kernel)
 }
 
+# Debian's kernel for machines of all kinds, of the same version, in the place of the one for clouds, which lacks drivers of hardware.
+use_machine_kernel() {
+    local package
+    package=linux-image-$(basename "$kernel" | sed 's/^vmlinuz-//; s/-cloud-/-/')
+    exec 9>"$cache/lock"
+    flock 9
+    if ! [ -e "$cache/ready-$package" ]; then
+        (
+            cd "$cache"
+            ls "${package}"_*.deb >/dev/null 2>&1 || apt-get download "$package"
+            dpkg-deb -x "${package}"_*.deb m
+        ) >&2
+        touch "$cache/ready-$package"
+    fi
+    exec 9>&-
+    kernel=$(echo "$cache"/m/boot/vmlinuz-*)
+    modules=$(echo "$cache"/m/lib/modules/*/kernel)
+}
+
 # fetch_unpacked PACKAGE...: more of Debian's archive beside the kernel, unpacked and never installed.
 fetch_unpacked() {
     local package

@@ -40,6 +40,9 @@ pub enum Mischief {
     HandOver,
     /// The host is lost, with its memory and its media; another one comes in its place. Only where it is planned.
     Destroy,
+    /// Records reach the node so late that each keeps a write waiting, and none so long that the node would count as dead; for
+    /// a while. Only where it is planned.
+    Crawl,
 }
 
 impl Mischief {
@@ -244,6 +247,21 @@ pub fn restless(seed: u64) -> (Setup, Random) {
     (cluster.fenced_first, cluster.fence_one_in) = (false, [4, 200][seed as usize / 4 % 2]);
     cluster.faults.mischief_every = Duration::from_secs(3);
     cluster.faults.mischief = [4, 2, 6, 3, 3, 1, 0, 3];
+    (setup, random)
+}
+
+/// As [`seeded`], with a volume that is handed over all the time, to clients that read much and write parts of blocks, which
+/// nobody has in memory afterwards; and now and then a member misses something.
+pub fn migrating(seed: u64) -> (Setup, Random) {
+    let (mut setup, random) = seeded(seed);
+    (setup.requests, setup.clients, setup.depth_max) = (400, 2, 4);
+    (setup.weights, setup.hot_blocks, setup.cold) = ([10, 8, 1, 2, 0], 12, 200_000);
+    (setup.think_micros_max, setup.unaligned, setup.check) = (50_000, 300_000, 20_000);
+    setup.backing_micros_max = 5_000;
+    let cluster = setup.cluster.as_mut().expect("several nodes");
+    cluster.faults.message_damaged = [0, 20_000][seed as usize % 2];
+    cluster.faults.mischief_every = Duration::from_millis(1_500);
+    cluster.faults.mischief = [1, 0, 1, 3, 2, 0, 0, 16];
     (setup, random)
 }
 

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 43] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 47] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -91,10 +91,14 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 43] = [
     "owner made quiet",
     "owner is quiet",
     "hand-over asked for",
+    "owner handed over",
+    "cache kept by a former owner",
+    "block came from the cache of a former owner",
     "longer tail fetched from a member",
     "term remembered",
     "term begun by agreement on the tail",
     "peer failed",
+    "slow peer noticed",
     "change of members proposed",
     "proposed members hold what is acknowledged",
     "change of members decided",

@@ -1,7 +1,7 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_seed};
+use forebay_sim::run::{Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_seed};
 use forebay_sim::world::Report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        forebay-sim --exhaustive                           every crash point of the small workloads
        --cluster: with several nodes; a family of seeds of its own
        --hostile: with five nodes, to which everything happens; likewise
+       --migrating: with a volume that is handed over all the time; likewise
        --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
@@ -36,6 +37,7 @@ enum Family {
     OneNode,
     Cluster,
     Hostile,
+    Migrating,
 }
 
 impl Family {
@@ -44,6 +46,7 @@ impl Family {
             Family::OneNode => "",
             Family::Cluster => "--cluster ",
             Family::Hostile => "--hostile ",
+            Family::Migrating => "--migrating ",
         }
     }
 
@@ -52,6 +55,7 @@ impl Family {
             Family::OneNode => run_seed(seed, None, trace),
             Family::Cluster => run_cluster_seed(seed, trace),
             Family::Hostile => run_hostile_seed(seed, trace),
+            Family::Migrating => run_migrating_seed(seed, trace),
         }
     }
 }
@@ -73,6 +77,7 @@ fn arguments() -> Result<Arguments, String> {
             "--exhaustive" => parsed.exhaustive = true,
             "--cluster" => parsed.family = Family::Cluster,
             "--hostile" => parsed.family = Family::Hostile,
+            "--migrating" => parsed.family = Family::Migrating,
             "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }

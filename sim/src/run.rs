@@ -78,6 +78,14 @@ pub fn run_cluster_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     })
 }
 
+/// Runs one seed of a cluster whose volume is handed over all the time.
+pub fn run_migrating_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
+    attempt(format!("migrating cluster seed {seed}"), || {
+        let (setup, random) = cluster::migrating(seed);
+        World::new(setup, random, None, Rules::default(), trace).run()
+    })
+}
+
 /// Runs one seed of a cluster to which everything happens.
 pub fn run_hostile_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("hostile cluster seed {seed}"), || {

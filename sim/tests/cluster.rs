@@ -4,11 +4,12 @@ use forebay_core::format::TierKind;
 use forebay_core::types::Duration;
 use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_setup};
+use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_setup};
 use forebay_sim::setup::Setup;
 
 /// States that so few seeds need not reach.
-const RARE: [&str; 3] = [
+const RARE: [&str; 4] = [
+    "slow peer noticed",
     "no frames for a peer's message",
     "owner heard of a higher term",
     "living owner fenced",
@@ -17,8 +18,10 @@ const RARE: [&str; 3] = [
 /// Seeds that found something once: a zeroed range that stayed for its pinned blocks was written again over newer content of
 /// others (193); a piece of one was begun when the lease had ended (463); what a failing backing is written again with is older,
 /// for a while, than what it had, and a write-through volume lost its log then (1375, 1445); a pinned record that was written
-/// once more was counted twice, so a write was acknowledged before the backing had all of it (20147).
-const FOUND: [u64; 5] = [193, 463, 1_375, 1_445, 20_147];
+/// once more was counted twice, so a write was acknowledged before the backing had all of it (20147); a record said `through` while what a
+/// failed sync had left was written again (30714); an operator's word for a loss opened the volume when another owner had lost its
+/// log since (254); a second unsynced log, taken by the operator's word, had again what the first one had lost (30135).
+const FOUND: [u64; 8] = [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714];
 /// Seeds that reach what is rare: of two candidates one loses (166).
 const REACH: [u64; 1] = [166];
 const MEMORY: TierKind = TierKind::Memory;
@@ -103,6 +106,17 @@ fn a_killed_member_comes_back_with_what_it_held_or_is_left_out() {
         cluster.plan = vec![after(500, Mischief::Kill, Target::Member, 0)];
     });
     met(&coverage, &["node killed"]);
+}
+
+/// Proves N-M-11, N-F-11: whether it is compared with another member or with nobody, whoever keeps each write waiting goes.
+#[test]
+fn a_member_that_moves_and_keeps_every_write_waiting_is_left_out() {
+    for nodes in [2, 3] {
+        let coverage = holds_everywhere("a member crawls", nodes, 2, |_, cluster| {
+            cluster.plan = vec![after(500, Mischief::Crawl, Target::Member, 60_000)];
+        });
+        met(&coverage, &["slow peer noticed", "change of members decided"]);
+    }
 }
 
 /// Proves N-M-2, N-F-2, N-X-2.
@@ -382,6 +396,22 @@ fn five_nodes_to_which_everything_happens_keep_every_promise() {
             panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
         }
     }
+}
+
+#[test]
+fn a_volume_that_is_handed_over_all_the_time_is_read_by_way_of_the_former_owner_and_never_stale() {
+    let mut coverage = Coverage::default();
+    for seed in 0..20 {
+        match run_migrating_seed(seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!(
+                "{}: {}\nrepeat: cargo run -p forebay-sim -- --migrating --replay {seed} --trace",
+                failure.run, failure.message
+            ),
+        }
+    }
+    let names = ["owner handed over", "cache kept by a former owner", "block came from the cache of a former owner"];
+    met(&coverage, &names);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! world of ownership by itself (`ownership_mutants.rs`).
 
 use forebay_core::{ownership, volume};
-use forebay_sim::cluster::{restless, seeded};
+use forebay_sim::cluster::{migrating, restless, seeded};
 use forebay_sim::mutants::is_caught;
 
 /// One test for each planted bug: named as it is, caught by one of these seeds of such a world.
@@ -37,6 +37,10 @@ mutants! { volume, 0..60 of seeded;
     window_before_mark
 }
 
+mutants! { volume, 30_714..30_715 of seeded;
+    through_unsynced
+}
+
 mutants! { ownership, 0..60 of seeded;
     adds_uncovered
     asks_old_set_only
@@ -53,6 +57,10 @@ mutants! { volume, 0..60 of restless;
     count_learners
     cover_at_once
     destage_uncommitted
+}
+
+mutants! { volume, 0..60 of migrating;
+    keep_overwritten
 }
 
 mutants! { ownership, 0..60 of restless;

@@ -38,6 +38,8 @@ pub struct Cluster {
     pub daemons: Vec<Option<Process>>,
     /// Three members, one on each host.
     pub etcd: Etcd,
+    /// What stands before the path of the backing that is made: a model of a slow one, with its colon.
+    pub backing_before: String,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
     /// Tables of one node, after all others.
@@ -48,6 +50,8 @@ pub struct Cluster {
     disk_of: Option<usize>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
     plant: Option<&'static str>,
+    /// Of another version than the one under test; none: of that.
+    programs: Vec<Option<PathBuf>>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -127,11 +131,13 @@ impl Cluster {
             network,
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
+            backing_before: String::new(),
             cluster_lines: cluster_lines.to_owned(),
             tables: vec![String::new(); nodes],
             boots: None,
             disk_of: None,
             plant: None,
+            programs: vec![None; nodes],
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -159,6 +165,11 @@ impl Cluster {
         self.boots = Some(vec![1; self.daemons.len()]);
     }
 
+    /// From its next start on a node is of another version; none: of the one under test.
+    pub fn give_program(&mut self, node: usize, program: Option<&Path>) {
+        self.programs[node] = program.map(Path::to_owned);
+    }
+
     /// The machine of a node is started anew, as far as its next daemon can tell.
     pub fn reboot(&mut self, node: usize) {
         assert!(self.daemons[node].is_none(), "no daemon outlives its machine");
@@ -167,7 +178,8 @@ impl Cluster {
 
     /// The command that serves, with what its node sees of disks and machine.
     fn serve_command(&self, node: usize) -> Command {
-        let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let own = if self.plant.is_some() { forebay_planted() } else { forebay() };
+        let program = self.programs[node].as_deref().unwrap_or(own);
         let mut mounts = Vec::new();
         if self.disk_of.is_some_and(|other| other != node) {
             mounts.push(format!("-t tmpfs none '{}'", self.disk().display()));
@@ -334,13 +346,14 @@ impl Cluster {
     #[track_caller]
     pub fn create(&self, node: usize, tier: &str) {
         let image = self.image();
-        let (image, size) = (image.to_str().expect("a plain path"), SIZE.to_string());
+        let backing = format!("{}{}", self.backing_before, image.to_str().expect("a plain path"));
+        let size = SIZE.to_string();
         let words = [
             "volume",
             "create",
             "vm1",
             "--backing",
-            image,
+            &backing,
             "--size",
             &size,
             "--create",

@@ -260,6 +260,18 @@ impl Network {
         &self.hosts
     }
 
+    /// Where the cables of all hosts end: for a machine that is emulated, and plugged in by [`Network::plug_tap`].
+    pub fn switch(&self) -> &Namespace {
+        &self.switch
+    }
+
+    /// A tap device of this name on a link's switch, for an emulated machine with an address of its own. `Err`: what is missing here.
+    pub fn plug_tap(&self, name: &str, link: u8) -> Result<(), String> {
+        self.switch.tool("ip", &format!("tuntap add dev {name} mode tap"))?;
+        self.switch.tool("ip", &format!("link set {name} master bridge{link} up"))?;
+        Ok(())
+    }
+
     /// One host.
     pub fn host(&self, index: usize) -> &Host {
         &self.hosts[index]

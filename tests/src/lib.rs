@@ -3,6 +3,7 @@
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
 //! - [`hosts`]: hosts as network namespaces, with cables that are slow, cut or silent; [`etcd`] runs a real one there, or here.
 //! - [`cluster`]: daemons of one cluster on such hosts; [`eyes`] asks them what they see, with a time limit.
+//! - [`late`]: a way to an NBD server on which requests arrive late, also those of a client that is dead by then.
 //! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
@@ -18,6 +19,7 @@ pub mod eyes;
 pub mod harness;
 pub mod hosts;
 pub mod kernel;
+pub mod late;
 pub mod logwrites;
 pub mod nbd;
 pub mod pattern;

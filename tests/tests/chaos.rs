@@ -2,14 +2,18 @@
 //! time, while a client of each of three volumes writes and reads. Nothing acknowledged is lost, nothing stale is read,
 //! no two nodes own a volume in one term, no client sees an error; and after each round the cluster becomes whole by itself.
 //!
+//! One of the volumes lies on an NBD server. What a node that is lost had sent there is kept back until the fault ends, and
+//! arrives after the next owner has written: only what that one pinned (T5) keeps it from showing.
+//!
 //! What happens is drawn from a seed, which is printed: `FOREBAY_CHAOS_SEED=N` repeats one life of a cluster. A life is
 //! some rounds long, because a node that was dropped often is kept out for minutes (A3). `FOREBAY_CHAOS_ROUNDS=N` sets the
-//! rounds of all lives together.
+//! rounds of all lives together, `FOREBAY_CHAOS_LIVES=N` how many lives there are side by side.
 
 use forebay_tests::cluster::{Cluster, NAMES};
 use forebay_tests::eyes::{Eyes, View};
-use forebay_tests::harness::{rounds, skip, soak};
+use forebay_tests::harness::{Nbdkit, rounds, skip, soak};
 use forebay_tests::hosts::{Network, Process};
+use forebay_tests::late::LateWay;
 use forebay_tests::pattern::follower::{Follower, Place, Progress};
 use forebay_tests::rng::Rng;
 use serde_json::json;
@@ -27,8 +31,18 @@ struct VolumeSpec {
     name: &'static str,
     tier: &'static str,
     peers: u32,
-    /// What stands before the image's path.
+    /// What stands before the image's path, or before the server's address.
     wrapper: &'static str,
+    storage: Storage,
+}
+
+/// Where a volume's image lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Storage {
+    /// On a file system of all nodes. The lock of its term proves that an owner writes no more.
+    File,
+    /// Behind an NBD server: no lock, no proof, and writes that arrive late.
+    Export,
 }
 
 const SIZE: u64 = 8 << 20;
@@ -37,9 +51,9 @@ const ETCD_PORT: u16 = 2379;
 /// A backing so slow that something is always under way to it.
 const SLOW: &str = "slow:iops=400,latency=25ms,depth=16:";
 const VOLUMES: [VolumeSpec; 3] = [
-    VolumeSpec { name: "vm1", tier: "memory", peers: 1, wrapper: SLOW },
-    VolumeSpec { name: "vm2", tier: "flash", peers: 1, wrapper: SLOW },
-    VolumeSpec { name: "vm3", tier: "memory", peers: 2, wrapper: "" },
+    VolumeSpec { name: "vm1", tier: "memory", peers: 1, wrapper: SLOW, storage: Storage::File },
+    VolumeSpec { name: "vm2", tier: "flash", peers: 1, wrapper: SLOW, storage: Storage::Export },
+    VolumeSpec { name: "vm3", tier: "memory", peers: 2, wrapper: "", storage: Storage::File },
 ];
 const ROUNDS_OF_A_LIFE: u64 = 6;
 /// Grace, lease, learning and the time that a flapping node is kept out, on two busy cores.
@@ -142,6 +156,10 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Counts what only a log that is longer than a term's tail, a record beyond the size or a tier that fails make a member refuse:
+/// who is lost, stopped or cut off here is gone when the tail is fixed, or is asked for its tail (T3). The simulator shows them.
+const NEVER_MOVED: &str = "peer_refusals";
+
 /// Looks at all nodes all the time: whether two own a volume in one term, and how often each step was taken.
 struct Watcher {
     ends: Arc<AtomicBool>,
@@ -214,6 +232,21 @@ impl Seen {
     }
 }
 
+/// What the node had under way to an NBD server may arrive when others have long gone on.
+fn loses_a_node(kind: Kind) -> bool {
+    match kind {
+        Kind::Kill | Kind::LoseMemory | Kind::Pause | Kind::Isolate => true,
+        Kind::OneWay
+        | Kind::OneLink
+        | Kind::Unplug
+        | Kind::EtcdMember
+        | Kind::EtcdAway
+        | Kind::EtcdHidden
+        | Kind::HandOver
+        | Kind::Peers => false,
+    }
+}
+
 /// What all lives together have shown.
 #[derive(Default)]
 struct Totals {
@@ -226,20 +259,36 @@ struct Totals {
     probes: u64,
     pause_max: Duration,
     whole_max: Duration,
+    late_bytes: u64,
     counters: BTreeMap<String, u64>,
 }
 
 impl Totals {
+    fn add(&mut self, life: Totals) {
+        self.rounds += life.rounds;
+        self.overlapping += life.overlapping;
+        self.acknowledged += life.acknowledged;
+        self.reads += life.reads;
+        self.ghosts += life.ghosts;
+        self.probes += life.probes;
+        self.pause_max = self.pause_max.max(life.pause_max);
+        self.whole_max = self.whole_max.max(life.whole_max);
+        self.late_bytes += life.late_bytes;
+        life.kinds.into_iter().for_each(|(kind, times)| *self.kinds.entry(kind).or_default() += times);
+        life.counters.into_iter().for_each(|(name, times)| *self.counters.entry(name).or_default() += times);
+    }
+
     fn print(&self) {
         println!(
             "{} rounds, {} with two faults; {} acknowledged, {} reads compared; {} deposed owners left, {} of them asked in vain; \
-             longest wait of a request {:.1} s, of the whole cluster after a round {:.1} s",
+             {} bytes for the server arrived late; longest wait of a request {:.1} s, of the whole cluster after a round {:.1} s",
             self.rounds,
             self.overlapping,
             self.acknowledged,
             self.reads,
             self.ghosts,
             self.probes,
+            self.late_bytes,
             self.pause_max.as_secs_f64(),
             self.whole_max.as_secs_f64()
         );
@@ -250,12 +299,41 @@ impl Totals {
 
 /// The nodes, and what is done to their processes.
 struct Nodes {
+    /// To the NBD server. It ends before the folder in which it listens.
+    way: LateWay,
+    _server: Nbdkit,
     cluster: Cluster,
     eyes: Eyes,
     stopped: [bool; NAMES.len()],
+    /// Processes whose bytes for it are kept back.
+    held_back: [Option<u32>; NAMES.len()],
 }
 
 impl Nodes {
+    fn new(cluster: Cluster, eyes: Eyes) -> Nodes {
+        let spec = VOLUMES.iter().find(|spec| spec.storage == Storage::Export).expect("one of them");
+        let image = cluster.folder.sparse(&format!("{}.img", spec.name), SIZE);
+        let (socket, server_socket) = (export_socket(&cluster), cluster.folder.join("server.sock"));
+        let server = Nbdkit::start_at(&server_socket, ["file", image.to_str().expect("a plain path")]);
+        let way = LateWay::begin(&socket, &server_socket);
+        let (stopped, held_back) = ([false; NAMES.len()], [None; NAMES.len()]);
+        Nodes { way, _server: server, cluster, eyes, stopped, held_back }
+    }
+
+    fn process(&self, node: usize) -> Option<u32> {
+        self.cluster.daemons[node].as_ref().map(Process::pid)
+    }
+
+    /// What it has sent to the NBD server and is not there yet arrives when the fault is over.
+    fn hold_back(&mut self, node: usize) {
+        self.held_back[node] = self.process(node);
+        self.held_back[node].into_iter().for_each(|process| self.way.hold(process));
+    }
+
+    fn let_through(&mut self, node: usize) {
+        self.held_back[node].take().into_iter().for_each(|process| self.way.release(process));
+    }
+
     fn is_well(&self, node: usize) -> bool {
         self.cluster.daemons[node].is_some() && !self.stopped[node]
     }
@@ -310,12 +388,16 @@ impl Nodes {
     }
 
     fn create(&self, node: usize, spec: &VolumeSpec) -> Result<(), String> {
-        let image = self.image(spec);
+        let place = match spec.storage {
+            Storage::File => self.image(spec).display().to_string(),
+            // A quiet time would only hide what the pins are for.
+            Storage::Export => format!("nbd+unix:///?socket={}&nbd_quiet=0s", export_socket(&self.cluster).display()),
+        };
         let body = json!({
             "name": spec.name,
-            "backing": format!("{}{}", spec.wrapper, image.display()),
+            "backing": format!("{}{place}", spec.wrapper),
             "size": SIZE,
-            "create": true,
+            "create": spec.storage == Storage::File,
             "policy": "back",
             "peers": spec.peers,
             "tier": spec.tier,
@@ -323,6 +405,10 @@ impl Nodes {
         });
         self.eyes.ask(node, "POST", "/v1/volumes", Some(&body), COMMAND).map(|_| ())
     }
+}
+
+fn export_socket(cluster: &Cluster) -> PathBuf {
+    cluster.folder.join("export.sock")
 }
 
 /// A cluster with its clients.
@@ -338,7 +424,7 @@ impl Life {
     /// `Err`: what went wrong already.
     fn begin(cluster: Cluster, seed: u64) -> Result<Life, String> {
         let eyes = Eyes::of(&cluster);
-        let nodes = Nodes { cluster, eyes: eyes.clone(), stopped: [false; NAMES.len()] };
+        let nodes = Nodes::new(cluster, eyes.clone());
         let name = format!("seed {seed}");
         let deadline = Instant::now() + PATIENCE;
         for (node, spec) in VOLUMES.iter().enumerate() {
@@ -420,6 +506,9 @@ impl Life {
         let node = (0..NAMES.len()).map(|more| (wanted + more) % NAMES.len()).find(|node| self.nodes.is_well(*node))?;
         let other = (node + 1 + fault.choice % 2) % NAMES.len();
         let link = (fault.choice % 2) as u8;
+        if loses_a_node(fault.kind) {
+            self.nodes.hold_back(node);
+        }
         let Cluster { network, etcd, .. } = &mut self.nodes.cluster;
         match fault.kind {
             Kind::Kill => self.nodes.kill(node),
@@ -444,6 +533,9 @@ impl Life {
 
     /// What is not undone here is when the round ends.
     fn end_fault(&mut self, fault: &Fault, node: usize) {
+        if loses_a_node(fault.kind) {
+            self.nodes.let_through(node);
+        }
         match fault.kind {
             Kind::Kill | Kind::LoseMemory => self.nodes.start(node),
             Kind::Pause => self.nodes.resume(node),
@@ -472,6 +564,7 @@ impl Life {
         self.nodes.cluster.network.heal();
         for node in 0..NAMES.len() {
             (0..2).for_each(|link| self.nodes.cluster.network.plug(node, link));
+            self.nodes.let_through(node);
             self.nodes.resume(node);
             self.nodes.start(node);
         }
@@ -504,10 +597,30 @@ impl Life {
             let peers = Some(json!({ "peers": spec.peers }));
             self.nodes.eyes.ask(node, "PATCH", &format!("/v1/volumes/{}", spec.name), peers.as_ref(), COMMAND)?;
         }
+        self.say_who_is_fenced(spec, node, &view)?;
         view.is_whole(spec.peers)?;
         if client.ghosts_open > 0 {
             return Err(format!("{} requests of sessions with former owners are open", client.ghosts_open));
         }
+        Ok(())
+    }
+
+    /// Of an export nothing proves that a former owner writes no more to it. Who runs the storage knows when that is so: when no
+    /// connection is left but the owner's.
+    fn say_who_is_fenced(&self, spec: &VolumeSpec, node: usize, view: &View) -> Result<(), String> {
+        let former = view.shown["cluster"]["fence"]["former"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let open = self.nodes.way.open();
+        if spec.storage != Storage::Export || former.is_empty() {
+            return Ok(());
+        }
+        if self.nodes.process(node) != open.first().copied().filter(|_| open.len() == 1) {
+            return Err(format!("{} connections to its server are open", open.len()));
+        }
+        let mut names: Vec<&str> = former.iter().filter_map(|former| former["node"].as_str()).collect();
+        names.sort();
+        names.dedup();
+        let path = format!("/v1/volumes/{}/fenced", spec.name);
+        self.nodes.eyes.ask(node, "POST", &path, Some(&json!({ "i_fenced": names })), COMMAND)?;
         Ok(())
     }
 
@@ -552,11 +665,15 @@ impl Life {
     }
 }
 
-/// So many rounds with one cluster. `Err`: what must not be.
-fn live(seed: u64, rounds: u64, plant: Option<&'static str>, totals: &mut Totals) -> Result<(), String> {
+/// What one cluster has shown, and what must not be, if it was: for so many rounds at most.
+fn live(seed: u64, rounds: u64, plant: Option<&'static str>) -> (Totals, Result<(), String>) {
+    let mut totals = Totals::default();
     let cluster = Cluster::with_plant("chaos", NAMES.len(), "", plant).expect("a namespace could be made just before");
     let mut rng = Rng::new(seed);
-    let mut life = Life::begin(cluster, seed)?;
+    let mut life = match Life::begin(cluster, seed) {
+        Ok(life) => life,
+        Err(why) => return (totals, Err(why)),
+    };
     let mut result = Ok(());
     for round in 0..rounds {
         let faults = Fault::draw_round(&mut rng);
@@ -585,10 +702,9 @@ fn live(seed: u64, rounds: u64, plant: Option<&'static str>, totals: &mut Totals
         totals.probes += progress.probes;
         totals.pause_max = totals.pause_max.max(progress.pause_max);
     }
-    for (name, value) in life.watcher.sums() {
-        *totals.counters.entry(name).or_default() += value;
-    }
-    result
+    totals.late_bytes = life.nodes.way.late_bytes();
+    totals.counters = life.watcher.sums();
+    (totals, result)
 }
 
 fn asked(name: &str) -> Option<u64> {
@@ -607,17 +723,43 @@ fn can_make_hosts() -> bool {
     }
 }
 
-/// Lives with these rounds together; from `first`, one seed after the other.
-fn live_on(first: u64, rounds: u64, plant: Option<&'static str>, totals: &mut Totals) -> Result<(), String> {
-    let mut seed = first;
-    while totals.rounds < rounds {
-        let rounds = ROUNDS_OF_A_LIFE.min(rounds - totals.rounds);
-        let lived = live(seed, rounds, plant, totals);
-        totals.print();
-        lived?;
-        seed += 1;
-    }
-    Ok(())
+/// Lives with these rounds together, so many at one time; from `first`, one seed after the other.
+fn live_on(first: u64, rounds: u64, side_by_side: u64, plant: Option<&'static str>) -> (Totals, Result<(), String>) {
+    let (begun, all) = (Mutex::new((first, 0)), Mutex::new((Totals::default(), Ok(()))));
+    let next = |end: bool| {
+        let mut begun = begun.lock().expect("nobody panics while holding it");
+        begun.1 = if end { rounds } else { begun.1 };
+        next_life(&mut begun, rounds)
+    };
+    // Each in a thread of its own, with whose end its processes end.
+    let lives = || {
+        while let Some((seed, rounds)) = next(false) {
+            let lived = std::panic::catch_unwind(|| live(seed, rounds, plant));
+            let (totals, result) = lived.unwrap_or_else(|panic| {
+                next(true);
+                std::panic::resume_unwind(panic)
+            });
+            let mut all = all.lock().expect("nobody panics while holding it");
+            all.0.add(totals);
+            all.0.print();
+            if result.is_err() {
+                all.1 = result;
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..side_by_side).for_each(|_| drop(scope.spawn(lives)));
+    });
+    all.into_inner().expect("nobody panics while holding it")
+}
+
+/// The seed of the next life and its rounds, while there are rounds left.
+fn next_life((seed, begun): &mut (u64, u64), rounds: u64) -> Option<(u64, u64)> {
+    let left = rounds.checked_sub(*begun).filter(|left| *left > 0)?;
+    let life = (*seed, ROUNDS_OF_A_LIFE.min(left));
+    (*seed, *begun) = (*seed + 1, *begun + life.1);
+    Some(life)
 }
 
 #[test]
@@ -628,31 +770,38 @@ fn nothing_is_lost_stale_or_owned_twice_whatever_happens_to_nodes_links_and_coor
     let fixed = asked("FOREBAY_CHAOS_SEED");
     // In the gate always the same; in a soak others each time.
     let seed = fixed.unwrap_or(if soak() { Rng::fresh_seed() >> 16 } else { 1 });
-    let rounds =
+    let rounds_all =
         asked("FOREBAY_CHAOS_ROUNDS").unwrap_or(if fixed.is_some() { ROUNDS_OF_A_LIFE } else { rounds(3, 240) });
-    let mut totals = Totals::default();
-    live_on(seed, rounds, None, &mut totals).unwrap_or_else(|why| panic!("{why}"));
-    assert!(totals.acknowledged > 100 * rounds, "{} acknowledged requests prove little", totals.acknowledged);
-    if rounds >= 100 {
-        let idle: Vec<_> = totals.counters.iter().filter(|(_, value)| **value == 0).collect();
+    let side_by_side = asked("FOREBAY_CHAOS_LIVES").unwrap_or(rounds(1, 2));
+    let (totals, lived) = live_on(seed, rounds_all, side_by_side, None);
+    lived.unwrap_or_else(|why| panic!("{why}"));
+    assert!(totals.acknowledged > 100 * rounds_all, "{} acknowledged requests prove little", totals.acknowledged);
+    if rounds_all >= 100 {
+        let idle = |(name, value): &(&String, &u64)| **value == 0 && name.as_str() != NEVER_MOVED;
+        let idle: Vec<_> = totals.counters.iter().filter(idle).collect();
         assert!(idle.is_empty() && !totals.counters.is_empty(), "steps that were never taken: {idle:?}");
         let spared: Vec<_> = KINDS.iter().filter(|(kind, _)| !totals.kinds.contains_key(kind)).collect();
         assert!(spared.is_empty(), "faults that never happened: {spared:?}");
         assert!(totals.probes > 0, "no deposed owner was asked for anything");
+        assert!(totals.late_bytes > 0, "nothing arrived late at the NBD server");
     }
 }
 
-/// The script fails on a daemon with one rule left out. The seed is one whose first round has shown it; in a soak others follow.
-fn caught(plant: &'static str, seed: u64, words: &str) {
+/// What a rule that is left out may break. Which of them is seen first depends on how busy the machine is; whatever else ends the
+/// script proves nothing.
+const BROKEN: [&str; 4] = ["acknowledged and lost", "stale read", "double owner", "the image is not the volume"];
+
+/// The script fails on a daemon with one rule left out. The seed is one whose first rounds have shown it; in a soak others follow.
+fn caught(plant: &'static str, seed: u64) {
     if !can_make_hosts() {
         return;
     }
     let rounds_max = rounds(6, 60);
-    let mut totals = Totals::default();
-    match live_on(asked("FOREBAY_CHAOS_SEED").unwrap_or(seed), rounds_max, Some(plant), &mut totals) {
+    let (totals, lived) = live_on(asked("FOREBAY_CHAOS_SEED").unwrap_or(seed), rounds_max, 1, Some(plant));
+    match lived {
         Err(why) => {
             println!("{plant}, caught after {} rounds: {why}", totals.rounds);
-            assert!(why.contains(words), "{plant} was to be found by \"{words}\"");
+            assert!(BROKEN.iter().any(|words| why.contains(words)), "{plant} was to be found by one of {BROKEN:?}");
         }
         Ok(()) => panic!("{plant}: not noticed in {rounds_max} rounds: the script is blind to it"),
     }
@@ -660,15 +809,15 @@ fn caught(plant: &'static str, seed: u64, words: &str) {
 
 #[test]
 fn a_write_acknowledged_before_its_copies_is_caught() {
-    caught("acked-before-replica", 100, "acknowledged and lost");
+    caught("acked-before-replica", 100);
 }
 
 #[test]
 fn a_take_over_without_a_seal_is_caught() {
-    caught("no-seal", 100, "acknowledged and lost");
+    caught("no-seal", 100);
 }
 
 #[test]
 fn a_member_dropped_before_the_record_says_so_is_caught() {
-    caught("dropped-early", 100, "acknowledged and lost");
+    caught("dropped-early", 100);
 }

@@ -56,7 +56,9 @@ impl Goal {
 #[derive(Debug)]
 pub(super) struct Opening {
     id: ControlId,
-    accept_loss: bool,
+    /// The record whose logs the operator gives up, by what this node knew of it then. A read may be answered much later, and
+    /// show the logs of somebody who has served meanwhile.
+    given_up: Option<(Term, Config)>,
     stage: OpeningStage,
 }
 
@@ -275,9 +277,12 @@ impl Ownership {
     /// The record names another owner, by this one's will, or is released.
     pub(super) fn on_given_up(&mut self, record: Record) {
         let Role::Owning(owning) = &mut self.role else { return };
-        let id = owning.goal.take().and_then(|goal| goal.id);
-        if let Some(id) = id {
+        let goal = owning.goal.take();
+        if let Some(id) = goal.as_ref().and_then(|goal| goal.id) {
             self.answer(id, Ok(()));
+        }
+        if goal.is_some_and(|goal| goal.stage == GoalStage::Proposed && goal.to == Some(record.owner)) {
+            self.order(Order::HandedOver(record.term));
         }
         self.counters.hand_overs += 1;
         self.retire();
@@ -373,7 +378,11 @@ impl Ownership {
         if self.opening.is_some() {
             return Err(CommandError::Busy);
         }
-        self.opening = Some(Opening { id, accept_loss, stage: OpeningStage::Looking });
+        let given_up = self.record.as_ref().map(Record::version).filter(|_| accept_loss);
+        if accept_loss && given_up.is_none() {
+            return Err(CommandError::NoRecord);
+        }
+        self.opening = Some(Opening { id, given_up, stage: OpeningStage::Looking });
         self.want_read();
         Ok(())
     }
@@ -384,11 +393,11 @@ impl Ownership {
         if !matches!(opening.stage, OpeningStage::Looking) {
             return;
         }
-        let accept_loss = opening.accept_loss || planted!(self, accepts_loss);
+        let accepted = opening.given_up.is_some() || planted!(self, accepts_loss);
         match record.log {
             LogState::Released => self.prepare_opening(record.clone()),
             LogState::Through | LogState::Needed if record.names(self.own) => self.fail_opening(CommandError::Served),
-            LogState::Needed if !accept_loss => self.fail_opening(CommandError::LossSuspected),
+            LogState::Needed if !accepted => self.fail_opening(CommandError::LossSuspected),
             LogState::Needed => self.ask_before_loss(record.clone()),
             LogState::Through => self.open_if_proven(record.clone()),
         }
@@ -414,11 +423,18 @@ impl Ownership {
     }
 
     pub(super) fn settle_opening(&mut self) {
-        let Some(Opening { stage: OpeningStage::Asking { record, since, until }, .. }) = &self.opening else { return };
+        let Some(Opening { stage: OpeningStage::Asking { record, since, until }, given_up, .. }) = &self.opening else {
+            return;
+        };
+        let of_another = given_up.is_some_and(|given_up| given_up != record.version());
         let alive = |member: &Incarnation| self.present(*member, *since) == Some(*member);
         if record.members.iter().any(alive) {
             self.fail_opening(CommandError::MemberAlive);
-        } else if self.now >= *until {
+        } else if self.now < *until {
+            // Another may answer yet.
+        } else if of_another && !planted!(self, keeps_old_word) {
+            self.fail_opening(CommandError::RecordChanged);
+        } else {
             let record = record.clone();
             self.open_if_proven(record);
         }
@@ -454,7 +470,8 @@ impl Ownership {
         self.order(Order::Seal);
         // Who opens a volume without its log has nothing to ask those who had it.
         let (owner, former, owner_heard) = (None, Vec::new(), None);
-        self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former });
+        let handed_by = None;
+        self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former, handed_by });
         self.propose(record, new, Stage::Ready);
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Asking {
     pub(super) owner_heard: Option<Instant>,
     /// Whose logs are sealed when it has won (T3), as what they are now.
     pub(super) former: Vec<Incarnation>,
+    /// Who has handed over to this node (K1).
+    pub(super) handed_by: Option<Incarnation>,
 }
 
 /// An owner has sent `Learn`.
@@ -127,7 +129,14 @@ impl Ownership {
         let impatient = planted!(self, impatient) && following.owner.is_some();
         if (waited || impatient) && !self.tier_failed {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
+            self.role = Role::Asking(Asking {
+                owner,
+                term,
+                sealed: false,
+                owner_heard: None,
+                former: Vec::new(),
+                handed_by: None,
+            });
             self.want_read();
         }
     }
@@ -204,7 +213,14 @@ impl Ownership {
             && !self.tier_failed
         {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new() });
+            self.role = Role::Asking(Asking {
+                owner,
+                term,
+                sealed: false,
+                owner_heard: None,
+                former: Vec::new(),
+                handed_by: None,
+            });
             self.want_read();
         }
     }
@@ -328,7 +344,7 @@ impl Ownership {
     fn find_itself_owner(&mut self, record: Record) {
         self.fail_opening(super::CommandError::Served);
         if planted!(self, restart_goes_on) {
-            return self.adopt(record.clone(), record.members);
+            return self.adopt(record.clone(), record.members, None);
         }
         if self.begun == record.term {
             // The process before this one began the term when no lease but its own could be left (T4).
@@ -362,10 +378,23 @@ impl Ownership {
             new.unfenced = base.unfenced.clone();
         }
         let owner = compare.member(compare.owner);
+        let handed_by = if compare.owner == self.own.node { self.followed(&compare) } else { None };
         self.order(Order::Seal);
         let (term, former) = (compare.term, base.members);
-        self.role = Role::Asking(Asking { owner, term, sealed: true, owner_heard: None, former });
+        self.role = Role::Asking(Asking { owner, term, sealed: true, owner_heard: None, former, handed_by });
         self.propose(compare, new, Stage::Ready);
+    }
+
+    /// The owner of the term before this record's, if it is a member still and not this node. Whether it has handed over, and
+    /// kept its cache, it says itself (K1).
+    fn followed(&self, record: &Record) -> Option<Incarnation> {
+        let owner = match &self.role {
+            Role::Following(following) if following.term < record.term => following.owner,
+            Role::Asking(asking) if asking.term < record.term => asking.owner,
+            Role::Asking(asking) => asking.handed_by,
+            Role::Outside(_) | Role::Following(_) | Role::Owning(_) | Role::Leaving => None,
+        };
+        owner.filter(|owner| owner.node != self.own.node && record.names(*owner))
     }
 
     /// Another was faster, or the owner is back: what that one sends is taken again.

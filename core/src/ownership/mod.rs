@@ -148,6 +148,8 @@ rules! {
     restart_goes_on,
     /// A volume whose logs are lost is opened without the operator's word.
     accepts_loss,
+    /// The operator's word for the loss of some logs opens the volume when others are lost.
+    keeps_old_word,
     /// A volume that has no log is opened without proof for its owner.
     opens_unproven,
 }
@@ -440,7 +442,9 @@ impl Ownership {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
-            | Message::Fetch { .. } => debug_assert!(false, "the volume handles {message:?}"),
+            | Message::Fetch { .. }
+            | Message::Ask { .. }
+            | Message::Cached { .. } => debug_assert!(false, "the volume handles {message:?}"),
         }
     }
 
@@ -557,6 +561,8 @@ fn is_owners(message: &Message) -> bool {
         | Message::Sealed { .. }
         | Message::Who { .. }
         | Message::Here { .. }
+        | Message::Ask { .. }
+        | Message::Cached { .. }
         | Message::Refused { .. } => false,
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Owning {
     pub(super) grown: Option<u64>,
     pub(super) goal: Option<Goal>,
     pub(super) guest: Option<Guest>,
+    /// A change under way leaves this member out because there is one too many, and not because of anything it did.
+    surplus: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,7 @@ impl Owning {
             grown: None,
             goal: None,
             guest: None,
+            surplus: None,
         }
     }
 
@@ -289,18 +292,23 @@ impl Ownership {
         } else if self.waits_for_room(record) && self.all_are_proven(record) {
             let new = record.shortened();
             self.announce(new, Stage::Ready);
-        } else if log != record.log {
+        } else if log == LogState::Needed && log != record.log {
             let new = Record { log, ..record.changed() };
-            let covered = log == LogState::Needed || planted!(self, through_uncovered);
-            self.announce(new, if covered { Stage::Ready } else { Stage::Preparing });
+            self.announce(new, Stage::Ready);
         } else if let Some(size_bytes) = owning.grown.filter(|size| *size > record.size_bytes) {
             let new = Record { size_bytes, ..record.changed() };
             self.announce(new, Stage::Ready);
         } else if let Some(incarnation) = ready.and_then(|learner| learner.incarnation) {
             let new = record.with(incarnation);
             self.announce(new, if planted!(self, adds_uncovered) { Stage::Ready } else { Stage::Preparing });
+        } else if log != record.log {
+            let new = Record { log, ..record.changed() };
+            self.announce(new, if planted!(self, through_uncovered) { Stage::Ready } else { Stage::Preparing });
         } else if let Some(surplus) = self.surplus_member(owning) {
             let new = record.without(&[surplus]);
+            if let Role::Owning(owning) = &mut self.role {
+                owning.surplus = Some(surplus);
+            }
             self.announce(new, Stage::Ready);
         }
     }
@@ -373,15 +381,21 @@ impl Ownership {
     }
 
     /// A change that still waits to be covered has not been sent to anybody: it is taken back when one of those whom it
-    /// waits for is lost.
+    /// waits for is lost; and one that waits for the backing, which may fail for long, when it is wanted no more, or there is
+    /// a copy to be had.
     fn take_back(&mut self) {
-        let preparing = self.coordinator.change.as_ref().is_some_and(|change| change.stage == Stage::Preparing);
+        let Some(change) = self.coordinator.change.as_ref().filter(|change| change.stage == Stage::Preparing) else {
+            return;
+        };
         let Role::Owning(owning) = &self.role else { return };
+        let waits_for_backing = change.new.log == LogState::Through && owning.record.log == LogState::Needed;
+        let copy_is_ready = owning.learners.values().any(|learner| learner.stage == Teaching::Ready);
+        let unwanted = copy_is_ready || self.wanted_log(owning) != LogState::Through;
         let is_lost = |member: Incarnation| match owning.peers.get(&member.node) {
             Some(peer) => peer.incarnation != member || peer.is_lost(self.now, self.setup.timing.member_drop),
             None => true,
         };
-        if preparing && owning.asked().any(is_lost) {
+        if owning.asked().any(is_lost) || (waits_for_backing && unwanted) {
             self.coordinator.change = None;
             self.on_undone();
         }
@@ -391,6 +405,7 @@ impl Ownership {
     pub(super) fn on_undone(&mut self) {
         let Role::Owning(owning) = &mut self.role else { return };
         owning.undecided.clear();
+        owning.surplus = None;
         let strangers = owning.let_go();
         let record = &owning.record;
         let decide = Order::Decide { config: record.config, members: record.members.clone(), log: record.log };
@@ -414,7 +429,9 @@ impl Ownership {
         let Role::Owning(owning) = &mut self.role else { return };
         let before = core::mem::replace(&mut owning.record, record.clone());
         owning.undecided.clear();
-        for member in before.members.iter().filter(|member| !record.names(**member)) {
+        let surplus = owning.surplus.take();
+        let flaps = |member: &&Incarnation| !record.names(**member) && surplus != Some(member.node);
+        for member in before.members.iter().filter(flaps) {
             self.kept_out.dropped(member.node, now, &self.setup.timing);
         }
         for member in &record.members {

@@ -176,7 +176,7 @@ pub enum Command {
     Release,
     /// Serve here a volume that nobody serves: where the record names an owner, with proof for that one, too.
     Open {
-        /// Although acknowledged writes are lost with the logs that are gone.
+        /// Although acknowledged writes are lost with the logs that are gone: those of the record that this node knows now.
         accept_loss: bool,
     },
     /// The former owners are off, or cannot reach the backing: the operator's word. Said at a node that has no part in the
@@ -207,6 +207,9 @@ pub enum CommandError {
     LossSuspected,
     /// A recorded member is alive and has the log.
     MemberAlive,
+    /// The record is not the one that this node knew when the operator gave his word: somebody has owned the volume since, or
+    /// other logs are lost than he knew of.
+    RecordChanged,
     /// There is no proof that the recorded owner can write no more.
     NeedsProof,
     /// The coordinator does not answer, or not with a record.
@@ -232,6 +235,7 @@ impl CommandError {
             CommandError::Served => "served",
             CommandError::LossSuspected => "loss-suspected",
             CommandError::MemberAlive => "member-alive",
+            CommandError::RecordChanged => "record-changed",
             CommandError::NeedsProof => "needs-proof",
             CommandError::NoRecord => "no-record",
             CommandError::RecordWentBack => "record-went-back",

@@ -17,6 +17,8 @@ pub(super) struct Sealing {
     until: Instant,
     /// When those who have not are asked again.
     again: Instant,
+    /// Who has handed over to this node (K1).
+    handed_by: Option<Incarnation>,
 }
 
 #[derive(Debug)]
@@ -42,14 +44,15 @@ impl Ownership {
         self.opened();
         let Role::Asking(asking) = &mut self.role else { return };
         let former = core::mem::take(&mut asking.former);
+        let handed_by = asking.handed_by;
         let from_another = asking.owner.is_some_and(|owner| owner.node != self.own.node);
         self.counters.take_overs += u64::from(from_another);
-        self.adopt(new, former);
+        self.adopt(new, former, handed_by);
     }
 
     /// The record names this node as the owner of a term that it does not serve yet. Whoever had its log in the former
     /// record is sealed.
-    pub(super) fn adopt(&mut self, record: Record, former: Vec<Incarnation>) {
+    pub(super) fn adopt(&mut self, record: Record, former: Vec<Incarnation>, handed_by: Option<Incarnation>) {
         let sealed = matches!(&self.role, Role::Asking(asking) if asking.sealed);
         if !sealed {
             self.order(Order::Seal);
@@ -57,7 +60,7 @@ impl Ownership {
         let now = self.now;
         let others = former.into_iter().filter(|member| member.node != self.own.node);
         let others = others.map(|to| (to.node, Seal { to, answer: None })).collect();
-        let sealing = Sealing { others, until: now + self.setup.timing.member_drop, again: now };
+        let sealing = Sealing { others, until: now + self.setup.timing.member_drop, again: now, handed_by };
         self.seen = self.seen.max(record.version());
         self.counters.terms_begun += 1;
         self.figures = None;
@@ -128,6 +131,7 @@ impl Ownership {
             watermark: greatest,
             fetch: longest.map(|(to, sealed)| (to, sealed.held)),
             unfenced: record.unfenced.iter().map(|former| former.term).collect(),
+            former: sealing.handed_by,
         };
         let silent: Vec<NodeId> =
             sealing.others.values().filter(|seal| seal.answer.is_none()).map(|seal| seal.to.node).collect();

@@ -65,11 +65,13 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
-        if !planted!(self, keep_cached_below) || whole {
+        let keeps = planted!(self, keep_overwritten) && self.role == Role::Follower;
+        if !keeps && (!planted!(self, keep_cached_below) || whole) {
             self.pool.uncache_range(block, blocks);
         }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
+            self.former_cache.mark_stale(block, blocks);
         }
         let other = frame.is_none().then(|| self.live.take_other_id());
         let id = match &mut self.flash {

@@ -102,9 +102,16 @@ impl Volume {
                 peer.agreed && peer.held >= proposal.acknowledged && on_media && known
             })
         });
-        let in_backing = proposal.log == LogState::Needed
-            || (self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty());
+        let written = self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty();
+        let in_backing =
+            proposal.log == LogState::Needed || (written && self.backing_has_durably(proposal.acknowledged));
         held && in_backing
+    }
+
+    /// What the backing had completed and then failed to sync is written again from its oldest on, and what was pinned once more
+    /// (T6): until that has ended there may be less in it than what was acknowledged because it was there.
+    fn backing_has_durably(&self, lsn: Lsn) -> bool {
+        self.durable >= lsn || self.live.is_empty() || planted!(self, through_unsynced)
     }
 
     // --- quiescing ---

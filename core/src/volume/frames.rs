@@ -374,6 +374,25 @@ impl FramePool {
         Some((FrameId(id), self.frames.get(id).lsn))
     }
 
+    /// The frame that has the newest content of a block and is nobody's but the cache's.
+    pub fn evictable_frame(&self, block: BlockIndex) -> Option<FrameId> {
+        self.cached_frame(block).map(|(frame, _)| frame).filter(|frame| self.frames.get(frame.0).pins == 0)
+    }
+
+    /// Frames that hold the newest content of these blocks become cache, as far as nobody has them.
+    pub fn adopt(&mut self, blocks: Vec<(BlockIndex, FrameId)>) {
+        let mut cooling = self.cooling.clone();
+        cooling.sort_unstable();
+        for (block, id) in blocks {
+            let frame = self.frames.get(id.0);
+            let free = frame.owner == Owner::Nobody && frame.pins == 0 && cooling.binary_search(&id.0).is_err();
+            if free && id.0 < self.total {
+                self.claim(id);
+                self.cache(id, block, Lsn(0));
+            }
+        }
+    }
+
     /// A client has read the block.
     pub fn touch(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id.0);

@@ -87,8 +87,13 @@ impl Volume {
                 }
             }
             Message::Fetch { from } => self.take_fetch(envelope.from, from),
+            Message::Ask { number, first, blocks } => {
+                if self.is_from_owner(&envelope) {
+                    self.answer_ask(&envelope, number, first, blocks);
+                }
+            }
             // What is said to an owner, by somebody who does not know that this node is none.
-            Message::Held { .. } | Message::Refused { .. } => {}
+            Message::Held { .. } | Message::Cached { .. } | Message::Refused { .. } => {}
             Message::Beacon { .. }
             | Message::Granted { .. }
             | Message::Seal

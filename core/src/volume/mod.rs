@@ -21,7 +21,7 @@
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
-//! them, [`stream`] what they are sent, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
+//! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -34,6 +34,7 @@ mod chunked;
 mod control;
 mod destage;
 mod flash;
+mod former;
 mod frames;
 mod free_ids;
 mod journal;
@@ -42,6 +43,7 @@ mod live;
 mod marks;
 mod member;
 mod members;
+mod pace;
 mod pins;
 mod ranges;
 mod read;
@@ -63,6 +65,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
+pub use former::KeptCache;
 use frames::FramePool;
 pub use kept::Kept;
 use live::LiveLog;
@@ -209,6 +212,7 @@ pub struct Volume {
     pins: pins::Pins,
     open_changes: changes::OpenChanges,
     follower: member::Follower,
+    former_cache: former::FormerCache,
     messages: Slab<stream::Building>,
     fetching: Option<terms::Fetching>,
     /// Where the log ended when the own term began, once that is fixed.
@@ -217,6 +221,8 @@ pub struct Volume {
     early_requests: VecDeque<(RequestId, Request)>,
     /// Reads are answered, and writes to the backing begun, before this time.
     lease_until: Instant,
+    /// There was one until then, at least.
+    lease_held_until: Instant,
     /// Answers that wait for a lease.
     leaseless: Vec<(RequestId, Pieces)>,
     /// The record lets logs alone stand for what is acknowledged (A5).
@@ -225,6 +231,8 @@ pub struct Volume {
     outdated: bool,
     stepping_down: bool,
     remember_wanted: bool,
+    /// By then this node looks after its peers, if it runs.
+    streams_due: Option<Instant>,
 
     group: Group,
     group_has_records: bool,
@@ -309,16 +317,19 @@ impl Volume {
             pins: Default::default(),
             open_changes: Default::default(),
             follower: Default::default(),
+            former_cache: Default::default(),
             messages: Slab::new(),
             fetching: None,
             tail: None,
             early_requests: VecDeque::new(),
             lease_until: Instant(u64::MAX),
+            lease_held_until: Instant(0),
             leaseless: Vec::new(),
             log_needed: true,
             outdated: false,
             stepping_down: false,
             remember_wanted: false,
+            streams_due: None,
             group: Group(1),
             group_has_records: false,
             accepted: Lsn(0),
@@ -424,9 +435,14 @@ impl Volume {
         }
     }
 
+    fn advance(&mut self, now: Instant) {
+        self.now = now;
+        self.forgive_peers();
+    }
+
     /// Something happened. Cheap; decisions that profit from seeing several events wait for `settle`.
     pub fn handle(&mut self, now: Instant, event: Event) {
-        self.now = now;
+        self.advance(now);
         match event {
             Event::Request { id, request } => self.on_request(id, request),
             Event::Sent(pieces) => self.unpin_pieces(&pieces),
@@ -439,14 +455,17 @@ impl Volume {
             }
             Event::Control { id, command } => self.on_control(id, command),
             Event::Peer { envelope, message, payload } => self.on_peer(envelope, message, payload),
-            Event::Interrupted(node) => self.on_interrupted(node),
+            Event::Interrupted(node) => {
+                self.former_interrupted(node);
+                self.on_interrupted(node);
+            }
             Event::Ownership(order) => self.on_order(order),
         }
     }
 
     /// After a batch of events, or when a timeout is due: seal log batches, destage, admit waiting writes.
     pub fn settle(&mut self, now: Instant) {
-        self.now = now;
+        self.advance(now);
         match self.phase {
             Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
             _ if self.stepping_down => self.go_on_stepping_down(),
@@ -476,6 +495,7 @@ impl Volume {
     }
 
     fn settle_serving(&mut self) {
+        self.settle_former();
         self.admit_waiting();
         self.retry_edge_reads();
         self.compact();
@@ -516,7 +536,7 @@ impl Volume {
             Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
-                own.into_iter().chain([self.streams_timeout()]).flatten().min()
+                own.into_iter().chain([self.streams_timeout(), self.former_timeout()]).flatten().min()
             }
         }
     }

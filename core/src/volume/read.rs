@@ -10,6 +10,7 @@
 
 use super::live::Found;
 use super::*;
+use crate::cluster::ASK_BLOCKS_MAX;
 use smallvec::SmallVec;
 
 /// Who reads.
@@ -40,15 +41,36 @@ struct Reading {
     failed: bool,
 }
 
-/// Blocks on their way from the backing into frames.
+/// Blocks on their way into frames, from the backing or from the cache of the former owner.
 #[derive(Debug)]
-struct Fill {
+pub(super) struct Fill {
     read: usize,
-    first: BlockIndex,
-    frames: Frames,
+    pub(super) first: BlockIndex,
+    pub(super) frames: Frames,
     /// For each block: no record was live when the fill began.
     cacheable: SmallVec<[bool; 2]>,
     stale: bool,
+    /// The former owner is asked first.
+    ask: bool,
+}
+
+impl Fill {
+    /// Blocks are being changed: if it has one of them, it will not be cached.
+    pub(super) fn mark_stale(&mut self, first: BlockIndex, blocks: u64) {
+        self.stale |= self.first.0 < first.0 + blocks && first.0 < self.first.0 + self.frames.len() as u64;
+    }
+
+    /// The part of it from a block on, for the backing.
+    fn part(&self, from: usize, to: usize) -> Fill {
+        Fill {
+            read: self.read,
+            first: BlockIndex(self.first.0 + from as u64),
+            frames: Frames::from_slice(&self.frames[from..to]),
+            cacheable: SmallVec::from_slice(&self.cacheable[from..to]),
+            stale: self.stale,
+            ask: false,
+        }
+    }
 }
 
 /// See the module.
@@ -76,11 +98,7 @@ enum Share {
 impl Reads {
     /// Blocks are being changed: fills of them that are under way will not be cached.
     pub(super) fn mark_stale(&mut self, first: BlockIndex, blocks: u64) {
-        for (_, fill) in &mut self.fills {
-            if fill.first.0 < first.0 + blocks && first.0 < fill.first.0 + fill.frames.len() as u64 {
-                fill.stale = true;
-            }
-        }
+        self.fills.iter_mut().for_each(|(_, fill)| fill.mark_stale(first, blocks));
     }
 }
 
@@ -273,15 +291,19 @@ impl Volume {
                         Source::Frame(frame, 0)
                     }
                     Plan::Backing => {
-                        self.counters.read_blocks_from_backing += 1;
                         let frame = self.pool.allocate().expect("available() was asked");
                         self.pool.pin(frame);
                         let cacheable = self.destage.ready && self.live.is_clean(block);
+                        let ask = self.may_ask_for(block);
+                        let blocks_max = match ask {
+                            true => ASK_BLOCKS_MAX,
+                            false => self.config.backing_write_bytes_max / BLOCK_BYTES as u32,
+                        };
                         match &mut run {
                             Some(fill)
                                 if fill.first.0 + fill.frames.len() as u64 == block.0
-                                    && (fill.frames.len() as u64 + 1) * BLOCK_BYTES
-                                        <= u64::from(self.config.backing_write_bytes_max) =>
+                                    && fill.ask == ask
+                                    && (fill.frames.len() as u32) < blocks_max =>
                             {
                                 fill.frames.push(frame);
                                 fill.cacheable.push(cacheable);
@@ -294,6 +316,7 @@ impl Volume {
                                     frames: Frames::from_slice(&[frame]),
                                     cacheable: SmallVec::from_slice(&[cacheable]),
                                     stale: false,
+                                    ask,
                                 });
                             }
                         }
@@ -359,12 +382,41 @@ impl Volume {
 
     fn begin_fill(&mut self, fill: Option<Fill>) -> u32 {
         let Some(fill) = fill else { return 0 };
+        if fill.ask {
+            self.ask_former(fill)
+        } else {
+            self.fill_from_backing(fill)
+        }
+        1
+    }
+
+    fn fill_from_backing(&mut self, fill: Fill) {
         let (at, frames) = (fill.first, fill.frames.clone());
         let fill = self.reads.fills.insert(fill);
         let op = self.begin_op(Op::ReadBacking { fill });
         self.counters.backing_reads += 1;
+        self.counters.read_blocks_from_backing += frames.len() as u64;
         self.effects.push_back(Effect::BackingRead { op, at, frames });
-        1
+    }
+
+    /// The former owner has answered, or is not waited for: what it has not sent is read from the backing.
+    pub(super) fn end_asked(&mut self, fill: Fill, there: &[bool]) {
+        let has = |at: usize| there.get(at).copied().unwrap_or(false);
+        let mut at = 0;
+        while at < fill.frames.len() {
+            let from = at;
+            while at < fill.frames.len() && has(at) == has(from) {
+                at += 1;
+            }
+            let part = fill.part(from, at);
+            if has(from) {
+                self.settle_fill(&part, true);
+            } else {
+                self.reads.reading[fill.read].left += 1;
+                self.fill_from_backing(part);
+            }
+        }
+        self.end_part(fill.read, None);
     }
 
     /// Flash: fetches a record's payload; the frame comes pinned.
@@ -407,23 +459,28 @@ impl Volume {
     }
 
     pub(super) fn on_backing_read(&mut self, fill: usize, failed: Option<IoError>) {
-        let Fill { read, first, frames, cacheable, stale } = self.reads.fills.remove(fill);
+        let fill = self.reads.fills.remove(fill);
         if failed.is_some() {
             self.counters.backing_errors += 1;
         }
-        for (i, &frame) in frames.iter().enumerate() {
-            let block = BlockIndex(first.0 + i as u64);
-            let keep = failed.is_none()
-                && !stale
-                && ((cacheable[i] && self.live.is_clean(block)) || planted!(self, fill_over_newer_write));
+        self.settle_fill(&fill, failed.is_none());
+        self.end_part(fill.read, failed);
+    }
+
+    /// What has come is cached, unless it is not the newest any more.
+    fn settle_fill(&mut self, fill: &Fill, came: bool) {
+        for (i, &frame) in fill.frames.iter().enumerate() {
+            let block = BlockIndex(fill.first.0 + i as u64);
+            let keep = came
+                && !fill.stale
+                && ((fill.cacheable[i] && self.live.is_clean(block)) || planted!(self, fill_over_newer_write));
             if keep {
                 self.pool.cache(frame, block, Lsn(0));
             } else {
-                self.counters.fills_dropped += u64::from(failed.is_none());
+                self.counters.fills_dropped += u64::from(came);
                 self.pool.release(frame);
             }
         }
-        self.end_part(read, failed);
     }
 
     fn end_part(&mut self, read: usize, failed: Option<IoError>) {

@@ -108,14 +108,24 @@ rules! {
     end_pins_at_once,
     /// S6, A5: a proposal is covered from the beginning.
     cover_at_once,
+    /// A5: what the backing completed and did not sync counts as being there, after a failed sync as well.
+    through_unsynced,
     /// A4: a learner counts as a copy.
     count_learners,
     /// A5: logs stand for a write before the record says so.
     logs_stand_early,
     /// D2: no window.
     destage_outside_window,
+    /// K2: what the owner's log covers stays in the cache of the former owner.
+    keep_overwritten,
+    /// K3: a former owner that is no member any more is asked.
+    ask_who_left,
+    /// K4: what the former owner sends is taken unverified.
+    trust_cached,
     /// Liveness: no learner is ever proposed.
     keep_learners_waiting,
+    /// A3: a peer that moves and keeps every write waiting stays.
+    endure_slow_peers,
     /// Liveness: pins stay after the proof.
     never_end_pins,
 }

@@ -5,13 +5,14 @@
 //! - A payload is sent from the frame where it lies, pinned until the executor has done with it; one that has left memory is
 //!   read from flash into a frame of the message. One message of a peer at a time waits for such reads.
 //! - Nothing is relied upon but what the peer says to hold. What is open and does not move is sent again from there (S3),
-//!   and a peer whose oldest open thing does not move at all is reported (A3).
+//!   and a peer whose oldest open thing does not move at all is reported (A3). So is one that moves too slowly ([`super::pace`]).
 //! - Sent and not yet held is bounded (S8).
 //!
 //! A member that a new owner fetches from (T3) sends by the same way, one message for each that is asked for.
 
 use super::frames::Owner;
 use super::members::Peer;
+use super::pace::Pace;
 use super::*;
 use crate::cluster::{Envelope, MarkNumber, Message};
 use crate::format::Descriptor;
@@ -60,6 +61,7 @@ pub(super) struct Stream {
     since: [Option<Instant>; 4],
     send_again_at: Instant,
     send_again_after: Duration,
+    pace: Pace,
 }
 
 /// A message whose payloads are being gathered, or are being sent.
@@ -150,6 +152,7 @@ impl Volume {
             since: [None; 4],
             send_again_at: self.now,
             send_again_after: Duration(0),
+            pace: Pace::new(self.now),
         }
     }
 
@@ -186,6 +189,22 @@ impl Volume {
         }
         self.watch_learners();
         self.report_failures();
+        self.streams_due = self.streams_timeout();
+    }
+
+    /// The time in which this node did not run counts for nobody's silence: what it has not heard may lie in its sockets.
+    pub(super) fn forgive_peers(&mut self) {
+        let Some(late) = self.streams_due.map(|due| self.now - due) else { return };
+        if late <= self.cluster().resend_after {
+            return;
+        }
+        self.streams_due = None;
+        for peer in &mut self.members.peers {
+            peer.stream.pace.forgive(late, self.now);
+            for since in peer.stream.since.iter_mut().flatten() {
+                *since = (*since + late).min(self.now);
+            }
+        }
     }
 
     fn send_begin(&mut self, at: usize) {
@@ -313,7 +332,7 @@ impl Volume {
     pub(super) fn send_gathered(&mut self, message: usize) {
         let Building { to, from, through, .. } = self.messages[message];
         let records = core::mem::take(&mut self.messages[message].records);
-        let frames = self.messages[message].frames.clone();
+        let blocks = self.messages[message].frames.len() as u64;
         let (mark, sync) = match self.members.place_of(&to) {
             Some(at) => {
                 let newest = self.standing.mark.number;
@@ -322,22 +341,42 @@ impl Volume {
                 stream.committed_told = self.committed;
                 stream.committed_told_at = self.now;
                 stream.sync_told = stream.sync_told.max(wanted);
+                stream.pace.sent(through, blocks, self.now);
                 let told = core::mem::replace(&mut stream.mark_told, newest);
                 ((told < newest).then(|| self.standing.mark.clone()), wanted)
             }
             None => (None, Lsn(0)),
         };
         let append = Message::Append { from, through, committed: self.committed, sync, records, mark };
+        self.peer_counters.blocks += blocks;
+        self.send_message(message, append);
+    }
+
+    /// Sends frames, which come pinned, with a message that is gathered at once.
+    pub(super) fn send_frames(&mut self, to: Incarnation, message: Message, frames: Vec<FrameId>) {
+        let (records, loads_left, failed) = (Vec::new(), 0, false);
+        let building = Building { to, from: Lsn(0), through: Lsn(0), records, frames, loads_left, failed };
+        let at = self.messages.insert(building);
+        self.send_message(at, message);
+    }
+
+    /// Frames of what is sent without being of the log: nothing is before the first position.
+    pub(super) fn frames_of_answers(&self) -> u32 {
+        let answers = self.messages.iter().filter(|(_, message)| message.through == Lsn(0));
+        answers.map(|(_, message)| message.frames.len() as u32).sum()
+    }
+
+    fn send_message(&mut self, at: usize, message: Message) {
+        let (to, frames) = (self.messages[at].to, self.messages[at].frames.clone());
         self.peer_counters.messages += 1;
-        self.peer_counters.blocks += frames.len() as u64;
         let op = if frames.is_empty() {
-            self.end_message(message);
+            self.end_message(at);
             None
         } else {
-            Some(self.begin_op(Op::Send { message }))
+            Some(self.begin_op(Op::Send { message: at }))
         };
         let envelope = self.envelope_to(to);
-        self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message: append, frames })));
+        self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message, frames })));
     }
 
     /// Nothing reads the message's frames any more.
@@ -449,6 +488,7 @@ impl Volume {
         };
         let (now, after) = (self.now, self.cluster().resend_after);
         let (accepted, newest) = (self.accepted, self.standing.mark.number);
+        let (stall_max, quickest) = (self.cluster().stall_max, self.quickest_but(at));
         let peer = &mut self.members.peers[at];
         // A peer that says to hold what it cannot have is not believed.
         if held > accepted || mark > newest {
@@ -462,6 +502,7 @@ impl Volume {
         if held > peer.held {
             peer.held = held;
             peer.stream.close_through(held);
+            peer.stream.pace.held(held, now, stall_max, quickest);
             peer.moved(Thing::Records, now, after);
         }
         if peer.stream.sent < peer.held {
@@ -517,12 +558,25 @@ impl Volume {
         }
     }
 
+    /// How long the quickest of the other members usually takes to hold a message.
+    fn quickest_but(&self, at: usize) -> Option<Duration> {
+        let who = self.members.peers[at].who;
+        self.members.asked().filter(|peer| peer.who != who).filter_map(|peer| peer.stream.pace.usual()).min()
+    }
+
     fn report_failures(&mut self) {
         let stall = self.cluster().stall_max;
         let stalled = |peer: &Peer| peer.oldest_open().is_some_and(|since| self.now - since >= stall);
         let failed: Vec<Incarnation> = self.members.peers.iter().filter(|p| stalled(p)).map(|peer| peer.who).collect();
         for who in failed {
             self.peer_failed(&who, PeerFailure::Stalled);
+        }
+        let slow = |peer: &mut Peer| peer.stream.pace.take_slow().then_some(peer.who);
+        let slow: Vec<Incarnation> = self.members.peers.iter_mut().filter_map(slow).collect();
+        for who in slow {
+            if !planted!(self, endure_slow_peers) {
+                self.peer_failed(&who, PeerFailure::Slow);
+            }
         }
     }
 

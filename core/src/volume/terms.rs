@@ -166,9 +166,10 @@ impl Volume {
                 let append = member::Append { from, through, committed, sync, records, mark, payload };
                 return self.take_fetched(&envelope, append);
             }
+            Message::Cached { .. } => return self.on_cached(&envelope.from, message, payload),
             Message::Refused { why } => self.peer_failed(&envelope.from, PeerFailure::Refused(why)),
             // Of this term there is no other owner, and an owner is not sealed.
-            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } => {}
+            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } | Message::Ask { .. } => {}
             Message::Beacon { .. }
             | Message::Granted { .. }
             | Message::Seal
@@ -213,11 +214,13 @@ impl Volume {
             Order::Quiesce { to } => self.quiesce(to),
             Order::Resume => self.resume_requests(),
             Order::Lease { until } => {
+                self.end_lease();
                 self.lease_until = until;
                 self.lease_is_back();
             }
             Order::Size(bytes) => self.take_size(bytes),
             Order::Proven => self.on_proven(),
+            Order::HandedOver(term) => self.note_handed_over(term),
             Order::StepDown => self.step_down(),
         }
     }
@@ -275,6 +278,7 @@ impl Volume {
             ask_again_at: self.now,
             moved_at: self.now,
         });
+        self.begin_asking(own.former);
         self.carry_out(changes);
     }
 
@@ -304,6 +308,19 @@ impl Volume {
     /// Reads may be answered, and writes to the backing begun (L3).
     pub(super) fn has_lease(&self) -> bool {
         (self.now < self.lease_until && !self.stepping_down) || planted!(self, read_without_lease)
+    }
+
+    /// Until when there was a lease, at least, is remembered; from here on there is none.
+    fn end_lease(&mut self) {
+        self.lease_held_until = self.lease_held_until.max(self.lease_until.min(self.now));
+        self.lease_until = Instant(0);
+    }
+
+    /// While a write to the backing or the journal is under way: when the last lease under which one was begun ends, or has ended. A
+    /// machine whose daemon cannot say so in time is reset by its watchdog (H1).
+    pub fn late_writes(&self) -> Option<Instant> {
+        let rests = self.backing_rests() && !self.journal_is_writing();
+        (!rests).then(|| self.lease_held_until.max(self.lease_until))
     }
 
     /// What waited for a lease goes on.
@@ -418,6 +435,7 @@ impl Volume {
     /// watermark, because nobody is asked any more: the next owner believes what this tier says of its mark (T3, D7).
     fn step_down(&mut self) {
         self.stepping_down = true;
+        self.end_lease();
         for peer in self.members.clear().gone {
             self.close_stream(peer.stream);
         }

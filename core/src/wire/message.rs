@@ -2,7 +2,7 @@
 
 use super::{Bytes, PAYLOAD_BLOCKS_MAX, RECORDS_MAX, code, of_code, put_host, put_u16, put_u32, put_u64};
 use crate::cluster::*;
-use crate::format::{DESCRIPTOR_BYTES, Descriptor, Reason};
+use crate::format::{DESCRIPTOR_BYTES, Descriptor, Kind, Reason, payload_checksum};
 use crate::types::*;
 use alloc::vec::Vec;
 
@@ -36,6 +36,8 @@ mod kind {
     pub(super) const WHO: u8 = 12;
     pub(super) const HERE: u8 = 13;
     pub(super) const LEARN: u8 = 14;
+    pub(super) const ASK: u8 = 15;
+    pub(super) const CACHED: u8 = 16;
 }
 
 const REFUSALS: [(Refusal, u8); 7] = [
@@ -64,13 +66,15 @@ fn kind_of(message: &Message) -> u8 {
         Message::Who { .. } => kind::WHO,
         Message::Here { .. } => kind::HERE,
         Message::Learn { .. } => kind::LEARN,
+        Message::Ask { .. } => kind::ASK,
+        Message::Cached { .. } => kind::CACHED,
     }
 }
 
-/// Payload blocks that go with a message: one for each record that has a payload, in order.
-pub fn payload_blocks(message: &Message) -> usize {
+/// The records of a message that has any.
+pub fn records_of(message: &Message) -> &[Descriptor] {
     match message {
-        Message::Append { records, .. } => records.iter().filter(|record| record.has_payload()).count(),
+        Message::Append { records, .. } | Message::Cached { records, .. } => records,
         Message::Begin { .. }
         | Message::Mark(_)
         | Message::Held { .. }
@@ -83,7 +87,43 @@ pub fn payload_blocks(message: &Message) -> usize {
         | Message::Refused { .. }
         | Message::Who { .. }
         | Message::Here { .. }
-        | Message::Learn { .. } => 0,
+        | Message::Learn { .. }
+        | Message::Ask { .. } => &[],
+    }
+}
+
+/// Payload blocks that go with a message: one for each record that has a payload, in order.
+pub fn payload_blocks(message: &Message) -> usize {
+    records_of(message).iter().filter(|record| record.has_payload()).count()
+}
+
+/// Oldest version whose speakers know the message: one of an older version would take it for a damaged one.
+pub fn version_of(message: &Message) -> u16 {
+    match message {
+        Message::Ask { .. } | Message::Cached { .. } => 2,
+        Message::Begin { .. }
+        | Message::Append { .. }
+        | Message::Mark(_)
+        | Message::Held { .. }
+        | Message::Beacon { .. }
+        | Message::Granted { .. }
+        | Message::Seal
+        | Message::Sealed { .. }
+        | Message::Fetch { .. }
+        | Message::TakeOver
+        | Message::Refused { .. }
+        | Message::Who { .. }
+        | Message::Here { .. }
+        | Message::Learn { .. } => 1,
+    }
+}
+
+/// Gives each record of a [`Message::Cached`] the checksum of its block, which core does not know: clean cache has none.
+pub fn seal_cached<'a>(volume: &[u8; 16], message: &mut Message, bytes_of: impl Fn(usize) -> &'a [u8]) {
+    let Message::Cached { records, .. } = message else { return };
+    for (index, record) in records.iter_mut().enumerate() {
+        let checksum = payload_checksum(volume, record.block, SectorMask::FULL, record.term, bytes_of(index));
+        record.kind = Kind::Data { mask: SectorMask::FULL, checksum };
     }
 }
 
@@ -144,6 +184,19 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
             put_host(out, host);
         }
         Message::Fetch { from } => put_u64(out, from.0),
+        Message::Ask { number, first, blocks } => {
+            [*number, first.0].iter().for_each(|word| put_u64(out, *word));
+            put_u32(out, *blocks);
+        }
+        Message::Cached { number, kept, records } => {
+            assert!(records.len() <= ASK_BLOCKS_MAX as usize);
+            put_u64(out, *number);
+            put_u32(out, *kept);
+            put_u16(out, records.len() as u16);
+            for (index, record) in records.iter().enumerate() {
+                out.extend_from_slice(&record.encode(&envelope.volume, record_place(Lsn(*number), index)));
+            }
+        }
         Message::Refused { why } => out.push(code(&REFUSALS, *why)),
     }
 }
@@ -188,6 +241,8 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
             Message::Here { sent, at, host: bytes.host()?, fresh: bytes.truth()? }
         }
         kind::LEARN => Message::Learn { sent: bytes.instant()?, at: bytes.instant()? },
+        kind::ASK => bytes.ask()?,
+        kind::CACHED => bytes.cached(&volume)?,
         _ => return Err("message: unknown kind"),
     };
     bytes.end((envelope, message))
@@ -252,6 +307,29 @@ impl Bytes<'_> {
         }
         let (number, watermark, through) = (MarkNumber(number), Lsn(watermark), Lsn(through));
         Ok(Mark { number, watermark, through, part, size_bytes, pins })
+    }
+
+    fn ask(&mut self) -> Result<Message, Reason> {
+        let (number, first, blocks) = (self.u64()?, BlockIndex(self.u64()?), self.u32()?);
+        if blocks == 0 || blocks > ASK_BLOCKS_MAX {
+            return Err("ask: for no block, or for more than an answer may have");
+        }
+        Ok(Message::Ask { number, first, blocks })
+    }
+
+    fn cached(&mut self, volume: &[u8; 16]) -> Result<Message, Reason> {
+        let (number, kept, count) = (self.u64()?, self.u32()?, usize::from(self.u16()?));
+        if count > ASK_BLOCKS_MAX as usize {
+            return Err("cached: more blocks than an answer may have");
+        }
+        let mut records: Vec<Descriptor> = Vec::with_capacity(count);
+        for index in 0..count {
+            let place = record_place(Lsn(number), index);
+            let record = Descriptor::decode(volume, place, self.take(DESCRIPTOR_BYTES)?)?;
+            let record = record.filter(|record| matches!(record.kind, Kind::Data { mask: SectorMask::FULL, .. }));
+            records.push(record.ok_or("cached: a record that is not one of a whole block")?);
+        }
+        Ok(Message::Cached { number, kept, records })
     }
 
     fn append(&mut self, volume: &[u8; 16]) -> Result<Message, Reason> {

@@ -47,6 +47,13 @@ const SEALED: &str = "\
     0000bbbbbbbbbbbbbbbb040000000800000000000000eb0300000000000009000000000000008403000000000000b6030000\
     0000000000000080020000004000000000000000000100000100000002000000000000006400000000000000780000000000\
     0000000000000000000000000000a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf";
+const ASK: &str = "\
+    101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
+    0000bbbbbbbbbbbbbbbb040000000f000000000000004d00000000000000050000000000000040000000";
+const CACHED: &str = "\
+    101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
+    0000bbbbbbbbbbbbbbbb0400000010000000000000004d00000000000000e803000002000100000000000000050000000001\
+    ff000400000003000000933dfd06e60cc1b60200000000000000090000000001ff0004000000030000005fbe1c496c9a2f1c";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| std::format!("{b:02x}")).collect()
@@ -138,6 +145,19 @@ fn held() -> Message {
     }
 }
 
+fn ask() -> Message {
+    Message::Ask { number: 77, first: BlockIndex(5), blocks: 64 }
+}
+
+fn cached() -> Message {
+    let frame: Vec<u8> = (0..TIER_BLOCK_BYTES).map(|i| (i * 7 + 3) as u8).collect();
+    let unsealed = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
+    let records = vec![record(1, 5, unsealed), record(2, 9, unsealed)];
+    let mut message = Message::Cached { number: 77, kept: 1000, records };
+    seal_cached(&VOLUME, &mut message, |_| &frame);
+    message
+}
+
 fn body(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     encode_message(&envelope(), message, &mut out);
@@ -192,6 +212,9 @@ fn one_of_each() -> Vec<Message> {
         Message::Here { sent: Instant(82), at: Instant(83), host: host(), fresh: true },
         Message::Here { sent: Instant(84), at: Instant(85), host: host(), fresh: false },
         Message::Learn { sent: Instant(86), at: Instant(87) },
+        ask(),
+        cached(),
+        Message::Cached { number: 78, kept: 0, records: Vec::new() },
     ]
 }
 
@@ -235,7 +258,7 @@ fn frames_of_the_channel_have_their_golden_bytes() {
 #[test]
 fn messages_have_their_golden_bytes() {
     let sealed = Message::Sealed { held: Lsn(1003), mark: mark(), host: host() };
-    for (golden, message) in [(APPEND, append()), (HELD, held()), (SEALED, sealed)] {
+    for (golden, message) in [(APPEND, append()), (HELD, held()), (SEALED, sealed), (ASK, ask()), (CACHED, cached())] {
         let bytes = body(&message);
         assert_eq!(hex(&bytes), golden);
         assert_eq!(decode_message(&bytes), Ok((envelope(), message)));

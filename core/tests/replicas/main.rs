@@ -2,6 +2,7 @@
 //! volume is decided by the test, by the rules of docs/protocol.md.
 
 mod disks;
+mod former_cache;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod oracle;

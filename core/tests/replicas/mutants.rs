@@ -1,5 +1,6 @@
 //! What the storms and stories are worth: each rule, broken on purpose, is caught by one of them.
 
+use crate::former_cache::*;
 use crate::storm::Storm;
 use crate::story::*;
 use crate::world::PLANTED;
@@ -49,6 +50,8 @@ stories_catch! {
     keep_longer_tail: a_log_that_is_longer_than_the_new_terms_tail_is_refused,
     ignore_min_peers: without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it,
     flush_by_own_sync: a_flush_promises_the_media_of_all_while_all_are_on_flash,
+    endure_slow_peers: a_member_that_moves_and_keeps_every_write_waiting_is_reported_within_seconds,
+    through_unsynced: a_record_says_through_only_when_the_backing_has_synced_what_was_acknowledged,
     cover_at_once: a_learner_is_brought_up_to_date_while_its_owner_serves_and_then_counts,
     free_before_mark: a_member_frees_nothing_before_it_is_told_to,
     free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,
@@ -56,4 +59,7 @@ stories_catch! {
     commit_alone_at_the_end: an_owner_that_steps_down_passes_nothing_that_only_it_has_superseded,
     confine_as_owner_only: a_learner_lets_go_of_what_a_zeroed_range_says_beside_its_pinned_blocks,
     read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
+    keep_overwritten: what_the_next_owner_writes_is_not_read_from_the_cache_of_the_former_one,
+    ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,
+    trust_cached: what_was_changed_on_the_way_is_read_from_the_backing,
 }

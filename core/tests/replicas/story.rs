@@ -4,7 +4,7 @@ use crate::weather::{FAIR, ROUGH, Weather};
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
-use forebay_core::status::{Flush, Phase, Policy, Reason};
+use forebay_core::status::{BackingState, Flush, Phase, Policy, Reason};
 use forebay_core::types::*;
 
 impl World {
@@ -27,6 +27,7 @@ impl World {
             watermark: Lsn(0),
             fetch: None,
             unfenced: Vec::new(),
+            former: None,
         };
         self.owner = owner;
         self.order(owner, Order::Own(own));
@@ -93,6 +94,7 @@ impl World {
             watermark,
             fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
             unfenced: Vec::new(),
+            former: None,
         }
     }
 
@@ -133,7 +135,7 @@ impl World {
     }
 }
 
-const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
+pub const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
 
 fn two(weather: Weather, makes: [Make; 2]) -> World {
     let mut world = World::new(1, weather, &makes);
@@ -181,6 +183,76 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
         assert_eq!(world.backing[0][0], 1, "the backing has it");
         assert_eq!(world.status(0).reason, Reason::TooFewPeers);
         assert_eq!(world.status(0).effective, Policy::Through);
+    }
+}
+
+/// Writes one block after the other, each when the one before was answered, for so many seconds.
+fn write_for(world: &mut World, seconds: u64) {
+    let end = world.now + seconds * 1_000 * MS;
+    for round in 0.. {
+        if world.now >= end {
+            return;
+        }
+        assert!(world.write(8 * (round % 8), 8));
+        world.until_answered();
+        world.run_ms(20);
+    }
+}
+
+fn failed_as(world: &World, why: PeerFailure, who: usize) -> bool {
+    let peer = world.own(who);
+    world.reported(0, |report| *report == Report::PeerFailed { peer, why })
+}
+
+/// A3: it holds each write just before it would count as one that does not move.
+#[test]
+pub fn a_member_that_moves_and_keeps_every_write_waiting_is_reported_within_seconds() {
+    for makes in KINDS {
+        let mut world = two(FAIR, makes);
+        write_for(&mut world, 2);
+        world.slow = Some((1, 790));
+        write_for(&mut world, 4);
+        assert!(!failed_as(&world, PeerFailure::Slow, 1), "what is slow for a moment is not slow");
+        write_for(&mut world, 4);
+        assert!(failed_as(&world, PeerFailure::Slow, 1));
+        assert!(!failed_as(&world, PeerFailure::Stalled, 1), "it moves");
+    }
+}
+
+/// A3: one that nothing is compared with is given more than one beside which another is quicker.
+#[test]
+pub fn a_member_that_is_slower_than_the_other_is_reported_and_one_alone_is_not() {
+    for (nodes, slow) in [(2, false), (3, true)] {
+        let mut world = World::new(5, FAIR, &[MEMORY; 3]);
+        let members: Vec<usize> = (0..nodes).collect();
+        world.found(0, &members);
+        world.until_serving();
+        world.slow = Some((1, 300));
+        write_for(&mut world, 12);
+        assert_eq!(failed_as(&world, PeerFailure::Slow, 1), slow, "of {nodes} nodes");
+        assert!(!failed_as(&world, PeerFailure::Slow, 2), "the other is quick");
+    }
+}
+
+/// A5: after a failed sync everything is written again from the oldest on, so for a while the backing has less than it had when
+/// writes were answered because they were there.
+#[test]
+pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowledged() {
+    for kind in [MEMORY, FLASH] {
+        let mut world = World::new(4, FAIR, &[kind]);
+        world.found(0, &[0]);
+        world.until_serving();
+        world.syncs_fail = true;
+        assert!(world.write(0, 8));
+        world.until_answered();
+        assert_eq!(world.backing[0], [1; 8], "with too few members it was answered because the backing has it (A1)");
+        world.until("a sync fails", |world| matches!(world.status(0).backing, BackingState::Failing(_)));
+        let (config, members) = (Config(2), world.members(&[0]));
+        world.order(0, Order::Propose { config, members, log: LogState::Through });
+        world.run_ms(3_000);
+        assert!(!world.reported(0, |report| *report == Report::Covered { config }));
+        world.syncs_fail = false;
+        world.until("all is durable", |world| world.reported(0, |report| *report == Report::Covered { config }));
     }
 }
 

@@ -9,6 +9,7 @@ use forebay_core::format::*;
 use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
+use forebay_core::wire::records_of;
 use forebay_core::{ClusterConfig, Volume, VolumeConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +115,10 @@ pub struct World {
     pub lose: Option<fn(&Message) -> bool>,
     /// Writes to the backing by this node do not end by themselves.
     pub backing_hangs: Option<usize>,
+    /// The backing completes what it is asked to write, and fails to sync it.
+    pub syncs_fail: bool,
+    /// Records reach the node of this number so many milliseconds late, and everything else at once.
+    pub slow: Option<(usize, u64)>,
     /// Commands that were answered.
     pub answers: Vec<(ControlId, Result<(), ControlError>)>,
 }
@@ -138,6 +143,8 @@ impl World {
             trace: std::env::var_os("TRACE").is_some(),
             lose: None,
             backing_hangs: None,
+            syncs_fail: false,
+            slow: None,
             answers: Vec::new(),
         };
         for make in makes {
@@ -251,6 +258,19 @@ impl World {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// The volume of a former owner is opened anew as a follower, on the same frames.
+    pub fn reopen(&mut self, node: usize) {
+        let kept = self.nodes[node].volume.as_ref().and_then(|volume| volume.kept_cache());
+        let frames = self.nodes[node].disks.frames.clone();
+        self.kill(node);
+        self.start(node);
+        if let Some(kept) = kept {
+            let volume = self.nodes[node].volume.as_mut().expect("started");
+            assert!(volume.keep_cache(kept), "node {node} follows on its own frames");
+            self.nodes[node].disks.frames = frames;
         }
     }
 
@@ -425,6 +445,12 @@ impl World {
             }
             Work::Send(mut letter, frames) => {
                 letter.blocks = frames.iter().map(|frame| self.nodes[node].disks.frames[frame.0 as usize]).collect();
+                if let Message::Cached { records, .. } = &mut letter.message {
+                    for (record, bytes) in records.iter_mut().zip(&letter.blocks) {
+                        let checksum = hash(record.block, SectorMask::FULL, record.term, bytes);
+                        record.kind = Kind::Data { mask: SectorMask::FULL, checksum };
+                    }
+                }
                 self.post(node, *letter);
                 Outcome::Ok
             }
@@ -450,7 +476,17 @@ impl World {
                 let sector = self.chance.below(8) as usize;
                 letter.blocks[0][sector] ^= 1 << 40;
             }
-            self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
+            self.deliver(letter);
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let to = letter.envelope.to.node.0 as usize - 1;
+        match self.slow {
+            Some((slow, ms)) if slow == to && !letter.blocks.is_empty() => {
+                self.schedule_at(self.now + ms * MS, Due::Arrive(letter));
+            }
+            Some(_) | None => self.schedule(self.weather.delay_us_max, Due::Arrive(letter)),
         }
     }
 
@@ -466,8 +502,8 @@ impl World {
             return;
         }
         let mut payload = Vec::new();
-        if let Message::Append { records, .. } = &message {
-            let with = records.iter().filter(|record| record.has_payload());
+        if !frames.is_empty() {
+            let with = records_of(&message).iter().filter(|record| record.has_payload());
             for ((record, bytes), frame) in with.zip(blocks).zip(frames) {
                 self.nodes[to].disks.frames[frame.0 as usize] = bytes;
                 let Kind::Data { mask, .. } = record.kind else { unreachable!("it has a payload") };
@@ -495,6 +531,9 @@ impl World {
             Effect::FramesFree | Effect::TierDiscard { .. } => {}
             Effect::Describe { index, bytes } => self.nodes[node].disks.describe(index, &bytes),
             Effect::TierWrite { op, at, head, frames } => self.later(node, op, Work::TierWrite(at, head, frames)),
+            Effect::BackingSync { op } if self.syncs_fail => {
+                self.later(node, op, Work::Nothing(Outcome::Failed(IoError::Failed)));
+            }
             Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => {
                 self.later(node, op, Work::Nothing(Outcome::Ok));
             }
@@ -614,6 +653,12 @@ impl World {
         let request = Request::Read { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 };
         self.request(request, Asked::Read { first: block * 8 });
         true
+    }
+
+    /// Asks for a block to be cached; nothing is shown of it.
+    pub fn prefetch(&mut self, block: u64) {
+        let request = Request::Prefetch { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 };
+        self.request(request, Asked::Flush);
     }
 
     pub fn flush(&mut self) {

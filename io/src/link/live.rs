@@ -87,7 +87,7 @@ impl Payloads {
 
     /// Takes one block.
     fn take(&mut self, block: &[u8]) {
-        let Message::Append { records, .. } = &self.message else { unreachable!("only appends have a payload") };
+        let records = records_of(&self.message);
         let ahead = records[self.records..].iter().position(|record| record.has_payload());
         let record = &records[self.records + ahead.expect("a place was made for as many as have a payload")];
         self.records += ahead.expect("as above") + 1;

@@ -146,6 +146,8 @@ pub enum NotSent {
     Down,
     /// As much as may be is not acknowledged.
     Full,
+    /// The other node speaks an older version, which does not have this message.
+    OlderVersion,
 }
 
 /// Something that the owner of a link must know.
@@ -226,6 +228,8 @@ struct Peer {
     node: NodeId,
     session: u64,
     machine: [u8; 16],
+    /// The newest version that both speak.
+    version: u16,
 }
 
 /// See the module's text.
@@ -319,6 +323,9 @@ impl Link {
     ) -> Result<(), NotSent> {
         if !self.is_up() {
             return Err(NotSent::Down);
+        }
+        if self.peer.as_ref().is_some_and(|peer| peer.version < version_of(message)) {
+            return Err(NotSent::OlderVersion);
         }
         let way = way_of(message);
         let full = way == Way::Bulk && self.room() < payload.len();
@@ -736,7 +743,9 @@ impl Link {
             return;
         }
         let had_another = self.peer.is_some();
-        self.peer = Some(Peer { node: hello.node, session: hello.session, machine: hello.host.machine });
+        // A hello without a common version was refused before.
+        let version = hello.wire_max.min(WIRE_VERSION);
+        self.peer = Some(Peer { node: hello.node, session: hello.session, machine: hello.host.machine, version });
         for index in 0..self.slots.len() {
             if self.slots[index].live().is_some() {
                 self.fail_without_end(reactor, receiver, index, Failure::Replaced, now);
@@ -876,11 +885,12 @@ fn begin_call(pair: &AddressPair, multipath: bool) -> io::Result<Socket> {
 /// How a message travels.
 fn way_of(message: &Message) -> Way {
     match message {
-        Message::Append { .. } => Way::Bulk,
+        Message::Append { .. } | Message::Cached { .. } => Way::Bulk,
         Message::Begin { .. }
         | Message::Mark(_)
         | Message::Held { .. }
         | Message::Fetch { .. }
+        | Message::Ask { .. }
         | Message::Refused { .. }
         | Message::Who { .. }
         | Message::Here { .. }

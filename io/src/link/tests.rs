@@ -3,6 +3,7 @@
 mod forward;
 mod hostile;
 mod path;
+mod transcripts;
 
 use super::*;
 use crate::arena::Arena;

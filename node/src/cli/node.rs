@@ -113,6 +113,11 @@ pub enum Command {
     ///     forebay node fence-test --reservation /dev/sdx --be-expelled
     ///     forebay node fence-test --reservation /dev/sdx --expel 0x8c12...
     ///
+    /// Watchdog: this machine's hardware resets it when the daemon hangs. It is looked at, and its timer
+    /// is not begun; that it works is seen after it has reset the machine once.
+    ///
+    ///     forebay node fence-test --watchdog /dev/watchdog0
+    ///
     /// With --json, --be-expelled prints the key as a document of its own first.
     #[command(verbatim_doc_comment)]
     FenceTest(Box<FenceTestArgs>),

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::seconds;
 use crate::cluster::addresses::AddressReport;
-use crate::cluster::report::{ClusterReport, FenceReport};
+use crate::cluster::report::{ClusterReport, FenceReport, FormerCacheReport};
 use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::coordinator::words::FlushName;
@@ -601,6 +601,10 @@ fn print_cluster(c: &ClusterReport) {
     }
     if !c.forwarders.is_empty() {
         println!("clients   of {}, which forward here", c.forwarders.join(", "));
+    }
+    if let Some(FormerCacheReport { node, hits, misses, left_s }) = &c.former_cache {
+        let left = show_seconds(*left_s);
+        println!("reads     from the cache of {node}: {hits} blocks found, {misses} not, for {left} more at most");
     }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);

@@ -498,6 +498,9 @@ pub(super) fn command_words(error: CommandError) -> &'static str {
         CommandError::Served => "it has an owner, or a member that may become it",
         CommandError::LossSuspected => "the logs that are gone may hold the only copy of acknowledged writes",
         CommandError::MemberAlive => "a member is alive and has the log: it takes over by itself",
+        CommandError::RecordChanged => {
+            "it was served, or has lost other logs, since this node last knew; see `forebay volume show`, and decide again"
+        }
         CommandError::NeedsProof => "nothing proves that its owner can write no more",
         CommandError::NoRecord => "the coordinator does not answer, or has no record of it",
         CommandError::RecordWentBack => "the coordinator went back in time; nothing is changed until that is resolved",

@@ -133,6 +133,8 @@ pub struct Cluster {
     pub(super) leftovers_seen: Mutex<bool>,
     /// How other nodes' machines are switched off.
     pub(super) fences: Vec<Fence>,
+    /// This machine's watchdog.
+    pub(super) own_watchdog: super::watchdog::OwnWatchdog,
     /// When fences were last proven from here.
     pub(super) proofs: Proofs,
     /// Proof that is looked for, by volume.

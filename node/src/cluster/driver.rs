@@ -27,16 +27,17 @@ use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
-use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup};
-use forebay_core::status::{Flush, PeerCounters};
+use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
+use forebay_core::status::{Flush, FormerStatus, PeerCounters};
 use forebay_core::types::*;
-use forebay_core::wire::NodeName;
+use forebay_core::volume::KeptCache;
+use forebay_core::wire::{self, NodeName};
 use forebay_io::link::{
     AddressPair, Arrival, CHANNELS_MAX, Compression, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place,
     Receiver, Security, TurnedAway,
 };
 use forebay_io::memory::Buffers;
-use forebay_io::{Backing, Reactor, Tier};
+use forebay_io::{Arena, Backing, Reactor, Tier};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
@@ -162,11 +163,27 @@ pub enum ToDriver {
         /// When that is so.
         answer: oneshot::Sender<()>,
     },
+    /// Is a write to a backing under way (H1)?
+    LateWrites {
+        /// What was found.
+        answer: oneshot::Sender<Late>,
+    },
     /// What do the links show?
     ShowLinks {
         /// Their words.
         answer: oneshot::Sender<Vec<LinkShown>>,
     },
+}
+
+/// Whether a write to a backing is under way on this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    /// When it was looked.
+    pub at: Instant,
+    /// One is: of the volume whose lease ends first, or has ended, when.
+    pub leases_end: Option<Instant>,
+    /// This node owns a volume.
+    pub owns: bool,
 }
 
 /// A volume of the cluster at a glance, on this node.
@@ -194,6 +211,8 @@ pub struct Shown {
     pub forwarding: Arc<forward::Figures>,
     /// Nodes that forward requests to this one.
     pub forwarders: Vec<NodeId>,
+    /// Whose cache is asked before the backing.
+    pub former: Option<FormerStatus>,
 }
 
 /// A link at a glance.
@@ -242,6 +261,9 @@ struct Replica {
     figures_told: Option<(Instant, Figures)>,
     /// What volumes on former tiers have told other nodes.
     told: PeerCounters,
+    /// The clean cache of a volume that has handed over, until the follower on its frames is there; and on flash the memory
+    /// under it, which is nobody else's.
+    kept: Option<(KeptCache, Option<Arena>)>,
 }
 
 impl Replica {
@@ -268,6 +290,7 @@ impl Replica {
             commands_made: 0,
             figures_told: None,
             told: PeerCounters::default(),
+            kept: None,
         }
     }
 
@@ -616,7 +639,9 @@ impl Driver {
                 | Message::Append { .. }
                 | Message::Mark(_)
                 | Message::Held { .. }
-                | Message::Fetch { .. },
+                | Message::Fetch { .. }
+                | Message::Ask { .. }
+                | Message::Cached { .. },
             ) => replica.ownership.admit(now, &envelope, &message) == Admission::Take,
         };
         let Some(key) = key else { return };
@@ -641,7 +666,8 @@ impl Driver {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         match what {
             Outgoing::Send(sending) => {
-                let Sending { op, envelope, message, frames } = *sending;
+                let Sending { op, envelope, mut message, frames } = *sending;
+                wire::seal_cached(&envelope.volume, &mut message, |index| slot.io.arena().bytes(frames[index]));
                 let mut payload = Buffers::none();
                 frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
                 let token = op.map(|op| self.sends.insert((key, op)) as u64);
@@ -702,7 +728,11 @@ impl Driver {
                 ownership::Effect::Serve(term) => self.serve(desks, volume, term),
                 ownership::Effect::EndSessions => self.end_sessions(desks, volume),
                 ownership::Effect::OpenTier { format } => {
+                    let kept = if format { None } else { self.kept_cache(desks, volume) };
                     self.detach(desks, volume);
+                    if let Some(replica) = self.replicas.get_mut(volume) {
+                        replica.kept = kept;
+                    }
                     self.ask(Asked::OpenTier { volume: VolumeId(*volume), format });
                 }
                 ownership::Effect::Answer(id, result) => {
@@ -747,6 +777,15 @@ impl Driver {
             desks.clients.close_all_of(slot, desks.reactor, desks.now);
             self.touched.push(key);
         }
+    }
+
+    /// What a volume that has handed over leaves to the follower on the same frames. None where something is under way to
+    /// the frames, which would come to those of the follower.
+    fn kept_cache(&self, desks: &Desks<'_>, volume: &[u8; 16]) -> Option<(KeptCache, Option<Arena>)> {
+        let slot = desks.volumes[self.replicas.get(volume)?.key?].as_ref()?;
+        let kept = slot.volume.kept_cache().filter(|_| slot.io.rests())?;
+        let arena = matches!(slot.io.tier(), Tier::Flash(_)).then(|| slot.io.arena().share());
+        Some((kept, arena))
     }
 
     /// Closes the volume, and with it tier and backing, when their last operation has ended.
@@ -835,6 +874,15 @@ impl Driver {
                 // Whoever asked may have gone.
                 let _ = answer.send(());
             }
+            ToDriver::LateWrites { answer } => {
+                let leases_end = desks.volumes.iter().flatten().filter_map(|slot| slot.volume.late_writes()).min();
+                let owns = |replica: &Replica| {
+                    matches!(replica.ownership.status().state, State::Owner | State::Custodian | State::Agreeing)
+                };
+                let owns = self.replicas.values().any(owns);
+                // Whoever asked may have gone.
+                let _ = answer.send(Late { at: now, leases_end, owns });
+            }
             ToDriver::ShowLinks { answer } => {
                 let shown =
                     |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
@@ -847,10 +895,17 @@ impl Driver {
     /// An attached volume follows the log from now on: which incarnation it is.
     fn attached(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], key: Option<VolumeKey>) -> Option<Incarnation> {
         let key = key?.0 as usize;
-        let slot = desks.volumes[key].as_ref()?;
+        let slot = desks.volumes[key].as_mut()?;
         self.keys.insert(*volume, key);
         if let Some(replica) = self.replicas.get_mut(volume) {
             replica.key = Some(key);
+            if let Some((kept, arena)) = replica.kept.take()
+                && (arena.is_none() || slot.io.rests())
+                && slot.volume.keep_cache(kept)
+                && let Some(arena) = arena
+            {
+                slot.io.go_on_with(arena);
+            }
         }
         Some(Incarnation { node: self.identity.node, tier: slot.tier, life: slot.volume.life() })
     }
@@ -923,6 +978,7 @@ impl Driver {
             told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
             forwarding: replica.forwarding.clone(),
             forwarders: replica.forwarders.keys().copied().collect(),
+            former: slot.and_then(|slot| slot.volume.former()),
         })
     }
 }

@@ -7,6 +7,7 @@ use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
 use super::proof::Fence;
+use super::watchdog::OwnWatchdog;
 use crate::config::Config;
 use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
 use crate::config::fence::FenceConfig;
@@ -74,6 +75,8 @@ impl Cluster {
         shard.send(ToShard::JoinCluster { setup, answer });
         answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
 
+        let own_watchdog = OwnWatchdog::begin(store.dir(), &host)?;
+        // Not with its watchdog yet: nobody counts on what is not armed.
         let timing = register(&coordinator, &entry).await?;
         let place = Place { store: store.clone(), shm_size, node, host, timing };
         let cluster = Arc::new(Cluster {
@@ -94,6 +97,7 @@ impl Cluster {
             heard: Mutex::default(),
             leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),
+            own_watchdog,
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
             said: Mutex::default(),
@@ -105,6 +109,9 @@ impl Cluster {
         tokio::spawn(cluster.clone().tell_owned());
         tokio::spawn(cluster.clone().empty_this_node());
         tokio::spawn(cluster.clone().change_media());
+        if let Some(watchdog) = &all.watchdog {
+            tokio::spawn(cluster.clone().use_watchdog(watchdog.clone(), entry));
+        }
         Ok(cluster)
     }
 }

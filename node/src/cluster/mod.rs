@@ -4,7 +4,7 @@
 //! What each file owns: [`join`] how a node becomes part of it; [`control`] the control thread's part: coordinator, tiers and
 //! backings; [`driver`] the data path's part: links, and ownership beside each volume; [`member`] the tier of a volume on this
 //! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`addresses`] where clients reach what is served
-//! here; [`proof`] what is known of former owners, and fences; [`commands`] what operators want, `calls` how another node is asked for
+//! here; [`proof`] what is known of former owners, and fences, `watchdog` that of this machine; [`commands`] what operators want, `calls` how another node is asked for
 //! it, `deletion` the end of a volume, `leaving` a node that is emptied, [`ways_out`] what they decide where the cluster cannot know;
 //! [`report`] what is shown, `told` what an owner tells for that.
 //!
@@ -26,4 +26,5 @@ pub mod proof;
 mod reach;
 pub mod report;
 mod told;
+mod watchdog;
 pub mod ways_out;

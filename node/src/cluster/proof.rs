@@ -13,9 +13,11 @@
 use super::control::Cluster;
 use super::driver::Shown;
 use super::report::{FenceReport, FormerReport, MeansReport, name_of};
+use super::watchdog::NotReset;
 use crate::config::fence::FenceConfig;
 use crate::coordinator::words::{Definition, Kept, NodeEntry};
 use crate::fence_test::{Proofs, device_name, fence_name};
+use crate::units::show_seconds;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::cluster::{Host, NodeId, Unfenced};
@@ -26,7 +28,7 @@ use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
 use forebay_io::fence::{Expelled, ReservableDevice, ReservationKey};
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -60,6 +62,7 @@ impl Fence {
 enum By {
     Lock,
     Reservation,
+    Watchdog,
     Power,
 }
 
@@ -94,6 +97,11 @@ impl Search {
         let looked = |former| Looked { former, proven: false, words: BTreeMap::new() };
         let formers = Mutex::new(unfenced.into_iter().map(looked).collect());
         Search { volume, begun: Instant::now(), ended, formers }
+    }
+
+    /// Since a moment in which the own take-over was known to be recorded.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     fn formers(&self) -> std::sync::MutexGuard<'_, Vec<Looked>> {
@@ -152,11 +160,13 @@ impl Cluster {
             return;
         }
         let device = shared.as_ref().filter(|_| definition.reserves).and_then(Backing::path).map(PathBuf::from);
+        // What lies in a page cache may be written much later than it was taken.
+        let past_cache = shared.as_ref().is_none_or(Backing::is_past_cache);
         if let Some(backing) = shared {
             let (cluster, search) = (self.clone(), search.clone());
             std::thread::spawn(move || cluster.watch_locks(&search, backing));
         }
-        tokio::spawn(self.clone().use_fences(search, device));
+        tokio::spawn(self.clone().use_fences(search, device, past_cache));
     }
 
     fn is_proven(&self, search: &Search, term: Term, proof: Proof) {
@@ -213,33 +223,58 @@ impl Cluster {
         }
     }
 
-    /// A reservation at once, a machine's power when evidence has had its time.
-    async fn use_fences(self: Arc<Cluster>, search: Arc<Search>, device: Option<PathBuf>) {
+    /// A reservation at once, a watchdog when its time has come, a machine's power when evidence has had its time.
+    async fn use_fences(self: Arc<Cluster>, search: Arc<Search>, device: Option<PathBuf>, past_cache: bool) {
         let mut pause = PAUSE_MIN;
         loop {
+            let mut reset_in = None;
             for former in self.unproven(&search).await {
-                let mut fenced = Err(None);
-                if let Some(device) = &device {
-                    fenced = self.expel(&search, device, &former).await.map_err(|error| Some((By::Reservation, error)));
+                if past_cache {
+                    match self.has_been_reset(&search, &former).await {
+                        Ok(()) => {
+                            self.is_proven(&search, former.term, Proof::Fence);
+                            continue;
+                        }
+                        Err(NotReset::NoWatchdog) => {}
+                        Err(NotReset::Unproven(error)) => {
+                            search.says(former.term, By::Watchdog, format!("{error:#}"));
+                        }
+                        Err(NotReset::Waits { node, waits, left }) => {
+                            let waits = show_seconds(waits.as_secs_f64());
+                            let words = format!("the watchdog of {node} counts {waits} after the own take-over");
+                            search.says(former.term, By::Watchdog, words);
+                            reset_in = reset_in.into_iter().chain([left]).min();
+                        }
+                    }
                 }
-                if fenced.is_err() && search.begun.elapsed() >= EVIDENCE_WAIT {
-                    let off = self.switch_off_former(&search, &former).await;
-                    fenced = off.map_err(|error| Some((By::Power, error)));
-                }
-                match fenced {
-                    Ok(()) => self.is_proven(&search, former.term, Proof::Fence),
-                    Err(Some((by, error))) => search.says(former.term, by, format!("{error:#}")),
-                    Err(None) => {}
-                }
+                self.fence_now(&search, device.as_deref(), &former).await;
             }
             if search.has_ended() || self.unproven(&search).await.is_empty() {
                 return;
             }
             let evidence_left = EVIDENCE_WAIT.checked_sub(search.begun.elapsed());
-            tokio::time::sleep(evidence_left.unwrap_or(pause)).await;
+            let sleep = evidence_left.unwrap_or(pause);
+            tokio::time::sleep(reset_in.map_or(sleep, |left: Duration| left.min(sleep))).await;
             if evidence_left.is_none() {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
+        }
+    }
+
+    /// By what is brought about from here.
+    async fn fence_now(&self, search: &Search, device: Option<&Path>, former: &Unfenced) {
+        let mut fenced = Err(None);
+        if let Some(device) = device {
+            fenced = self.expel(search, device, former).await.map_err(|error| Some((By::Reservation, error)));
+        }
+        if fenced.is_err() && search.begun.elapsed() >= EVIDENCE_WAIT {
+            let off = self.switch_off_former(search, former).await;
+            fenced = off.map_err(|error| Some((By::Power, error)));
+        }
+        match fenced {
+            Ok(()) => self.is_proven(search, former.term, Proof::Fence),
+            Err(Some((by, error))) => search.says(former.term, by, format!("{error:#}")),
+            Err(None) => {}
         }
     }
 
@@ -257,14 +292,14 @@ impl Cluster {
     }
 
     /// The record names this node the owner, and the other one unfenced, now.
-    async fn still_unfenced(&self, search: &Search, former: &Unfenced) -> Result<()> {
+    pub(super) async fn still_unfenced(&self, search: &Search, former: &Unfenced) -> Result<()> {
         match self.coordinator.record(search.volume).await? {
             Kept::Record(record) if record.owner == self.place.node && record.unfenced.contains(former) => Ok(()),
             Kept::Record(_) | Kept::Deleted { .. } => bail!("the record waits for no proof about it any more"),
         }
     }
 
-    async fn expel(&self, search: &Search, device: &std::path::Path, former: &Unfenced) -> Result<()> {
+    async fn expel(&self, search: &Search, device: &Path, former: &Unfenced) -> Result<()> {
         if let Err(why) = Means::Reservation.proof(&former.host, &self.place.host) {
             bail!("the reservation says nothing: {why}");
         }
@@ -372,6 +407,10 @@ impl Cluster {
             let target = device.as_ref().and_then(BackingSpec::path).map(device_name).unwrap_or_default();
             means.push(self.means_report(Means::Reservation, "every node", None, &target));
         }
+        for (entry, words) in others.iter().filter_map(|entry| Some((entry, entry.watchdog.as_ref()?))) {
+            let report = self.means_report(Means::Watchdog, &entry.name, Some(&words.identity), &entry.name);
+            means.push(MeansReport { last_proven_unix_s: words.proven_unix_s, ..report });
+        }
         let of = |entry: &NodeEntry| self.fences.iter().find(|fence| fence.config.node == entry.name);
         for (entry, fence) in others.iter().filter_map(|entry| Some((*entry, of(entry)?))) {
             means.push(self.means_report(Means::PowerOff, &entry.name, Some(&fence.config.agent), &entry.name));
@@ -379,8 +418,8 @@ impl Cluster {
         means.push(self.means_report(lock, "every node", None, ""));
         // About an owner on another host; a lock that only this host sees says nothing of it.
         let of_lock = if reach == LockReach::EveryHost { lock.guarantee().class } else { Class::Detection };
-        let of_node =
-            |entry: &&NodeEntry| if definition.reserves || of(entry).is_some() { Class::Fence } else { of_lock };
+        let has_fence = |entry: &NodeEntry| definition.reserves || of(entry).is_some() || entry.watchdog.is_some();
+        let of_node = |entry: &&NodeEntry| if has_fence(entry) { Class::Fence } else { of_lock };
         let class = others.iter().map(of_node).min().unwrap_or(of_lock);
         let unproven = &shown.ownership.unproven;
         let formers = self.search(definition.volume).map(|search| search.shown()).unwrap_or_default();
@@ -402,7 +441,7 @@ impl Cluster {
     fn means_report(&self, means: Means, of: &str, by: Option<&str>, target: &str) -> MeansReport {
         let guarantee = means.guarantee();
         let name = match means {
-            Means::Reservation | Means::PowerOff => fence_name(means),
+            Means::Reservation | Means::PowerOff | Means::Watchdog => fence_name(means),
             Means::ImageLock(_) => "image-lock",
             Means::OtherBoot => "other-boot",
             Means::Lease => "lease",
@@ -425,7 +464,7 @@ impl Cluster {
 }
 
 /// What was brought about is a proof of the fence, too. Whoever waits for it does not wait for the file.
-fn keep(proofs: &Proofs, means: Means, target: &str, by: &str, took: Duration) {
+pub(super) fn keep(proofs: &Proofs, means: Means, target: &str, by: &str, took: Duration) {
     let kept = proofs.prepare().and_then(|()| proofs.keep(means, target, by, took));
     if let Err(error) = kept {
         eprintln!("forebay: when the fence of {target} was last proven is not kept: {error:#}");

@@ -65,6 +65,22 @@ pub struct ClusterReport {
     /// Nodes whose clients' requests come here.
     #[serde(default)]
     pub forwarders: Vec<String>,
+    /// Where reads go before the backing, at an owner that was handed the volume.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub former_cache: Option<FormerCacheReport>,
+}
+
+/// Reads from the cache of the owner that has handed over; counts are blocks, of this term.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerCacheReport {
+    /// The former owner.
+    pub node: String,
+    /// Found there.
+    pub hits: u64,
+    /// Not there, or not in time: read from the backing.
+    pub misses: u64,
+    /// It is asked for so long at most.
+    pub left_s: f64,
 }
 
 /// What is known about the writes of an owner that was given up, and what that is worth.
@@ -83,11 +99,11 @@ pub struct FenceReport {
 /// A means of knowing that a former owner writes no more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeansReport {
-    /// `reservation`, `power` or `image-lock`.
+    /// `reservation`, `power`, `watchdog` or `image-lock`.
     pub means: String,
     /// The node that it is about, or `every node`.
     pub of: String,
-    /// The agent.
+    /// The agent, or the hardware.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub by: Option<String>,
     /// `fence`, `evidence` or `detection`.
@@ -96,7 +112,7 @@ pub struct MeansReport {
     pub proves: String,
     /// What is not.
     pub leaves: String,
-    /// When a fence was last proven from this node.
+    /// When a fence was last proven: from this node; a watchdog: by the node that has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_proven_unix_s: Option<u64>,
 }
@@ -323,11 +339,17 @@ pub fn of_volume(
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
         forwarding: ForwardingReport::of(&shown.forwarding),
         forwarders: shown.forwarders.iter().map(|node| name_of(nodes, *node)).collect(),
+        former_cache: shown.former.map(|former| FormerCacheReport {
+            node: name_of(nodes, former.node),
+            hits: former.hits,
+            misses: former.misses,
+            left_s: (former.until - shown.at).as_secs_f64(),
+        }),
     }
 }
 
 /// Every counter with its name. A counter that core gains does not compile until it is named here.
-pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 19] {
+pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 22] {
     macro_rules! named {
         ($($step:ident),* ; $($word:ident as $name:literal),* $(,)?) => {{
             let Counters { $($step),* } = *steps;
@@ -355,6 +377,9 @@ pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 
         resends as "peer_resends",
         refusals as "peer_refusals",
         marks as "peer_marks",
+        former_hits as "former_hits",
+        former_misses as "former_misses",
+        cached_blocks_sent as "cached_blocks_sent",
     )
 }
 

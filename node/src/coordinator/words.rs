@@ -347,6 +347,19 @@ impl Words for Definition {
     }
 }
 
+/// The machine of a node resets itself when its daemon hangs; docs/protocol.md, Watchdog.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WatchdogWords {
+    /// The hardware's name.
+    pub identity: String,
+    /// At most so many milliseconds after the end of an owner's lease (H2).
+    pub resets_within_ms: u64,
+    /// When it has last done so, in seconds since 1970 by the node's clock.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub proven_unix_s: Option<u64>,
+}
+
 /// A node of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -364,6 +377,9 @@ pub struct NodeEntry {
     pub wire_versions: (u16, u16),
     /// Highest [`VERSION`] that it reads.
     pub record_version: u32,
+    /// Its machine's watchdog, while that is armed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub watchdog: Option<WatchdogWords>,
 }
 
 impl NodeEntry {
@@ -378,6 +394,7 @@ impl NodeEntry {
             fault_domain: String::new(),
             wire_versions: (0, 0),
             record_version: VERSION,
+            watchdog: None,
         }
     }
 

@@ -111,6 +111,8 @@ pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Op
         | Message::Who { .. }
         | Message::Here { .. }
         | Message::Learn { .. }
+        | Message::Ask { .. }
+        | Message::Cached { .. }
         | Message::Refused { .. } => return None,
     };
     Some((Envelope { from: envelope.to, to: envelope.from, ..*envelope }, answer))

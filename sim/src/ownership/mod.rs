@@ -828,6 +828,7 @@ impl World {
             | Message::Who { .. }
             | Message::Here { .. }
             | Message::Learn { .. } => false,
+            Message::Ask { .. } | Message::Cached { .. } => unreachable!("these volumes have no cache"),
         };
         if !volumes {
             if matches!(message, Message::Refused { .. }) {

@@ -12,10 +12,11 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 3] = [
+pub const ALL: [(&str, Story); 4] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
+    ("keeps_old_word", word_for_a_loss_is_read_after_another_one),
 ];
 
 /// A calm world in which node 1 serves, with as many members as there are nodes.
@@ -94,6 +95,31 @@ pub fn fifth_owner_dies_while_it_writes_the_pinned_ranges_again(rules: Rules) {
     assert_eq!(unfenced(&world), [4, 5], "its write is under way");
     let ended = world.run_until(90_000 * MS, |world| world.coordinator.record.unfenced.is_empty());
     assert!(ended, "{}", world.stand());
+}
+
+/// The operator accepts that all logs are lost, at a node that does not reach the coordinator, and then at one that does.
+/// That one serves, and loses its log as well; then the first one reads the record.
+pub fn word_for_a_loss_is_read_after_another_one(rules: Rules) {
+    let mut world = whole(2, rules);
+    (0..2).for_each(|node| world.cut_power(node));
+    (0..2).for_each(|node| world.start(node));
+    world.run_for(10_000 * MS);
+    world.coordinator.cut_off.insert(1);
+    world.cut(0, 1);
+    let late = world.command(1, Command::Open { accept_loss: true });
+    world.run_for(1_000 * MS);
+    world.command(0, Command::Open { accept_loss: true });
+    let serves = world.run_until(5_000 * MS, |world| world.owner().is_some());
+    assert!(serves, "{}", world.stand());
+    world.run_for(3_000 * MS);
+    world.cut_power(0);
+    world.start(0);
+    world.mend();
+    world.run_for(5_000 * MS);
+    world.coordinator.cut_off.remove(&1);
+    world.run_for(20_000 * MS);
+    assert_eq!(world.answers.get(&late), Some(&Err(CommandError::RecordChanged)));
+    assert_eq!(world.owner(), None, "what has been acknowledged since nobody gave up: {}", world.stand());
 }
 
 fn unfenced(world: &World) -> Vec<u32> {

@@ -236,6 +236,8 @@ impl Volume {
             // A size is the real volume's.
             Order::Size(_) => {}
             Order::Proven => self.with_owner(|owner| owner.rewriting = Rewriting::Due),
+            // It has no cache.
+            Order::HandedOver(_) => {}
             Order::StepDown => self.stopping = true,
         }
         self.progress(now, tier);
@@ -361,6 +363,7 @@ impl Volume {
             | Message::Who { .. }
             | Message::Here { .. }
             | Message::Learn { .. } => {}
+            Message::Ask { .. } | Message::Cached { .. } => unreachable!("this volume has no cache"),
         }
         self.progress(now, tier);
     }

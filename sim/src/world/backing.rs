@@ -42,7 +42,8 @@ impl World {
             }
         }
         let bytes = self.bytes_of(&parts);
-        assert!(bytes.len() <= self.setup.backing_write_bytes_max as usize, "a backing write of {} bytes", bytes.len());
+        let most = self.setup.backing_write_bytes_max as usize;
+        assert!((1..=most).contains(&bytes.len()), "a backing write of {} bytes", bytes.len());
         if detected {
             self.coverage.see("damage detected by checksum");
         }
@@ -62,6 +63,7 @@ impl World {
     pub(super) fn begin_backing_zero(&mut self, op: OpId, offset: u64, length: u64) {
         self.assert_lease("the backing is written");
         self.assert_listed();
+        assert!(length > 0, "an empty zero request at {offset}");
         self.assert_backing_writable(offset, length, "a zero request");
         self.assert_journal_allows(offset as usize, &vec![0; length as usize]);
         let mut error = self.backing_write_error();

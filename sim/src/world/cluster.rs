@@ -206,6 +206,7 @@ impl World {
                 self.coverage.see("link cut one way");
                 self.cluster_mut().links.cut(node, to, until);
             }
+            Mischief::Crawl => self.cluster_mut().links.crawl(node, until),
             Mischief::Isolate => {
                 self.coverage.see("node isolated");
                 for other in 0..self.away.len() {

@@ -4,21 +4,28 @@
 //! Checked: frames named in a message hold what its descriptors say.
 
 use super::*;
+use forebay_core::wire::{payload_blocks, records_of, seal_cached};
 
 /// A message on its way.
 #[derive(Clone)]
 pub(super) struct Letter {
     pub(super) envelope: Envelope,
     pub(super) message: Message,
-    /// The payload of an [`Message::Append`], a block each.
+    /// The payload of its records, a block each.
     pub(super) blocks: Vec<Vec<u8>>,
 }
 
-/// Directions that carry nothing, by sender and receiver, until a moment.
+/// What is wrong with links for a while.
 #[derive(Default)]
 pub(super) struct Links {
+    /// Directions that carry nothing, by sender and receiver, until a moment.
     cut: BTreeMap<(usize, usize), Instant>,
+    /// Nodes that records reach late, until a moment.
+    crawl: BTreeMap<usize, Instant>,
 }
+
+/// How late they reach a node that crawls: hardly less than a peer may take before it counts as dead.
+const CRAWL: Duration = Duration::from_millis(700);
 
 impl Links {
     pub(super) fn cut(&mut self, from: usize, to: usize, until: Instant) {
@@ -29,19 +36,29 @@ impl Links {
         self.cut.get(&(from, to)).is_none_or(|&until| until <= now)
     }
 
+    pub(super) fn crawl(&mut self, to: usize, until: Instant) {
+        self.crawl.insert(to, until);
+    }
+
+    fn crawls(&self, to: usize, now: Instant) -> bool {
+        self.crawl.get(&to).is_some_and(|&until| now < until)
+    }
+
     pub(super) fn mend(&mut self) {
         self.cut.clear();
+        self.crawl.clear();
     }
 }
 
 impl World {
     /// The volume of this node sends something.
-    pub(super) fn send(&mut self, op: Option<OpId>, envelope: Envelope, message: Message, frames: Vec<FrameId>) {
+    pub(super) fn send(&mut self, op: Option<OpId>, envelope: Envelope, mut message: Message, frames: Vec<FrameId>) {
         assert_eq!(op.is_some(), !frames.is_empty(), "a completion there if and only if there are frames");
         assert_eq!(envelope.from, self.node.incarnation, "who sends is who it says");
+        seal_cached(&envelope.volume, &mut message, |index| self.frame(frames[index]));
         let mut blocks = Vec::new();
-        if let Message::Append { records, .. } = &message {
-            let with_payload = records.iter().filter_map(|record| match record.kind {
+        if payload_blocks(&message) > 0 {
+            let with_payload = records_of(&message).iter().filter_map(|record| match record.kind {
                 Kind::Data { mask, checksum } => Some(Check { block: record.block, mask, term: record.term, checksum }),
                 Kind::ZeroSectors { .. } | Kind::ZeroBlocks { .. } => None,
             });
@@ -54,7 +71,7 @@ impl World {
                 blocks.push(bytes);
             }
         } else {
-            assert!(frames.is_empty(), "only an append has a payload");
+            assert!(frames.is_empty(), "a frame for each record that has a payload");
         }
         self.post(Letter { envelope, message, blocks });
         if let Some(op) = op {
@@ -87,7 +104,10 @@ impl World {
             let at = self.random.below(BLOCK_BYTES) as usize;
             letter.blocks[which][at] ^= 1 << self.random.below(8);
         }
-        let way = self.micros(micros);
+        let mut way = self.micros(micros);
+        if !letter.blocks.is_empty() && self.cluster().links.crawls(to, self.now) {
+            way = CRAWL;
+        }
         self.schedule_at(to, way, Due::Letter(Box::new(letter)));
     }
 
@@ -104,7 +124,12 @@ impl World {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
-            | Message::Fetch { .. } => {
+            | Message::Fetch { .. }
+            | Message::Ask { .. }
+            | Message::Cached { .. } => {
+                if matches!(letter.message, Message::Cached { .. }) {
+                    self.coverage.add("block came from the cache of a former owner", letter.blocks.len() as u64);
+                }
                 if self.admits(&letter) {
                     self.letter_for_volume(letter);
                 }
@@ -132,7 +157,8 @@ impl World {
             return;
         }
         let mut payload = Vec::new();
-        if let Message::Append { records, .. } = &letter.message {
+        if !letter.blocks.is_empty() {
+            let records = records_of(&letter.message);
             let mut frames = Frames::new();
             let count = letter.blocks.len() as u32;
             if !self.node.volume.as_mut().expect("it lives").take_frames_for_peer(count, &mut frames) {

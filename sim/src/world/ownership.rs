@@ -4,11 +4,12 @@
 //! Checked: what ownership says of itself ([`Ownership::validate`]), and that a tier which the record names is not made anew.
 
 use super::*;
-use forebay_core::api::Report;
+use forebay_core::api::{PeerFailure, Report};
 use forebay_core::ownership::{
     Admission, Candidate, Command, Effect as Deed, Event as News, Ownership, Proof, Remembered, Requested, Timing,
 };
 use forebay_core::status::Flush;
+use forebay_core::volume::KeptCache;
 
 /// What a process keeps beside the volume; it dies with it.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(super) struct Part {
     pub(super) ownership: Option<Box<Ownership>>,
     /// The tier is being opened on its order; true: as a new one.
     opening: Option<bool>,
+    /// The clean cache of a volume that has handed over, until its tier is open again, and the arena under it.
+    kept: Option<(KeptCache, Vec<u8>)>,
     /// The term that the volume was told it owns.
     pub(super) owns: Option<Term>,
     /// Terms whose lock on the image this process has taken.
@@ -110,6 +113,12 @@ impl World {
             return self.begin_ownership(Remembered { term, config, agreed });
         }
         if let Some(fresh) = self.node.part.opening.take() {
+            if let Some((kept, arena)) = self.node.part.kept.take()
+                && self.node.volume.as_mut().is_some_and(|volume| volume.keep_cache(kept))
+            {
+                self.node.arena = arena;
+                self.coverage.see("cache kept by a former owner");
+            }
             let own = self.node.incarnation;
             self.tell(News::TierOpened { own, fresh });
         }
@@ -174,6 +183,7 @@ impl World {
             Order::Propose { .. } => self.coverage.see("change of members proposed"),
             Order::Decide { .. } => self.coverage.see("change of members decided"),
             Order::Learn(_) => self.coverage.see("learner begun"),
+            Order::HandedOver(_) => self.coverage.see("owner handed over"),
             Order::StepDown => self.coverage.see("owner stepped down"),
             Order::Quiesce { .. } => self.coverage.see("owner made quiet"),
             Order::Proven => self.coverage.see("former owners proven gone"),
@@ -194,6 +204,11 @@ impl World {
     /// The tier is opened anew, and the volume on it as a follower.
     fn open_tier(&mut self, format: bool) {
         self.assert_writes_nothing("opens its tier anew");
+        // What is under way to a frame would come to the follower's.
+        let rests = self.node.ops.values().all(|op| matches!(op.kind, OpKind::Send { .. }));
+        let volume = self.node.volume.as_ref().filter(|_| rests && !format);
+        let kept = volume.and_then(|volume| volume.kept_cache());
+        self.node.part.kept = kept.map(|kept| (kept, self.node.arena.clone()));
         let ghosts = self.volume_ends();
         for late in ghosts {
             let wait = self.micros(4_000_000);
@@ -307,7 +322,10 @@ impl World {
         match &report {
             Report::Remembered { .. } => self.coverage.see("term remembered"),
             Report::Agreed { .. } => self.coverage.see("term begun by agreement on the tail"),
-            Report::PeerFailed { .. } => self.coverage.see("peer failed"),
+            Report::PeerFailed { why: PeerFailure::Slow, .. } => self.coverage.see("slow peer noticed"),
+            Report::PeerFailed { why: PeerFailure::Stalled | PeerFailure::Refused(_), .. } => {
+                self.coverage.see("peer failed");
+            }
             Report::LearnerReady { .. } => self.coverage.see("learner ready"),
             Report::Covered { .. } => self.coverage.see("proposed members hold what is acknowledged"),
             Report::Quiet => self.coverage.see("owner is quiet"),

@@ -49,6 +49,7 @@ impl World {
             self.pin_source(frame, "a tier write");
             bytes.extend_from_slice(self.frame(frame));
         }
+        assert!(!bytes.is_empty(), "an empty tier write at {at:?}");
         let offset = at.0 as usize * BLOCK;
         let end = offset + bytes.len();
         let overlaps = self.node.ops.values().any(|op| match &op.kind {

@@ -27,18 +27,23 @@ impl Called {
     }
 
     fn arrival(&mut self) -> Option<Arrival> {
-        let (mut arrivals, mut turned_away, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        let deadline = clock::now() + PATIENCE;
-        while arrivals.is_empty() && turned_away.is_empty() {
-            assert!(clock::now() < deadline, "nobody comes");
-            self.reactor.wait(Some(std::time::Duration::from_millis(20)), &mut found).unwrap();
-            for completion in found.drain(..) {
-                let Completion::Ready { token, .. } = completion else { continue };
-                self.door.ready(&mut self.reactor, token, clock::now(), &mut arrivals, &mut turned_away);
-            }
-        }
-        arrivals.pop()
+        arrival(&mut self.door, &mut self.reactor)
     }
+}
+
+/// The first who comes; none: it was turned away.
+pub(super) fn arrival(door: &mut Door, reactor: &mut Reactor) -> Option<Arrival> {
+    let (mut arrivals, mut turned_away, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let deadline = clock::now() + PATIENCE;
+    while arrivals.is_empty() && turned_away.is_empty() {
+        assert!(clock::now() < deadline, "nobody comes");
+        reactor.wait(Some(std::time::Duration::from_millis(20)), &mut found).unwrap();
+        for completion in found.drain(..) {
+            let Completion::Ready { token, .. } = completion else { continue };
+            door.ready(reactor, token, clock::now(), &mut arrivals, &mut turned_away);
+        }
+    }
+    arrivals.pop()
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     let hello = hello();
     for (wrong, why) in [
         (Hello { cluster: [9; 16], ..hello.clone() }, Rejection::OtherCluster),
-        (Hello { wire_min: 2, wire_max: 3, ..hello.clone() }, Rejection::NoCommonVersion),
+        (Hello { wire_min: 3, wire_max: 4, ..hello.clone() }, Rejection::NoCommonVersion),
         (Hello { name: name("gamma"), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { name: name("beta"), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { node: NodeId(u64::from(b'g')), ..hello.clone() }, Rejection::UnknownNode),
@@ -86,10 +86,24 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         assert_eq!(refusal_in(&mut stream), Some(why), "the other side is told");
     }
     assert!(!stand.beta.link.is_up());
-    let later = Hello { wire_max: 2, ..hello };
+    let later = Hello { wire_max: 3, ..hello };
     let mut stream = stand.connect();
     stream.write_all(&bytes(&ChannelFrame::Hello(later))).unwrap();
     stand.until("a neighbouring version is let in", |stand| stand.beta.is_up(1));
+}
+
+#[test]
+fn a_neighbour_of_an_older_version_is_sent_nothing_that_it_does_not_know() {
+    let ask = Message::Ask { number: 1, first: BlockIndex(0), blocks: 1 };
+    for (wire_max, expected) in [(1, Err(NotSent::OlderVersion)), (2, Ok(())), (3, Ok(()))] {
+        let mut stand = Stand::quiet(ModeChoice::Auto, Security::Plain);
+        let mut stream = stand.connect();
+        stream.write_all(&bytes(&ChannelFrame::Hello(Hello { wire_max, ..hello() }))).unwrap();
+        stand.until("in", |stand| stand.beta.is_up(1));
+        let link = &mut stand.beta.link;
+        assert_eq!(link.send(&from_beta(), &ask, Buffers::none(), None), expected, "version {wire_max}");
+        assert_eq!(link.send(&from_beta(), &Message::Seal, Buffers::none(), None), Ok(()), "version {wire_max}");
+    }
 }
 
 #[test]
