@@ -125,6 +125,8 @@ pub struct Cluster {
     pub(super) loads: Mutex<Vec<Load>>,
     /// Nodes that are to be emptied.
     pub(super) leaving: Mutex<Vec<Leaving>>,
+    /// How copies come to the medium that is asked for, of volumes that this node owns.
+    pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
     /// Calls of other nodes that were taken.
     pub(super) calls_taken: Mutex<VecDeque<VolumeId>>,
     /// A call of this node may have been answered.
@@ -279,7 +281,9 @@ impl Cluster {
         }
     }
 
-    async fn format_tier(&self, definition: Definition) -> Result<(VolumeKey, bool)> {
+    async fn format_tier(&self, known: Definition) -> Result<(VolumeKey, bool)> {
+        // On the medium that is asked for now: what this node has heard of last may be older.
+        let definition = self.coordinator.definition(known.volume).await?;
         let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
             bail!("it was deleted");
         };
@@ -290,7 +294,7 @@ impl Cluster {
     }
 
     async fn open_found_tier(&self, definition: Definition) -> Result<Option<(VolumeKey, bool)>> {
-        if definition.tier.kind == TierName::Memory {
+        if self.place.tier_place(&definition)?.0 == TierName::Memory {
             self.await_late_requests(&definition).await?;
         }
         let place = self.place.clone();
@@ -458,7 +462,7 @@ impl Cluster {
                 let (marker, node, place) = (marker.clone(), self.name.clone(), self.place.clone());
                 let definition = definition.clone();
                 let write = move || {
-                    let tier = place.tier_path(&definition)?;
+                    let (_, tier) = place.tier_place(&definition)?;
                     marker.write(&Words { definition: &definition, node: &node, tier, term, destaged, clean })
                 };
                 let problem = match tokio::task::spawn_blocking(write).await {
@@ -589,7 +593,7 @@ impl Cluster {
                 if before.address.is_some() && before.address != definition.address {
                     self.mail(ToDriver::EndClients { volume });
                 }
-                self.tell(volume, Event::Requested(requested(&definition)));
+                self.tell(volume, Event::Requested(self.requested_now(&definition)));
                 self.mail(ToDriver::SetFlush { volume, flush: definition.flush.into() });
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
@@ -633,8 +637,15 @@ impl Cluster {
         self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
     }
 
-    fn candidates(&self, nodes: &[NodeEntry], loads: &[Load], volume: VolumeId, kind: TierName) -> Vec<Candidate> {
-        let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, self.is_leaving(&entry.name));
+    pub(super) fn candidates(
+        &self,
+        nodes: &[NodeEntry],
+        loads: &[Load],
+        volume: VolumeId,
+        kind: TierName,
+    ) -> Vec<Candidate> {
+        let leaving = |entry: &NodeEntry| self.is_leaving(&entry.name) || self.changes_medium(volume, entry.node());
+        let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, leaving(entry));
         nodes.iter().map(of).collect()
     }
 
@@ -664,7 +675,7 @@ impl Cluster {
                     .duration_since(std::time::UNIX_EPOCH)
                     .map_or(0, |time| time.as_millis() as u64),
                 memory_free_bytes: memory_free_bytes(),
-                flash_free_bytes: flash_free_bytes(&self.place.flash_dir()),
+                flash_free_bytes: flash_free_bytes(&self.place.flash_folder()),
                 busy_percent: busy_percent(),
                 owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
@@ -694,7 +705,8 @@ enum Tried {
     NotOwner,
 }
 
-fn requested(definition: &Definition) -> Requested {
+/// What its definition asks for.
+pub(super) fn requested(definition: &Definition) -> Requested {
     Requested {
         peers: definition.peers.into(),
         min_peers: definition.min_peers.into(),
@@ -742,7 +754,7 @@ fn open_as_owner(
     }
     if let Some(marker) = ImageMarker::of(&backing) {
         marker.check(definition.volume)?;
-        let (tier, destaged, clean) = (place.tier_path(definition)?, Lsn(0), false);
+        let (tier, destaged, clean) = (place.tier_place(definition)?.1, Lsn(0), false);
         marker.write(&Words { definition, node, tier, term, destaged, clean })?;
     }
     Ok(backing)
@@ -785,7 +797,8 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
     }
 }
 
-fn memory_free_bytes() -> u64 {
+/// Memory that this host can give; 0: not known.
+pub fn memory_free_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10

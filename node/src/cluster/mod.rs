@@ -20,6 +20,7 @@ pub mod driver;
 pub mod join;
 mod leaving;
 mod marker;
+mod media;
 pub mod member;
 pub mod proof;
 mod reach;
