@@ -247,6 +247,16 @@ pub enum TierName {
     Flash,
 }
 
+impl TierName {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            TierName::Memory => "memory",
+            TierName::Flash => "flash",
+        }
+    }
+}
+
 /// What is taken as the backing's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

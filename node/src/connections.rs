@@ -25,6 +25,11 @@ pub trait Home {
 
     /// Places of its connections in the thread's list.
     fn connections(&mut self) -> &mut Vec<usize>;
+
+    /// Nothing more is taken from its clients for now; what was taken is answered.
+    fn is_paused(&self) -> bool {
+        false
+    }
 }
 
 /// What connections lead to, by number.
@@ -145,7 +150,7 @@ impl Connections {
         let volume = client.volume;
         let home = homes[volume].as_mut()?;
         match client.connection.waits_for() {
-            WaitsFor::Readable if readable || hangup => {
+            WaitsFor::Readable if (readable || hangup) && !home.is_paused() => {
                 client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
             }
             // It will find out when its turn comes.
@@ -168,7 +173,9 @@ impl Connections {
             let Some(client) = self.clients.get_mut(index) else { continue };
             client.has_turn = false;
             let volume = client.volume;
-            if let Some(home) = homes[volume].as_mut() {
+            if let Some(home) = homes[volume].as_mut()
+                && !home.is_paused()
+            {
                 client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
                 turned.push(volume);
                 self.touch(index);
@@ -221,7 +228,8 @@ impl Connections {
                 self.remove(homes, reactor, index);
                 continue;
             }
-            let waits_for = client.connection.waits_for();
+            let paused = homes[client.volume].as_ref().is_some_and(|home| home.is_paused());
+            let waits_for = if paused { WaitsFor::Nothing } else { client.connection.waits_for() };
             match waits_for {
                 WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
                 WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
@@ -311,6 +319,18 @@ impl Connections {
             packed.extend(connection.pack(&mut home.desk(now)).map(|connection| (connection, seat)));
         }
         packed
+    }
+
+    /// A client of the volume has asked something that is not answered.
+    pub fn await_answers<H: Home>(&self, home: &mut H) -> bool {
+        home.connections().iter().any(|&index| self.clients[index].connection.awaits_answers())
+    }
+
+    /// The volume is paused no more.
+    pub fn go_on<H: Home>(&mut self, home: &mut H) {
+        for &index in home.connections().iter() {
+            Self::give_turn(&mut self.turns, &mut self.clients[index], index);
+        }
     }
 
     /// Sends away who is over time.

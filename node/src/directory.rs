@@ -79,10 +79,12 @@ impl Directory {
         }
     }
 
-    /// Adds an export; the default one goes to the front.
+    /// Adds an export, or puts it in the place of the one of its name; a new default one goes to the front.
     pub fn add(&self, export: Export, default: bool) {
-        let mut exports = self.exports.write().expect("nobody panics while holding it");
-        if default { exports.insert(0, export) } else { exports.push(export) }
+        match self.find(&export.name) {
+            None if default => self.exports.write().expect("nobody panics while holding it").insert(0, export),
+            None | Some(_) => self.put(export),
+        }
     }
 
     /// Takes an export away: no new client can choose it.

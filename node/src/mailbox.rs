@@ -113,6 +113,21 @@ pub enum ToShard {
         /// What was agreed on.
         negotiated: Box<Negotiated>,
     },
+    /// Take nothing more from the clients of a volume that is about to give way to another in its place, and keep them aside
+    /// when what they had asked is answered.
+    Park {
+        /// The volume.
+        key: VolumeKey,
+        /// Told when it has no clients any more.
+        still: oneshot::Sender<()>,
+    },
+    /// Give clients that were kept aside, or are to be, to the volume that is there now: they go on, and see a pause.
+    Unpark {
+        /// Their volume.
+        key: VolumeKey,
+        /// The one in its place, or the same. Where neither is there, they have none any more.
+        to: VolumeKey,
+    },
     /// A client of a volume of the cluster that this node has come to own.
     Moved {
         /// The volume.

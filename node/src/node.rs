@@ -5,32 +5,32 @@
 //! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
+mod changes;
 mod deletion;
 mod images;
 mod markers;
 mod of_cluster;
 mod refusals;
+mod tier_change;
 
 use crate::cluster::control::Cluster;
-use crate::config::address::AddressChange;
-use crate::config::{self, DestageName, PolicyName, VolumeSpec};
-use crate::coordinator::words::FlushName;
+use crate::config::{self, VolumeSpec};
 use crate::directory::{Directory, Export, Place};
-use crate::journal::{self, Preparation};
+use crate::journal::Preparation;
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
-use crate::open::{self, Image, Opened};
+use crate::open::{self, Image, Inherited, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::shard::IoReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
+pub use changes::Change;
 use forebay_core::api::Control;
 use forebay_core::status::Phase;
 use forebay_core::types::Duration;
-use forebay_io::LockAttempt;
+use forebay_io::{Backing, LockAttempt};
 use images::ImageWatch;
 use markers::{MarkerFile, Moment, save_marker};
 pub use refusals::command_failure;
-use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,35 +79,6 @@ fn failure<T>(kind: FailureKind, message: impl Into<String>) -> Answer<T> {
     Err(Failure { kind, message: message.into() })
 }
 
-/// What is to be changed of a volume that serves.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Change {
-    /// When writes are acknowledged.
-    pub policy: Option<PolicyName>,
-    /// Seconds that the log may take to drain; 0 = no such limit.
-    pub drain_max_s: Option<u64>,
-    /// How groups reach the backing.
-    pub destage: Option<DestageName>,
-    /// Copies of the log on other nodes of the cluster.
-    pub peers: Option<u8>,
-    /// With fewer copies the backing must have each write as well.
-    pub min_peers: Option<u8>,
-    /// What a flush promises of a volume of the cluster.
-    pub flush: Option<FlushName>,
-    /// Where clients reach it, whichever node of the cluster serves it.
-    pub address: Option<AddressChange>,
-    /// The interface that gets the address; none = the one that has an address of the same network.
-    pub interface: Option<String>,
-}
-
-impl Change {
-    fn is_of_cluster(&self) -> bool {
-        let of_copies = self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some();
-        of_copies || self.address.is_some() || self.interface.is_some()
-    }
-}
-
 /// A volume that runs on a shard.
 #[derive(Clone)]
 struct Running {
@@ -115,6 +86,8 @@ struct Running {
     key: VolumeKey,
     activity: Arc<AtomicU64>,
     image: Image,
+    /// The open backing; none where its one connection cannot be shared (NBD).
+    backing: Option<Arc<Mutex<Backing>>>,
     watch: Arc<ImageWatch>,
     marker: Arc<MarkerFile>,
     journal_place: Result<PathBuf, String>,
@@ -165,11 +138,13 @@ struct Entry {
     absence: Option<Absence>,
     /// Its activity when the marker was last written.
     activity_seen: u64,
+    /// How far a change of its tier's medium is.
+    changing: Option<tier_change::Progress>,
 }
 
 impl Entry {
     fn absent(facts: VolumeFacts, record: Record, absence: Absence) -> Entry {
-        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0 }
+        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0, changing: None }
     }
 
     /// It runs, or will by itself.
@@ -294,7 +269,7 @@ impl Node {
         let opened = self.open_blocking(name, spec, progress).await;
         match opened {
             Ok(opened) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
-            Ok(opened) => self.attach(opened, default).await,
+            Ok(opened) => self.attach(opened, default, None).await,
             Err(message) => {
                 self.note_failed(name, &message);
                 failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
@@ -319,13 +294,9 @@ impl Node {
         let work = move || -> anyhow::Result<Opened> {
             let recorded = node.store.load(&name)?;
             anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
-            open::open(&node.store, recorded, spec.as_ref(), node.shm_size, &mut progress)
+            open::open(&node.store, recorded, spec.as_ref(), node.shm_size, Inherited::default(), &mut progress)
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(error)) => Err(format!("{error:#}")),
-            Err(_) => Err("the thread that opened it panicked; this is a bug".to_owned()),
-        }
+        blocking(work).await
     }
 
     /// A recorded volume that cannot be opened stays in the list with its reason.
@@ -370,7 +341,7 @@ impl Node {
                 return;
             }
             let attached = match waited {
-                Ok(Some(opened)) => node.attach(opened, default).await,
+                Ok(Some(opened)) => node.attach(opened, default, None).await,
                 Ok(None) => return,
                 Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
             };
@@ -382,12 +353,14 @@ impl Node {
         remarks
     }
 
-    async fn attach(self: &Arc<Node>, opened: Opened, default: bool) -> Answer<Vec<String>> {
+    /// `shard`: where clients wait for it.
+    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
         let Opened { volume, mut record, facts, marker_path, image, preparation, journal_place, remarks, waits: _ } =
             opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
-        let shard = self.emptiest_shard();
+        let shard = shard.unwrap_or_else(|| self.emptiest_shard());
+        let backing = volume.backing.as_ref().and_then(Backing::share).map(|backing| Arc::new(Mutex::new(backing)));
         let activity = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(AtomicBool::new(false));
         let prepared = Arc::new(AtomicBool::new(false));
@@ -396,7 +369,8 @@ impl Node {
         let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
         let draining = Arc::default();
-        let running = Running { shard, key, activity, image, watch, marker, journal_place, closed, prepared, draining };
+        let running =
+            Running { shard, key, activity, image, backing, watch, marker, journal_place, closed, prepared, draining };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -424,7 +398,7 @@ impl Node {
         self.prepare_backing(&name, &running, preparation);
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
-        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0 });
+        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
         drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
@@ -447,8 +421,14 @@ impl Node {
         };
         let (store, record, running) = (self.store.clone(), record.clone(), running.clone());
         let work = move || {
+            // The marker of another volume, which left the image complete, lets the new tier be used, however it is left now; a
+            // marker of this one, before it is recorded that there is a tier, would speak of a tier that is lost.
+            let record_first = running.marker.is_of_another(record.volume);
+            if record_first {
+                store.save(&record)?;
+            }
             save_marker(&record, &running, &snapshot, Moment::Serving)?;
-            store.save(&record)
+            if record_first { Ok(()) } else { store.save(&record) }
         };
         blocking(work).await
     }
@@ -520,15 +500,17 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.report(name).await;
         }
-        let (facts, running, record, absence) = {
+        let (facts, running, record, absence, changing) = {
             let entries = self.entries();
             let Some(e) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            (e.facts.clone(), e.running.clone(), e.record.clone(), e.absence.clone())
+            (e.facts.clone(), e.running.clone(), e.record.clone(), e.absence.clone(), e.changing)
         };
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot(&running).await
         {
-            return Ok(VolumeReport::running(&facts, &snapshot, running.watch.displaced()));
+            let mut report = VolumeReport::running(&facts, &snapshot, running.watch.displaced());
+            report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
+            return Ok(report);
         }
         let (phase, problem) = match &absence {
             Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
@@ -595,115 +577,15 @@ impl Node {
         }
     }
 
-    /// Changes what can be changed while a volume serves.
-    pub async fn set(&self, name: &str, change: Change) -> Answer<VolumeReport> {
-        let Change { policy, drain_max_s, destage, .. } = change;
-        if policy.is_none() && drain_max_s.is_none() && destage.is_none() && !change.is_of_cluster() {
-            let message = format!(
-                "volume {name}: give a policy, a destage, a drain_max_s, peers, min_peers, a flush or an address to change"
-            );
-            return failure(FailureKind::Invalid, message);
-        }
-        if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
-            return failure(FailureKind::Invalid, format!("{error:#}"));
-        }
-        if let Some(cluster) = self.cluster_of(name) {
-            return cluster.set(name, change).await;
-        }
-        if change.is_of_cluster() {
-            let message =
-                format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
-            return failure(FailureKind::Conflict, message);
-        }
-        let running = self.running(name)?;
-        if let Some(policy) = policy {
-            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
-            self.change_record(name, |record| record.policy = policy).await?;
-        }
-        if let Some(seconds) = drain_max_s {
-            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
-            self.change_record(name, |record| record.drain_max_s = seconds).await?;
-        }
-        if let Some(mode) = destage {
-            self.set_destage(name, &running, mode).await?;
-        }
-        self.report(name).await
-    }
-
-    /// Asks for another way of destage; makes a journal where one is needed and there is none.
-    async fn set_destage(&self, name: &str, running: &Running, mode: DestageName) -> Answer<()> {
-        let _admin = self.admin.lock().await;
-        let snapshot = self.when_prepared(name, running).await?;
-        let missing = snapshot.status.journal_bytes == 0 && mode != DestageName::Ordered;
-        match &running.journal_place {
-            Ok(path) if missing => self.make_journal(name, running, mode, path.clone(), &snapshot).await?,
-            Err(why) if mode == DestageName::Journaled => {
-                return failure(
-                    FailureKind::Conflict,
-                    format!("volume {name}: journaled destage needs a journal, but {why}; use auto or ordered"),
-                );
+    /// Its turn among drains, holds and changes of the tier, and what runs under its name then.
+    async fn turn(&self, name: &str) -> Answer<(Running, tokio::sync::OwnedMutexGuard<()>)> {
+        loop {
+            let running = self.running(name)?;
+            let turn = running.draining.clone().lock_owned().await;
+            // A change of the tier puts another one in its place.
+            if self.running(name)?.key == running.key {
+                return Ok((running, turn));
             }
-            Ok(_) | Err(_) => {}
-        }
-        self.control(name, running, Control::SetDestage(mode.into())).await?;
-        self.change_record(name, |record| record.destage = mode).await
-    }
-
-    /// What is done about its journal at the start has ended.
-    async fn when_prepared(&self, name: &str, running: &Running) -> Answer<Snapshot> {
-        if !running.until_prepared().await {
-            let message = "its journal is still being replayed or made; try again later";
-            return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
-        }
-        match self.snapshot(running).await {
-            Some(snapshot) => Ok(snapshot),
-            None => failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended")),
-        }
-    }
-
-    async fn make_journal(
-        &self,
-        name: &str,
-        running: &Running,
-        mode: DestageName,
-        path: PathBuf,
-        snapshot: &Snapshot,
-    ) -> Answer<()> {
-        let Some(mut record) = self.entries().iter().find(|e| e.facts.name == name).map(|e| e.record.clone()) else {
-            return no_such_volume(name);
-        };
-        record.destage = mode;
-        let (marked, snapshot) = (running.clone(), *snapshot);
-        let work = move || {
-            // The marker first: whoever finds the image must know of the journal before it may hold anything.
-            save_marker(&record, &marked, &snapshot, Moment::Serving)?;
-            forebay_io::journal::remove(&path)?;
-            let bytes = journal::areas_bytes(&record);
-            Ok(forebay_io::Journal::create(&path, &record.volume.0, bytes, std::time::Duration::from_secs(1))?)
-        };
-        match blocking(work).await {
-            Ok(journal) => {
-                self.shards[running.shard].send(ToShard::JournalMade { key: running.key, journal });
-                Ok(())
-            }
-            Err(message) => failure(FailureKind::Failed, format!("volume {name}: {message}")),
-        }
-    }
-
-    async fn change_record(&self, name: &str, change: impl FnOnce(&mut Record)) -> Answer<()> {
-        let record = {
-            let mut entries = self.entries();
-            let Some(entry) = entries.iter_mut().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            change(&mut entry.record);
-            entry.record.clone()
-        };
-        let store = self.store.clone();
-        match blocking(move || store.save(&record)).await {
-            Ok(()) => Ok(()),
-            Err(message) => failure(
-                FailureKind::Failed,
-                format!("volume {name} was changed, but only until the next start: {message}"),
-            ),
         }
     }
 
@@ -712,8 +594,7 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.drain(name, through).await;
         }
-        let running = self.running(name)?;
-        let _turn = running.draining.lock().await;
+        let (running, _turn) = self.turn(name).await?;
         self.require_image_in_place(name, &running).await?;
         let command = if through { Control::DrainThrough } else { Control::Drain };
         self.control(name, &running, command).await?;
@@ -733,8 +614,7 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.hold(name, seconds, gone).await;
         }
-        let running = self.running(name)?;
-        let _turn = running.draining.lock().await;
+        let (running, _turn) = self.turn(name).await?;
         self.require_image_in_place(name, &running).await?;
         self.control(name, &running, Control::Hold(Duration::from_secs(seconds))).await?;
         // Only now: a release before it might end another one's hold.

@@ -194,8 +194,9 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
                 .is_some_and(|path| std::path::absolute(path).ok().as_ref() != Some(&record.tier.path))
         {
             bail!(
-                "volume {name} has a {} tier of {} at {}; to change it, drain and delete the volume and create it again",
-                kind_word(record.tier.kind),
+                "volume {name} has a {} tier of {} at {}, and another one is asked for at the start: ask for this one, or for none. \
+                 `forebay volume set {name} --tier` changes the medium while it serves",
+                record.tier.kind.word(),
                 show_size(record.tier.size_bytes),
                 record.tier.path.display()
             );
@@ -213,6 +214,8 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
     let kind = spec.tier.unwrap_or_default();
     // Its arena, which a start that was killed may have left, is found again by its name.
     let arena = unmade.as_ref().filter(|unmade| unmade.tier.kind == kind).map(|unmade| unmade.tier.path.clone());
+    // Made in the place of another one, which must go first: it may lie where the new one is to be.
+    let spare = unmade.as_ref().and_then(|unmade| unmade.spare.clone());
     let volume = unmade.map_or_else(VolumeId::random, |unmade| Ok(unmade.volume))?;
     let record = Record {
         version: STORE_VERSION,
@@ -227,6 +230,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         memory_bytes: spec.memory.unwrap_or(0),
         destage: spec.destage.unwrap_or_default(),
         journal_bytes: spec.journal_size.unwrap_or(0),
+        spare,
         tier: TierRecord {
             kind,
             path: match &spec.tier_path {
@@ -245,11 +249,13 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
     Ok((record, true))
 }
 
-fn kind_word(kind: TierName) -> &'static str {
-    match kind {
-        TierName::Memory => "memory",
-        TierName::Flash => "flash",
-    }
+/// What an opening takes over from the one before it in the same process.
+#[derive(Default)]
+pub struct Inherited {
+    /// The backing, under the lock that has never been given up since.
+    pub backing: Option<Backing>,
+    /// A tier that was made for the record and has held nothing yet.
+    pub tier: Option<FoundTier>,
 }
 
 /// Opens a volume that is recorded, asked for by a spec, or both.
@@ -258,13 +264,17 @@ pub fn open(
     recorded: Option<Record>,
     spec: Option<&VolumeSpec>,
     shm_size: Option<u64>,
+    inherited: Inherited,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Opened> {
     let (mut record, first) = reconcile(store, recorded, spec)?;
     let adopt = spec.is_some_and(|s| s.adopt_changed_backing);
     let mut remarks = Vec::new();
 
-    let mut backing = open_backing(&record, spec, first)?;
+    let mut backing = match inherited.backing {
+        Some(backing) => backing,
+        None => open_backing(&record, spec, first)?,
+    };
     let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.name()))?;
     if let LockAttempt::HeldBy(holder) = lock {
         let former_self = !first && record.tier.made && holder == HolderDescription::Unseen;
@@ -309,6 +319,13 @@ pub fn open(
             remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
         }
         Err(error) => return Err(error),
+    }
+    // In the middle of a change it is the way back.
+    if inherited.tier.is_none()
+        && let Some(path) = record.spare.take()
+    {
+        remarks.extend(remove_spare(&record.name, &path));
+        store.save(&record)?;
     }
     // After the judgement: an image that is too small because it is another one is not to be enlarged.
     settle_sizes(&mut record, spec, &backing)?;
@@ -356,7 +373,10 @@ pub fn open(
         made = preparation.make_now()?;
     }
     if fresh {
-        tier = Some(make_tier(store, &record, progress)?);
+        tier = Some(match inherited.tier {
+            Some(tier) => tier,
+            None => make_tier(store, &record, progress)?,
+        });
     }
     let waits = if backing.file().is_none() || backing.locked() {
         None
@@ -588,6 +608,53 @@ fn put_aside(path: &Path) -> Result<String> {
     ))
 }
 
+/// Removes the tier of a volume that a change of medium has left over, and nothing else: a remark where it stays.
+pub fn remove_spare(name: &str, path: &Path) -> Option<String> {
+    let removed = (|| {
+        let Ok(kind) = kind_of(path) else { return Ok(true) };
+        match (spare_state(name, path)?, kind) {
+            (Spare::Formatted | Spare::Blank, FileKind::Regular) => crate::volume_store::remove_durably(path)?,
+            (Spare::Formatted, FileKind::Block) => wipe_fixed_blocks(path)?,
+            (Spare::Blank, FileKind::Block) => {}
+            (Spare::Other, FileKind::Regular | FileKind::Block) => return Ok(false),
+        }
+        anyhow::Ok(true)
+    })();
+    match removed {
+        Ok(true) => None,
+        Ok(false) => Some(format!(
+            "what lies at the place of its former tier, {}, stays: it is no tier of it that was left empty; `forebay inspect` \
+             shows what it is",
+            path.display()
+        )),
+        Err(error) => Some(format!("its former tier {} could not be removed: {error:#}", path.display())),
+    }
+}
+
+/// What lies at the place of a tier that is left over.
+enum Spare {
+    /// That tier: all that was in it is in the backing since.
+    Formatted,
+    /// Nothing yet.
+    Blank,
+    /// Something else.
+    Other,
+}
+
+fn spare_state(name: &str, path: &Path) -> Result<Spare> {
+    use std::os::unix::fs::FileExt;
+    let reader = TierReader::open(path)?;
+    let Ok(superblock) = reader.superblock() else {
+        let mut first = [0; BLOCK_BYTES as usize];
+        let read = std::fs::File::open(path)?.read_at(&mut first, 0)?;
+        return Ok(if first[..read].iter().all(|&byte| byte == 0) { Spare::Blank } else { Spare::Other });
+    };
+    let mut damage = Vec::new();
+    let newest = reader.checkpoints(&superblock, &mut damage).into_iter().next();
+    let is_ours = superblock.name[..name.len()] == *name.as_bytes() && superblock.name[name.len()] == 0;
+    Ok(if is_ours && newest.is_some_and(|newest| newest.clean) { Spare::Formatted } else { Spare::Other })
+}
+
 pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
     let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
     let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 8 TiB")?;
@@ -710,6 +777,7 @@ mod tests {
             memory_bytes: 64 << 20,
             destage: DestageName::Auto,
             journal_bytes: 0,
+            spare: None,
             tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
         }
     }

@@ -114,6 +114,27 @@ pub struct TierReport {
     pub size_bytes: u64,
     /// May lose acknowledged writes with the host.
     pub volatile: bool,
+    /// How far a change of its medium is, while there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub changing: Option<TierChangeReport>,
+}
+
+/// A change of a tier's medium.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierChangeReport {
+    /// The medium that it is to have.
+    pub to: TierName,
+    /// `preparing`, `draining`, `switching`, or `members`: the nodes of a cluster change one after the other.
+    pub stage: String,
+    /// What the backing must have first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub left_bytes: Option<u64>,
+    /// Nodes whose copies are on the former medium still, the owner last.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub nodes: Vec<String>,
+    /// What it waits for, where that is not plain.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waits: Option<String>,
 }
 
 /// What waits to be destaged.
@@ -302,6 +323,7 @@ fn tier_report(facts: &VolumeFacts) -> TierReport {
         path: facts.tier_path.clone(),
         size_bytes: facts.tier_bytes,
         volatile: facts.volatile,
+        changing: None,
     }
 }
 

@@ -430,10 +430,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
             crate::config::PolicyName::Through => "write-through",
             crate::config::PolicyName::Back => "write-back",
         };
-        let kind = match v.tier.kind {
-            crate::config::TierName::Memory => "memory",
-            crate::config::TierName::Flash => "flash",
-        };
+        let kind = v.tier.kind.word();
         line("volume", format!("{} of {}, {policy}, {}", v.name, show_size(v.size_bytes), v.phase));
         line("", format!("backing {} ({})", v.backing.spec, v.backing.access));
         line("", format!("{kind} tier {} of {}, term {}", v.tier.path, show_size(v.tier.size_bytes), v.term));

@@ -26,6 +26,7 @@ use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::OpenVolume;
 use anyhow::{Context, Result};
 pub use clients::Clients;
+use clients::Parking;
 use forebay_core::Volume;
 use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
@@ -118,6 +119,7 @@ pub struct Slot {
     pub tier: u64,
     /// Its clients' places in the list of connections.
     connections: Vec<usize>,
+    parking: Parking,
     controls: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
     controls_made: u64,
     serving: Option<oneshot::Sender<Result<(), String>>>,
@@ -318,6 +320,7 @@ impl Shard {
                 // Whoever waited may have gone.
                 let _ = slot.replayed.take().map(|recorded| recorded.send(()));
             }
+            self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
             slot.activity.fetch_add(1, Ordering::Relaxed);
             let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
             if let Some(next) = next
@@ -389,9 +392,18 @@ impl Shard {
                     let _ = answer.send(());
                 }
                 ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
-                    // Dropping the channel of a client whose volume has just gone is its answer.
-                    if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
-                        self.clients.connect(slot, key, &mut self.reactor, channel, seat, *negotiated, now);
+                    let volumes = self.volumes.as_mut_slice();
+                    self.clients.take_in(volumes, &mut self.reactor, key, channel, seat, *negotiated, now);
+                }
+                ToShard::Park { key: VolumeKey(key), still } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.parking = Parking::Pausing(still);
+                    self.touch(key as usize);
+                }
+                ToShard::Unpark { key: VolumeKey(key), to: VolumeKey(to) } => {
+                    self.clients.unpark(&mut self.volumes, &mut self.reactor, key, to, now);
+                    if self.slot(to).is_some() {
+                        self.touch(to as usize);
                     }
                 }
                 ToShard::Moved { volume, key: VolumeKey(key), client, seat } => {
@@ -445,6 +457,7 @@ impl Shard {
             identity,
             tier,
             connections: Vec::new(),
+            parking: Parking::No,
             controls: HashMap::new(),
             controls_made: 0,
             serving: Some(serving),

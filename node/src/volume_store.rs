@@ -107,6 +107,9 @@ pub struct Record {
     /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
     #[serde(default)]
     pub journal_bytes: u64,
+    /// While the tier is changed for one on another medium: the one of both that holds nothing. A start removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare: Option<PathBuf>,
     /// The tier.
     pub tier: TierRecord,
 }
@@ -567,6 +570,7 @@ mod tests {
             memory_bytes: 64 << 20,
             destage: DestageName::Journaled,
             journal_bytes: 8 << 20,
+            spare: Some("/s".into()),
             tier: TierRecord { kind: TierName::Flash, path: "/t".into(), size_bytes: 1 << 26, made: true },
         };
         assert_eq!(store.load("vm1").unwrap(), None);

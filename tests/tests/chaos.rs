@@ -2,7 +2,7 @@
 //! time, while a client of each of three volumes writes and reads. Nothing acknowledged is lost, nothing stale is read,
 //! no two nodes own a volume in one term, no client sees an error; and after each round the cluster becomes whole by itself.
 //!
-//! One of the volumes lies on an NBD server. What a node that is lost had sent there is kept back until the fault ends, and
+//! One of the volumes lies on an NBD server. What a node that is lost had sent there is kept back until the faults are over, and
 //! arrives after the next owner has written: only what that one pinned (T5) keeps it from showing.
 //!
 //! What happens is drawn from a seed, which is printed: `FOREBAY_CHAOS_SEED=N` repeats one life of a cluster. A life is
@@ -31,6 +31,9 @@ struct VolumeSpec {
     name: &'static str,
     tier: &'static str,
     peers: u32,
+    /// With none asked for, an owner that has lost its copies by a committed change goes on by its log alone: one that leaves them
+    /// out by itself acknowledges what the next owner never heard of (A3).
+    min_peers: u32,
     /// What stands before the image's path, or before the server's address.
     wrapper: &'static str,
     storage: Storage,
@@ -51,15 +54,19 @@ const ETCD_PORT: u16 = 2379;
 /// A backing so slow that something is always under way to it.
 const SLOW: &str = "slow:iops=400,latency=25ms,depth=16:";
 const VOLUMES: [VolumeSpec; 3] = [
-    VolumeSpec { name: "vm1", tier: "memory", peers: 1, wrapper: SLOW, storage: Storage::File },
-    VolumeSpec { name: "vm2", tier: "flash", peers: 1, wrapper: SLOW, storage: Storage::Export },
-    VolumeSpec { name: "vm3", tier: "memory", peers: 2, wrapper: "", storage: Storage::File },
+    VolumeSpec { name: "vm1", tier: "memory", peers: 1, min_peers: 0, wrapper: SLOW, storage: Storage::File },
+    VolumeSpec { name: "vm2", tier: "flash", peers: 1, min_peers: 1, wrapper: SLOW, storage: Storage::Export },
+    VolumeSpec { name: "vm3", tier: "memory", peers: 2, min_peers: 1, wrapper: "", storage: Storage::File },
 ];
 const ROUNDS_OF_A_LIFE: u64 = 6;
 /// Grace, lease, learning and the time that a flapping node is kept out, on two busy cores.
 const PATIENCE: Duration = Duration::from_secs(120);
 const COMMAND: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(250);
+/// Some backlog before a slow server, on two busy cores.
+const NEWER_CONTENT_MAX: Duration = Duration::from_secs(20);
+/// A node goes on destaging for so long to where nothing arrives, before it is lost.
+const UNDER_WAY: Duration = Duration::from_millis(500);
 
 /// What happens to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -324,10 +331,11 @@ impl Nodes {
         self.cluster.daemons[node].as_ref().map(Process::pid)
     }
 
-    /// What it has sent to the NBD server and is not there yet arrives when the fault is over.
-    fn hold_back(&mut self, node: usize) {
+    /// What it sends to the NBD server from now on arrives when the faults are over. False: it sends nothing.
+    fn hold_back(&mut self, node: usize) -> bool {
         self.held_back[node] = self.process(node);
         self.held_back[node].into_iter().for_each(|process| self.way.hold(process));
+        self.held_back[node].is_some_and(|process| self.way.open().contains(&process))
     }
 
     fn let_through(&mut self, node: usize) {
@@ -400,6 +408,7 @@ impl Nodes {
             "create": spec.storage == Storage::File,
             "policy": "back",
             "peers": spec.peers,
+            "min_peers": spec.min_peers,
             "tier": spec.tier,
             "tier_size": 48 << 20,
         });
@@ -489,6 +498,8 @@ impl Life {
             self.check()?;
         }
         self.heal();
+        self.await_newer_content();
+        (0..NAMES.len()).for_each(|node| self.nodes.let_through(node));
         let healed = Instant::now();
         self.wait_until_whole()?;
         let took = healed.elapsed();
@@ -506,8 +517,9 @@ impl Life {
         let node = (0..NAMES.len()).map(|more| (wanted + more) % NAMES.len()).find(|node| self.nodes.is_well(*node))?;
         let other = (node + 1 + fault.choice % 2) % NAMES.len();
         let link = (fault.choice % 2) as u8;
-        if loses_a_node(fault.kind) {
-            self.nodes.hold_back(node);
+        if loses_a_node(fault.kind) && self.nodes.hold_back(node) {
+            // Something is under way there by then: what is lost with the node is what it cannot say any more.
+            std::thread::sleep(UNDER_WAY);
         }
         let Cluster { network, etcd, .. } = &mut self.nodes.cluster;
         match fault.kind {
@@ -533,9 +545,6 @@ impl Life {
 
     /// What is not undone here is when the round ends.
     fn end_fault(&mut self, fault: &Fault, node: usize) {
-        if loses_a_node(fault.kind) {
-            self.nodes.let_through(node);
-        }
         match fault.kind {
             Kind::Kill | Kind::LoseMemory => self.nodes.start(node),
             Kind::Pause => self.nodes.resume(node),
@@ -564,13 +573,36 @@ impl Life {
         self.nodes.cluster.network.heal();
         for node in 0..NAMES.len() {
             (0..2).for_each(|link| self.nodes.cluster.network.plug(node, link));
-            self.nodes.let_through(node);
             self.nodes.resume(node);
             self.nodes.start(node);
         }
         self.nodes.cluster.etcd.heal();
         self.nodes.cluster.etcd.wait_ready();
         self.commands.drain(..).for_each(|command| command.join().expect("it does not panic"));
+    }
+
+    /// Of a volume whose former owner has something under way to the NBD server: until the present one has brought there what was
+    /// written since, and its client rests, so that nothing is written over what is spoilt then. Where it does not come to that, what
+    /// is late finds less to spoil.
+    fn await_newer_content(&self) {
+        let open = self.nodes.way.open();
+        let mut late = self.nodes.held_back.iter().flatten().filter(|process| open.contains(process));
+        let Some(former) = late.next().copied() else { return };
+        let volume = VOLUMES.iter().position(|spec| spec.storage == Storage::Export).expect("one of them");
+        let (spec, client) = (&VOLUMES[volume], &self.clients[volume]);
+        client.audit();
+        let position = |view: &View, name: &str| view.shown["positions"][name].as_u64().unwrap_or(0);
+        let begun = Instant::now();
+        while begun.elapsed() < NEWER_CONTENT_MAX {
+            if let Some((node, view)) = self.nodes.eyes.owner(spec.name) {
+                let empty = view.shown["dirty"]["bytes"] == 0;
+                let written = empty || position(&view, "destaged") == position(&view, "accepted");
+                if self.nodes.process(node) == Some(former) || (written && client.progress().rests) {
+                    return;
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Each volume has one owner with all the copies that are asked for, and whoever was the owner before has answered its
@@ -820,4 +852,10 @@ fn a_take_over_without_a_seal_is_caught() {
 #[test]
 fn a_member_dropped_before_the_record_says_so_is_caught() {
     caught("dropped-early", 100);
+}
+
+/// What the former owner had sent to an NBD server arrives when its successor has long written newer content there.
+#[test]
+fn a_late_write_that_nobody_has_pinned_is_caught() {
+    caught("late-destage", 179);
 }

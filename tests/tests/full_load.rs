@@ -10,8 +10,9 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Name, tier and peers; each is owned by the node of the same place in [`NAMES`].
-const VOLUMES: [(&str, &str, u32); 3] = [("vm1", "memory", 1), ("vm2", "memory", 2), ("vm3", "flash", 1)];
+/// Name and peers; each is owned by the node of the same place in [`NAMES`], with its log in memory: a disk that takes a second for a
+/// sync, because others use it, makes a slow member, and to leave that one out is right.
+const VOLUMES: [(&str, u32); 3] = [("vm1", 1), ("vm2", 2), ("vm3", 1)];
 /// Smaller than the tier: so the backing's speed bounds what is destaged, and not what the clients write.
 const SIZE: u64 = 32 << 20;
 const COMMAND: Duration = Duration::from_secs(60);
@@ -21,11 +22,11 @@ const STEPS: [&str; 6] =
     ["members_dropped", "take_overs", "step_downs", "terms_begun", "older_terms_refused", "tiers_formatted"];
 
 fn create(cluster: &Cluster, eyes: &Eyes, node: usize) {
-    let (volume, tier, peers) = VOLUMES[node];
+    let (volume, peers) = VOLUMES[node];
     let image = cluster.folder.join(&format!("{volume}.img"));
     let words = json!({
         "name": volume, "backing": format!("slow:iops=1000,latency=4ms,depth=8:{}", image.display()), "size": SIZE, "create": true,
-        "policy": "back", "peers": peers, "tier": tier, "tier_size": 128 << 20,
+        "policy": "back", "peers": peers, "tier": "memory", "tier_size": 128 << 20,
     });
     let created = eyes.ask(node, "POST", "/v1/volumes", Some(&words), COMMAND);
     created.unwrap_or_else(|why| panic!("{why}\n{}", eyes.describe()));

@@ -227,6 +227,24 @@ fn late_writes_of_an_expelled_node_are_really_refused() {
     println!("{refused}\n{under_way}");
 }
 
+/// The same by owners of a volume that reserve its backing: see `scripts/guest/owners-init`.
+#[test]
+fn the_late_write_of_a_hung_owner_is_refused_by_the_backing_that_its_successor_has_reserved() {
+    if !soak() {
+        return skip("two daemons and a coordinator in one emulated machine take minutes; FOREBAY_SOAK=1 runs it");
+    }
+    let folder = TempDir::new("guest-owners");
+    let out = folder.join("guest");
+    let mut command = Command::new(require_tool("bash"));
+    command.arg(workspace().join("scripts/guest/fence.sh")).arg(&out).arg(forebay()).arg("owners");
+    run_command(16 * MINUTE, command).expect_success();
+    let text = Console::of(&out).text();
+    for words in ["guest: RESERVED: ", "guest: EXPELLED: ", "guest: REFUSED: "] {
+        let line = text.lines().find(|line| line.starts_with(words)).unwrap_or_else(|| panic!("{words}: {text}"));
+        println!("{line}");
+    }
+}
+
 /// Timer and patience of the guest's watchdog, in seconds: it is reset within 30 s.
 const WATCHDOG: &str = "[watchdog]\ndevice = \"/dev/watchdog0\"\ntimeout_s = 10\npatience_s = 10\n";
 const RESETS_WITHIN: Duration = Duration::from_secs(30);

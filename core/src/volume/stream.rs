@@ -332,6 +332,7 @@ impl Volume {
     pub(super) fn send_gathered(&mut self, message: usize) {
         let Building { to, from, through, .. } = self.messages[message];
         let records = core::mem::take(&mut self.messages[message].records);
+        let blocks = self.messages[message].frames.len() as u64;
         let (mark, sync) = match self.members.place_of(&to) {
             Some(at) => {
                 let newest = self.standing.mark.number;
@@ -340,14 +341,14 @@ impl Volume {
                 stream.committed_told = self.committed;
                 stream.committed_told_at = self.now;
                 stream.sync_told = stream.sync_told.max(wanted);
-                stream.pace.sent(through, frames.len() as u64, self.now);
+                stream.pace.sent(through, blocks, self.now);
                 let told = core::mem::replace(&mut stream.mark_told, newest);
                 ((told < newest).then(|| self.standing.mark.clone()), wanted)
             }
             None => (None, Lsn(0)),
         };
         let append = Message::Append { from, through, committed: self.committed, sync, records, mark };
-        self.peer_counters.blocks += self.messages[message].frames.len() as u64;
+        self.peer_counters.blocks += blocks;
         self.send_message(message, append);
     }
 

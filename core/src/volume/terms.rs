@@ -48,6 +48,11 @@ impl Volume {
         self.members.peers.iter().map(|peer| (peer.who, if peer.agreed { peer.held } else { Lsn(0) })).collect()
     }
 
+    /// Whether the log of each other node is in memory, as far as it has said so in this term.
+    pub fn peers_in_memory(&self) -> Vec<(Incarnation, Option<bool>)> {
+        self.members.peers.iter().map(|peer| (peer.who, peer.agreed.then_some(peer.synced.is_none()))).collect()
+    }
+
     /// What a flush that comes from now on promises (A2).
     pub fn set_flush(&mut self, flush: crate::status::Flush) {
         if let Some(cluster) = &mut self.config.cluster {

@@ -18,6 +18,8 @@ const THROTTLE_BALANCE: f64 = 0.95;
 /// Admission is never slower than the backing's speed divided by this: when a backing slows down, the time to drain may
 /// pass its limit by any factor, and clients must go on all the same.
 const THROTTLE_MAX: f64 = 2.0;
+/// While the log has to get small, writes get what the backing takes divided by this at most.
+const SHRINK_PACE: f64 = 2.0;
 
 #[derive(Debug)]
 struct Edge {
@@ -229,14 +231,17 @@ impl Volume {
         }
         let pressure = self.pressure();
         let rate = self.destage.bytes_per_sec();
-        let paced = pressure > THROTTLE_FROM && rate > 0 && self.control.effective == Policy::Back;
-        if paced && !self.supersedes_all(request) {
+        // On the way to write-through the log has to get small, whatever clients do.
+        let shrinks = self.control.reason == Reason::Draining;
+        let paced = (pressure > THROTTLE_FROM || shrinks) && rate > 0 && self.control.effective == Policy::Back;
+        if paced && (shrinks || !self.supersedes_all(request)) {
             if self.now < self.writes.admit_next {
                 return false;
             }
-            let x = (pressure - THROTTLE_FROM) / (THROTTLE_BALANCE - THROTTLE_FROM);
+            let x = ((pressure - THROTTLE_FROM) / (THROTTLE_BALANCE - THROTTLE_FROM)).max(0.0);
+            let slower = (x * x).min(THROTTLE_MAX).max(if shrinks { SHRINK_PACE } else { 0.0 });
             let bytes = (own_blocks * BLOCK_BYTES) as f64;
-            let wait = bytes / rate as f64 * (x * x).min(THROTTLE_MAX) * 1e9;
+            let wait = bytes / rate as f64 * slower * 1e9;
             let from = self.writes.admit_next.max(Instant(self.now.0.saturating_sub(10_000_000)));
             self.writes.admit_next = Instant(from.0 + wait as u64);
         }

@@ -8,7 +8,7 @@ use crate::config::address::{AddressChange, CidrAddress};
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::coordinator::words::FlushName;
 use crate::fence_test::ago;
-use crate::report::{NodeReport, VolumeReport};
+use crate::report::{NodeReport, TierChangeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -106,6 +106,15 @@ pub enum Command {
         /// How barrier groups reach the backing
         #[arg(long, group = "change")]
         destage: Option<DestageName>,
+        /// Medium of the tier: the log is emptied into the backing, or each node of a cluster gets a new one in turn
+        #[arg(long, group = "change")]
+        tier: Option<TierName>,
+        /// Size of the tier on the other medium [default: as it is]
+        #[arg(long, value_parser = parse_size, requires = "tier")]
+        tier_size: Option<u64>,
+        /// Accept that a host crash loses what is not destaged (needed for a memory tier of a volume without peers)
+        #[arg(long, requires = "tier")]
+        volatile: bool,
         /// Copies of the log on other nodes; the backing must have each write as well while there is none
         #[arg(long, group = "change", value_name = "N")]
         peers: Option<u8>,
@@ -250,7 +259,20 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
-        Command::Set { name, policy, drain_max, destage, peers, min_peers, flush, address, interface } => {
+        Command::Set {
+            name,
+            policy,
+            drain_max,
+            destage,
+            tier,
+            tier_size,
+            volatile,
+            peers,
+            min_peers,
+            flush,
+            address,
+            interface,
+        } => {
             let mut change = serde_json::Map::new();
             if let Some(policy) = policy {
                 change.insert("policy".to_owned(), json!(policy));
@@ -260,6 +282,15 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             }
             if let Some(destage) = destage {
                 change.insert("destage".to_owned(), json!(destage));
+            }
+            if let Some(tier) = tier {
+                change.insert("tier".to_owned(), json!(tier));
+            }
+            if let Some(bytes) = tier_size {
+                change.insert("tier_size".to_owned(), json!(bytes));
+            }
+            if volatile {
+                change.insert("volatile".to_owned(), json!(true));
             }
             if let Some(peers) = peers {
                 change.insert("peers".to_owned(), json!(peers));
@@ -498,12 +529,12 @@ fn print_one(v: &VolumeReport) {
     if let Some(displaced) = &v.backing.displaced {
         println!("warning   {displaced}");
     }
-    let kind = match v.tier.kind {
-        TierName::Memory => "memory",
-        TierName::Flash => "flash",
-    };
+    let kind = v.tier.kind.word();
     let volatile = if v.tier.volatile { ", volatile" } else { "" };
     println!("tier      {kind} {} ({}{volatile}), term {}", v.tier.path, show_size(v.tier.size_bytes), v.term);
+    if let Some(change) = &v.tier.changing {
+        println!("changing  {}", change_text(kind, change));
+    }
     println!(
         "dirty     {} of {}, oldest {}, groups waiting {}, {}",
         show_size(v.dirty.bytes),
@@ -529,6 +560,16 @@ fn print_one(v: &VolumeReport) {
     }
 }
 
+fn change_text(from: &str, change: &TierChangeReport) -> String {
+    let left = change.left_bytes.map(|bytes| format!(", {} to drain", show_size(bytes))).unwrap_or_default();
+    let nodes = match change.nodes.as_slice() {
+        [] => String::new(),
+        nodes => format!(", still to change: {}", nodes.join(", ")),
+    };
+    let waits = change.waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("tier from {from} to {} ({}{left}{nodes}){waits}", change.to.word(), change.stage)
+}
+
 fn address_text(address: &AddressReport) -> String {
     let AddressReport { address, interface, state, problem } = address;
     let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
@@ -544,9 +585,13 @@ fn print_cluster(c: &ClusterReport) {
     }
     for (number, member) in c.members.iter().enumerate() {
         let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
-        println!("{:<9} {} ({}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
+        let medium = member.tier.map(|medium| format!(", {}", medium.word())).unwrap_or_default();
+        println!("{:<9} {} ({}{medium}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    for without in &c.without_copy {
+        println!("          none at {}: {}", without.node, without.why);
+    }
     if let Some(address) = &c.address {
         println!("address   {}", address_text(address));
     }

@@ -7,7 +7,7 @@ use super::driver::{LinkShown, Shown, ToDriver};
 use super::marker::ImageMarker;
 use super::report::{ClusterNodeReport, of_nodes, of_volume};
 use crate::config::address::{AddressChange, VirtualAddress};
-use crate::config::{self, VolumeSpec};
+use crate::config::{self, TierName, VolumeSpec};
 use crate::coordinator::words::{self, Definition, FlushName, Kept, NotDone, TierChoice, Wish};
 use crate::coordinator::{Error, Occupied, Outcome};
 use crate::mailbox::ToShard;
@@ -320,6 +320,11 @@ impl Cluster {
             let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
             return failure(FailureKind::Invalid, message);
         }
+        if change.tier_size.is_some() {
+            let message =
+                format!("volume {name}: the tiers of a volume of a cluster keep their size; leave tier_size out");
+            return failure(FailureKind::Invalid, message);
+        }
         if change.interface.is_some() && change.address.is_none() {
             let message = format!("volume {name}: an interface is where an address goes; give that as well");
             return failure(FailureKind::Invalid, message);
@@ -335,6 +340,7 @@ impl Cluster {
                 (to.peers, to.min_peers) = (peers, peers.min(1));
             }
             to.min_peers = change.min_peers.unwrap_or(to.min_peers);
+            to.tier.kind = change.tier.unwrap_or(to.tier.kind);
             if let Some(asked) = change.address {
                 to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
                 if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
@@ -342,6 +348,18 @@ impl Cluster {
                 }
             }
             check(&to).map_err(|error| invalid(&error))?;
+            if change.tier == Some(TierName::Memory)
+                && from.tier.kind != TierName::Memory
+                && to.peers == 0
+                && !change.volatile
+            {
+                let message = format!(
+                    "volume {name}: without peers a crash of the host loses what is not destaged, flushed writes too; accept \
+                     that with --volatile"
+                );
+                return failure(FailureKind::Invalid, message);
+            }
+            self.check_medium(&from, &to)?;
             match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
                 Outcome::Won => break,
                 Outcome::Lost(now) if now == to => break,
@@ -396,6 +414,7 @@ impl Cluster {
         };
         let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
         cluster.fence = Some(self.fence_report(&definition, &shown));
+        cluster.without_copy = self.without_copy(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
             (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
@@ -406,6 +425,7 @@ impl Cluster {
             self.add_told(volume, &shown, &mut report, &mut cluster);
         }
         report.cluster = Some(cluster);
+        report.tier.changing = self.medium_report(&definition);
         Ok(report)
     }
 

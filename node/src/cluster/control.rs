@@ -43,6 +43,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Between two attempts at what does not answer.
 const RETRY: Time = Time::from_secs(1);
+/// A node without a tier says why at most so often, when the reason changes.
+const NO_TIER_SAID_AGAIN: Time = Time::from_secs(60);
 /// How long the lock of an own term is tried at one time.
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
@@ -101,6 +103,8 @@ pub(super) struct Known {
     pub(super) facts: Option<VolumeFacts>,
     /// What its tier on this node waits for.
     pub(super) waits: Option<String>,
+    /// Why there is none, as it was said last, and when.
+    pub(super) no_tier: Option<(String, std::time::Instant)>,
     /// About whom a lock on its backing proves anything, as seen from here.
     pub(super) reach: LockReach,
 }
@@ -121,6 +125,8 @@ pub struct Cluster {
     pub(super) loads: Mutex<Vec<Load>>,
     /// Nodes that are to be emptied.
     pub(super) leaving: Mutex<Vec<Leaving>>,
+    /// How copies come to the medium that is asked for, of volumes that this node owns.
+    pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
     /// Calls of other nodes that were taken.
     pub(super) calls_taken: Mutex<VecDeque<VolumeId>>,
     /// A call of this node may have been answered.
@@ -244,23 +250,40 @@ impl Cluster {
 
     async fn open_tier(&self, volume: VolumeId, format: bool) {
         let Some(definition) = self.definition(volume) else { return };
-        let name = definition.name.clone();
         let opened = match format {
             true => self.format_tier(definition).await.map(Some),
             false => self.open_found_tier(definition).await,
         };
         let (key, fresh) = match opened {
-            Ok(Some((key, fresh))) => (Some(key), fresh),
+            Ok(Some((key, fresh))) => {
+                if let Some(known) = self.known().get_mut(&volume) {
+                    known.no_tier = None;
+                }
+                (Some(key), fresh)
+            }
             Ok(None) => (None, false),
             Err(error) => {
-                eprintln!("forebay: volume {name}: this node has no tier for it: {error:#}");
+                self.has_no_tier(volume, &format!("{error:#}"));
                 (None, false)
             }
         };
         self.mail(ToDriver::TierOpened { volume, key, fresh });
     }
 
-    async fn format_tier(&self, definition: Definition) -> Result<(VolumeKey, bool)> {
+    /// Said once, and again when it has changed, but not each time that the owner tries again.
+    fn has_no_tier(&self, volume: VolumeId, why: &str) {
+        let mut known = self.known();
+        let Some(known) = known.get_mut(&volume) else { return };
+        let said = known.no_tier.as_ref().is_some_and(|(said, at)| said == why || at.elapsed() < NO_TIER_SAID_AGAIN);
+        if !said {
+            eprintln!("forebay: volume {}: this node has no tier for it: {why}", known.definition.name);
+            known.no_tier = Some((why.to_owned(), std::time::Instant::now()));
+        }
+    }
+
+    async fn format_tier(&self, known: Definition) -> Result<(VolumeKey, bool)> {
+        // On the medium that is asked for now: what this node has heard of last may be older.
+        let definition = self.coordinator.definition(known.volume).await?;
         let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
             bail!("it was deleted");
         };
@@ -271,7 +294,7 @@ impl Cluster {
     }
 
     async fn open_found_tier(&self, definition: Definition) -> Result<Option<(VolumeKey, bool)>> {
-        if definition.tier.kind == TierName::Memory {
+        if self.place.tier_place(&definition)?.0 == TierName::Memory {
             self.await_late_requests(&definition).await?;
         }
         let place = self.place.clone();
@@ -439,7 +462,7 @@ impl Cluster {
                 let (marker, node, place) = (marker.clone(), self.name.clone(), self.place.clone());
                 let definition = definition.clone();
                 let write = move || {
-                    let tier = place.tier_path(&definition)?;
+                    let (_, tier) = place.tier_place(&definition)?;
                     marker.write(&Words { definition: &definition, node: &node, tier, term, destaged, clean })
                 };
                 let problem = match tokio::task::spawn_blocking(write).await {
@@ -553,7 +576,10 @@ impl Cluster {
                 Some(known) => Some(std::mem::replace(&mut known.definition, definition.clone())),
                 None => {
                     let reach = LockReach::Nobody;
-                    known.insert(volume, Known { definition: definition.clone(), facts: None, waits: None, reach });
+                    known.insert(
+                        volume,
+                        Known { definition: definition.clone(), facts: None, waits: None, no_tier: None, reach },
+                    );
                     None
                 }
             }
@@ -567,7 +593,7 @@ impl Cluster {
                 if before.address.is_some() && before.address != definition.address {
                     self.mail(ToDriver::EndClients { volume });
                 }
-                self.tell(volume, Event::Requested(requested(&definition)));
+                self.tell(volume, Event::Requested(self.requested_now(&definition)));
                 self.mail(ToDriver::SetFlush { volume, flush: definition.flush.into() });
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
@@ -611,8 +637,15 @@ impl Cluster {
         self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
     }
 
-    fn candidates(&self, nodes: &[NodeEntry], loads: &[Load], volume: VolumeId, kind: TierName) -> Vec<Candidate> {
-        let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, self.is_leaving(&entry.name));
+    pub(super) fn candidates(
+        &self,
+        nodes: &[NodeEntry],
+        loads: &[Load],
+        volume: VolumeId,
+        kind: TierName,
+    ) -> Vec<Candidate> {
+        let leaving = |entry: &NodeEntry| self.is_leaving(&entry.name) || self.changes_medium(volume, entry.node());
+        let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, leaving(entry));
         nodes.iter().map(of).collect()
     }
 
@@ -642,7 +675,7 @@ impl Cluster {
                     .duration_since(std::time::UNIX_EPOCH)
                     .map_or(0, |time| time.as_millis() as u64),
                 memory_free_bytes: memory_free_bytes(),
-                flash_free_bytes: flash_free_bytes(self.place.store.dir()),
+                flash_free_bytes: flash_free_bytes(&self.place.flash_folder()),
                 busy_percent: busy_percent(),
                 owned: self.owned().await,
                 held: self.known().values().filter(|known| known.facts.is_some()).count() as u32,
@@ -672,7 +705,8 @@ enum Tried {
     NotOwner,
 }
 
-fn requested(definition: &Definition) -> Requested {
+/// What its definition asks for.
+pub(super) fn requested(definition: &Definition) -> Requested {
     Requested {
         peers: definition.peers.into(),
         min_peers: definition.min_peers.into(),
@@ -720,7 +754,7 @@ fn open_as_owner(
     }
     if let Some(marker) = ImageMarker::of(&backing) {
         marker.check(definition.volume)?;
-        let (tier, destaged, clean) = (place.tier_path(definition)?, Lsn(0), false);
+        let (tier, destaged, clean) = (place.tier_place(definition)?.1, Lsn(0), false);
         marker.write(&Words { definition, node, tier, term, destaged, clean })?;
     }
     Ok(backing)
@@ -763,7 +797,8 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
     }
 }
 
-fn memory_free_bytes() -> u64 {
+/// Memory that this host can give; 0: not known.
+pub fn memory_free_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10

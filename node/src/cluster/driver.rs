@@ -201,6 +201,8 @@ pub struct Shown {
     pub accepted: Lsn,
     /// The others, while this node owns it.
     pub peers: Vec<(Incarnation, Lsn)>,
+    /// Whether each log is in memory, this node's included, as far as that was said.
+    pub in_memory: Vec<(Incarnation, Option<bool>)>,
     /// How often each step of the protocol was taken here.
     pub steps: ownership::Counters,
     /// What was told to other nodes.
@@ -954,6 +956,13 @@ impl Driver {
         }
     }
 
+    fn in_memory(&self, slot: &Slot) -> Vec<(Incarnation, Option<bool>)> {
+        let own = Incarnation { node: self.identity.node, tier: slot.tier, life: slot.volume.life() };
+        let mut all = slot.volume.peers_in_memory();
+        all.push((own, Some(matches!(slot.io.tier(), Tier::Memory(_)))));
+        all
+    }
+
     fn show(&self, desks: &mut Desks<'_>, volume: &[u8; 16]) -> Option<Shown> {
         let replica = self.replicas.get(volume)?;
         let slot = replica.key.and_then(|key| desks.volumes[key].as_ref());
@@ -964,6 +973,7 @@ impl Driver {
             volume: slot.map(|slot| slot.snapshot(desks.now)),
             accepted: slot.map_or(Lsn(0), |slot| slot.volume.figures().accepted),
             peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
+            in_memory: slot.map(|slot| self.in_memory(slot)).unwrap_or_default(),
             steps: replica.ownership.counters(),
             told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
             forwarding: replica.forwarding.clone(),

@@ -91,6 +91,7 @@ impl Cluster {
             nodes: Mutex::default(),
             loads: Mutex::default(),
             leaving: Mutex::default(),
+            media: Mutex::default(),
             calls_taken: Mutex::default(),
             answered: tokio::sync::Notify::new(),
             heard: Mutex::default(),
@@ -107,6 +108,7 @@ impl Cluster {
         tokio::spawn(cluster.clone().tell_load());
         tokio::spawn(cluster.clone().tell_owned());
         tokio::spawn(cluster.clone().empty_this_node());
+        tokio::spawn(cluster.clone().change_media());
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(cluster.clone().use_watchdog(watchdog.clone(), entry));
         }

@@ -2,7 +2,8 @@
 //! here may block, and runs on a thread of its own; what comes out goes to a shard.
 //!
 //! Invariants:
-//! - A tier is made anew only when ownership asks for it: a node that starts keeps what it has.
+//! - A tier is made anew only when ownership asks for it: a node that starts keeps what it has, on whichever medium it is. Only a
+//!   new one is on the medium that the definition asks for, and before it is made the former one is gone from either.
 //! - A memory tier that a killed process has left is used only when no request of that process to the backing is under way
 //!   any more: they read into the arena that is the tier. The lock of the term that it owned says so, or the record (see
 //!   [`super::control`]).
@@ -67,19 +68,48 @@ pub struct Opened {
 }
 
 impl Place {
-    /// Where the tier of a volume lies on this node.
-    pub fn tier_path(&self, definition: &Definition) -> Result<PathBuf> {
-        let name = format!("{}-{}-{:016x}.tier", definition.name, definition.volume, self.node.0);
+    /// Where the tier of a volume lies on this node, or would, and on which medium: that of the definition, or a former one.
+    pub fn tier_place(&self, definition: &Definition) -> Result<(TierName, PathBuf)> {
+        let asked = definition.tier.kind;
+        let other = match asked {
+            TierName::Flash => TierName::Memory,
+            TierName::Memory => TierName::Flash,
+        };
+        let name = tier_name(definition, self.node);
+        let there = |kind| self.folders(kind).into_iter().map(|folder| folder.join(&name)).find(|path| path.exists());
+        for kind in [asked, other] {
+            if let Some(path) = there(kind) {
+                return Ok((kind, path));
+            }
+        }
+        Ok((asked, self.new_tier_path(definition)?))
+    }
+
+    fn new_tier_path(&self, definition: &Definition) -> Result<PathBuf> {
+        let name = tier_name(definition, self.node);
         Ok(match definition.tier.kind {
-            TierName::Flash => self.store.dir().join("tiers").join(name),
+            TierName::Flash => self.flash_folder().join(name),
             TierName::Memory => memory_place::find(self.shm_size)?.dir.join(name),
         })
+    }
+
+    /// Where flash tiers lie.
+    pub fn flash_folder(&self) -> PathBuf {
+        self.store.dir().join("tiers")
+    }
+
+    /// Where tiers on a medium may lie.
+    fn folders(&self, kind: TierName) -> Vec<PathBuf> {
+        match kind {
+            TierName::Flash => vec![self.flash_folder()],
+            TierName::Memory => memory_place::existing(),
+        }
     }
 
     /// Ends of the names of this node's tiers: of whatever volume, under whatever name it had.
     fn tiers(&self) -> Vec<(VolumeId, PathBuf)> {
         let end = format!("-{:016x}.tier", self.node.0);
-        let folders = memory_place::existing().into_iter().chain([self.store.dir().join("tiers")]);
+        let folders = [TierName::Memory, TierName::Flash].into_iter().flat_map(|kind| self.folders(kind));
         let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
         let of_volume = |path: PathBuf| {
             let name = path.file_name()?.to_str()?.strip_suffix(&end)?;
@@ -96,13 +126,18 @@ impl Place {
 
     /// Removes what is here of a volume that was deleted: how many tiers.
     pub fn remove_tiers(&self, volume: VolumeId) -> Result<usize> {
+        let removed = self.remove_tier_files(volume)?;
+        remove_durably(&self.term_path(volume))?;
+        Ok(removed)
+    }
+
+    fn remove_tier_files(&self, volume: VolumeId) -> Result<usize> {
         let tiers = self.tiers().into_iter().filter(|(of, _)| *of == volume);
         let mut removed = 0;
         for (_, path) in tiers {
             remove_durably(&path)?;
             removed += 1;
         }
-        remove_durably(&self.term_path(volume))?;
         Ok(removed)
     }
 
@@ -130,7 +165,13 @@ impl Place {
     }
 
     /// What the folder's records say of a single node's volume, in the words of opening a tier.
-    fn record(&self, definition: &Definition, size_bytes: u64, path: PathBuf, made: bool) -> Record {
+    fn record(
+        &self,
+        definition: &Definition,
+        size_bytes: u64,
+        (kind, path): (TierName, PathBuf),
+        made: bool,
+    ) -> Record {
         let tier_bytes = match definition.tier.size_bytes {
             0 => tier_size_default(size_bytes),
             asked => asked / BLOCK_BYTES * BLOCK_BYTES,
@@ -148,13 +189,14 @@ impl Place {
             memory_bytes: definition.memory_bytes,
             destage: DestageName::Ordered,
             journal_bytes: 0,
-            tier: TierRecord { kind: definition.tier.kind, path, size_bytes: tier_bytes, made },
+            spare: None,
+            tier: TierRecord { kind, path, size_bytes: tier_bytes, made },
         }
     }
 
     /// The tier that is there; none: there is none.
     pub fn open(&self, definition: &Definition) -> Result<Option<Opened>> {
-        let mut record = self.record(definition, 0, self.tier_path(definition)?, true);
+        let mut record = self.record(definition, 0, self.tier_place(definition)?, true);
         let (found, _, tier) = look_for_tier(&mut record)?;
         let Some((tier, superblock)) = tier else {
             debug_assert_eq!(found, TierFound::Missing);
@@ -165,9 +207,11 @@ impl Place {
 
     /// A new tier in the place of whatever is there (S7).
     pub fn format(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
-        let record = self.record(definition, size_bytes, self.tier_path(definition)?, false);
-        // What is still under way to the former one goes to a file that has no name any more.
-        remove_durably(&record.tier.path)?;
+        let place = (definition.tier.kind, self.new_tier_path(definition)?);
+        let record = self.record(definition, size_bytes, place, false);
+        // What is still under way to the former one goes to a file that has no name any more. It may be on the other medium: a
+        // start must not find two.
+        self.remove_tier_files(definition.volume)?;
         let (tier, superblock) = make_tier(&self.store, &record, &mut |_, _| {})?;
         self.opened(definition, &record, tier, superblock, true)
     }
@@ -191,11 +235,11 @@ impl Place {
             volume: definition.volume.to_string(),
             backing: definition.backing.clone(),
             access: "by the owner".to_owned(),
-            tier_kind: definition.tier.kind,
+            tier_kind: record.tier.kind,
             tier_path: record.tier.path.display().to_string(),
             tier_bytes: record.tier.size_bytes,
             volatile: false,
-            memory_bytes: match definition.tier.kind {
+            memory_bytes: match record.tier.kind {
                 TierName::Memory => 0,
                 TierName::Flash => frames_bytes(definition),
             },
@@ -241,7 +285,7 @@ impl Place {
 impl Place {
     /// What is shown of a volume of which this node has no tier.
     pub fn absent(&self, definition: &Definition, size_bytes: u64, cluster: &ClusterReport) -> VolumeReport {
-        let record = self.record(definition, size_bytes, PathBuf::new(), false);
+        let record = self.record(definition, size_bytes, (definition.tier.kind, PathBuf::new()), false);
         let facts = VolumeFacts {
             name: definition.name.clone(),
             volume: definition.volume.to_string(),
@@ -256,6 +300,10 @@ impl Place {
         };
         VolumeReport::absent(&facts, &record, "elsewhere", &format!("this node has no log of it: {}", cluster.reason))
     }
+}
+
+fn tier_name(definition: &Definition, node: NodeId) -> String {
+    format!("{}-{}-{:016x}.tier", definition.name, definition.volume, node.0)
 }
 
 fn frames_bytes(definition: &Definition) -> u64 {

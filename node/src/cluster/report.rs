@@ -2,6 +2,8 @@
 
 use super::addresses::AddressReport;
 use super::driver::{LinkShown, Shown};
+use super::without_copy::WithoutCopy;
+use crate::config::TierName;
 use crate::coordinator::words::{Definition, NodeEntry};
 use crate::forward::Figures;
 use forebay_core::cluster::{Incarnation, LogState, NodeId};
@@ -47,6 +49,9 @@ pub struct ClusterReport {
     pub min_peers: u8,
     /// Who keeps the log.
     pub members: Vec<MemberReport>,
+    /// Where there are fewer copies than asked for: nodes that keep none, and why, as far as it is known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub without_copy: Vec<WithoutCopy>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
     /// Where clients reach it, whichever node serves it.
@@ -169,6 +174,9 @@ pub struct MemberReport {
     /// Records that the owner has and this one is not known to have; none for the owner, and where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lag: Option<u64>,
+    /// The medium of its log; none where the owner is another node, and while it has not been said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tier: Option<TierName>,
 }
 
 /// A node of the cluster.
@@ -292,10 +300,15 @@ pub fn of_volume(
         let held = shown.peers.iter().find(|(peer, _)| peer == who)?.1;
         Some(shown.accepted.0.saturating_sub(held.0))
     };
+    let medium_of = |who: &Incarnation| {
+        let in_memory = shown.in_memory.iter().find(|(known, _)| known == who)?.1?;
+        Some(if in_memory { TierName::Memory } else { TierName::Flash })
+    };
     let member = |who: &Incarnation, role: &str| MemberReport {
         node: name_of(nodes, who.node),
         role: role.to_owned(),
         lag: lag_of(who),
+        tier: medium_of(who),
     };
     let recorded = record.map(|record| record.members.as_slice()).unwrap_or_default();
     let role = |who: &Incarnation| if record.is_some_and(|r| r.owner == who.node) { "owner" } else { "member" };
@@ -324,6 +337,7 @@ pub fn of_volume(
         peers: definition.peers,
         min_peers: definition.min_peers,
         members,
+        without_copy: Vec::new(),
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
         address,
         fence: None,

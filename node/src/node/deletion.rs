@@ -7,6 +7,7 @@
 use super::markers::MarkerFile;
 use super::{Absence, Answer, FailureKind, Node, Running, blocking, failure, no_such_volume};
 use crate::journal;
+use crate::open::remove_spare;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, remove_durably};
 use forebay_core::status::Phase;
@@ -124,6 +125,9 @@ fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>, displaced
         false => journal::left_behind(record, marker.and_then(|m| m.image_of(record.volume)).as_ref())?,
     };
     wipe_tier(record)?;
+    if let Some(kept) = record.spare.as_deref().and_then(|path| remove_spare(&record.name, path)) {
+        eprintln!("forebay: volume {}: {kept}", record.name);
+    }
     if let Some(path) = journal {
         // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
         journal::finish(record, &path)?;
@@ -174,6 +178,7 @@ mod tests {
             memory_bytes: 0,
             destage: DestageName::Journaled,
             journal_bytes: 0,
+            spare: None,
             tier: TierRecord { kind: TierName::Flash, path: tier.to_owned(), size_bytes: 4096, made: true },
         }
     }

@@ -53,6 +53,11 @@ impl MarkerFile {
         Ok(())
     }
 
+    /// There is one, of another volume.
+    pub(super) fn is_of_another(&self, volume: VolumeId) -> bool {
+        Marker::load(&self.path).is_ok_and(|marker| marker.is_some_and(|marker| marker.volume != volume))
+    }
+
     /// The image that it was written for, if it is this volume's.
     pub(super) fn image_of(&self, volume: VolumeId) -> Option<ImageIdentity> {
         Marker::load(&self.path).ok().flatten().filter(|marker| marker.volume == volume).map(|marker| marker.image)

@@ -4,6 +4,8 @@
 //! - A client that negotiates costs itself only.
 //! - A listener has at most its number of clients. When it is full, the one that has been negotiating longest makes
 //!   room; so silent clients keep nobody out.
+//! - Clients of a volume that gives way to another in its place ([`Parking`]) are parked, those too that come meanwhile:
+//!   each is with the one volume, or parked, or with the other.
 //!
 //! What connections do from then on is in [`crate::connections`].
 
@@ -25,12 +27,13 @@ use forebay_front::nbd::handshake::{HANDSHAKE_MAX, Negotiated};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
 const LISTENER: u64 = 1 << 32;
@@ -43,6 +46,18 @@ const ACCEPTS_PER_ROUND: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 type Volumes = [Option<Box<Slot>>];
+
+/// A volume on its way to be closed while its clients stay.
+#[derive(Default)]
+pub enum Parking {
+    /// It serves.
+    #[default]
+    No,
+    /// Nothing more is taken from its clients; somebody waits until all that was taken is answered.
+    Pausing(oneshot::Sender<()>),
+    /// It has no clients any more: they are parked.
+    Parked,
+}
 
 struct Listener {
     socket: OwnedFd,
@@ -71,6 +86,10 @@ pub struct Clients {
     greeted_order: VecDeque<(Instant, usize, u64)>,
     greeted_made: u64,
     connections: Connections,
+    /// Clients whose volume was taken away, until another is in its place.
+    parked: HashMap<u32, Vec<(Packed, Seat)>>,
+    /// Which volume is in the place of a former one: clients may still come that were told of that.
+    in_place_of: HashMap<u32, u32>,
 }
 
 impl Clients {
@@ -82,6 +101,8 @@ impl Clients {
             greeted_order: VecDeque::new(),
             greeted_made: 0,
             connections: Connections::new(CONNECTION),
+            parked: HashMap::new(),
+            in_place_of: HashMap::new(),
         }
     }
 
@@ -242,10 +263,61 @@ impl Clients {
                 return self.directory.forwarder().send(ToForwarder::Client { volume, client, seat });
             }
         };
-        if let Some(slot) = volumes.get_mut(key.0 as usize).and_then(Option::as_mut) {
-            self.connect(slot, key.0, reactor, channel, seat, *negotiated, now);
+        if volumes.get(key.0 as usize).is_some_and(Option::is_some) {
+            self.take_in(volumes, reactor, key.0, channel, seat, *negotiated, now);
         } else {
             self.directory.shard(number).send(ToShard::Connection { key, channel, seat, negotiated });
+        }
+    }
+
+    /// A client that has chosen a volume of this shard, or one that another is in the place of. Where there is none any more,
+    /// the end of its channel is its answer.
+    #[allow(clippy::too_many_arguments)] // what makes a connection; a struct would be made for this one call
+    pub fn take_in(
+        &mut self,
+        volumes: &mut Volumes,
+        reactor: &mut Reactor,
+        key: u32,
+        channel: Channel,
+        seat: Seat,
+        negotiated: Negotiated,
+        now: Instant,
+    ) {
+        let mut key = key;
+        while let Some(next) = self.in_place_of.get(&key) {
+            key = *next;
+        }
+        if let Some(parked) = self.parked.get_mut(&key) {
+            return parked.push((Packed { channel, negotiated, unsent: Vec::new() }, seat));
+        }
+        if let Some(slot) = volumes.get_mut(key as usize).and_then(Option::as_mut) {
+            self.connect(slot, key, reactor, channel, seat, negotiated, now);
+        }
+    }
+
+    /// Takes the clients away from a volume that is pausing, as soon as all that they had asked is answered.
+    pub fn park_if_still(&mut self, slot: &mut Slot, key: u32, reactor: &mut Reactor, now: Instant) {
+        if !matches!(slot.parking, Parking::Pausing(_)) || self.connections.await_answers(slot) {
+            return;
+        }
+        let Parking::Pausing(still) = std::mem::replace(&mut slot.parking, Parking::Parked) else { return };
+        let packed = self.connections.pack_all_of(slot, reactor, now);
+        self.parked.insert(key, packed);
+        // Whoever asked unparks them, or has gone, and this shard with it.
+        let _ = still.send(());
+    }
+
+    /// Gives the clients that were parked, or are to be, to the volume that is there now: the same, or another in its place.
+    pub fn unpark(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, key: u32, to: u32, now: Instant) {
+        let parked = self.parked.remove(&key);
+        if key != to {
+            self.in_place_of.insert(key, to);
+        }
+        let Some(slot) = volumes.get_mut(to as usize).and_then(Option::as_mut) else { return };
+        slot.parking = Parking::No;
+        self.connections.go_on(&mut **slot);
+        for (client, seat) in parked.into_iter().flatten() {
+            self.resume(slot, to, reactor, client, seat, now);
         }
     }
 
@@ -432,6 +504,10 @@ impl Home for Slot {
 
     fn connections(&mut self) -> &mut Vec<usize> {
         &mut self.connections
+    }
+
+    fn is_paused(&self) -> bool {
+        !matches!(self.parking, Parking::No)
     }
 }
 

@@ -17,6 +17,7 @@
 //! acked-before-replica  a write is acknowledged before the other members hold it (A1)
 //! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2)
 //! dropped-early         a member is left out before the record says so (A3)
+//! late-destage          what a former owner may still write to the backing is not pinned (T5)
 //! ```
 
 use forebay_core::Volume;
@@ -38,6 +39,7 @@ enum Fault {
     AckedBeforeReplica,
     NoSeal,
     DroppedEarly,
+    LateDestage,
 }
 
 impl Fault {
@@ -58,6 +60,7 @@ impl Fault {
             Some("acked-before-replica") => Some(Fault::AckedBeforeReplica),
             Some("no-seal") => Some(Fault::NoSeal),
             Some("dropped-early") => Some(Fault::DroppedEarly),
+            Some("late-destage") => Some(Fault::LateDestage),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         }
     }
@@ -76,7 +79,8 @@ pub fn plant_in(ownership: &mut Ownership) {
             | Fault::JournalDropped
             | Fault::JournalSyncDropped
             | Fault::AckedBeforeReplica
-            | Fault::NoSeal,
+            | Fault::NoSeal
+            | Fault::LateDestage,
         )
         | None => {}
     }
@@ -141,6 +145,7 @@ impl Plant {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
             Some(Fault::AckedBeforeReplica) => volume.rules.acknowledge_before_members = true,
+            Some(Fault::LateDestage) => volume.rules.forget_pins = true,
             Some(
                 Fault::SyncDropped
                 | Fault::BackingSyncDropped
@@ -183,7 +188,8 @@ impl Plant {
                 | Fault::JournalSyncDropped
                 | Fault::AckedBeforeReplica
                 | Fault::NoSeal
-                | Fault::DroppedEarly,
+                | Fault::DroppedEarly
+                | Fault::LateDestage,
             )
             | None => Twisted { event: None, effect: Some(effect) },
         }

@@ -50,6 +50,11 @@ impl Connection {
         Some(Packed { channel: self.channel, negotiated, unsent })
     }
 
+    /// Something was handed in that the volume has not answered.
+    pub fn awaits_answers(&self) -> bool {
+        self.open().next().is_some()
+    }
+
     /// Requests that are handed in and not answered.
     fn open(&self) -> impl Iterator<Item = (RequestId, RequestHead)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| match slot {

@@ -1,0 +1,58 @@
+//! Why nodes keep no copy of a volume that asks for more than it has: what the operator can do something about, in words. Whom
+//! the owner takes is decided in core (`ownership::peers`), by the same figures.
+
+use super::control::Cluster;
+use super::report::{ClusterReport, name_of};
+use crate::config::TierName;
+use crate::coordinator::words::{Definition, Load};
+use crate::units::show_size;
+use serde::{Deserialize, Serialize};
+
+/// A node that keeps no copy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WithoutCopy {
+    /// Its name.
+    pub node: String,
+    /// Why not.
+    pub why: String,
+}
+
+impl Cluster {
+    /// Empty where there are as many copies as are asked for.
+    pub(super) async fn without_copy(&self, definition: &Definition, shown: &ClusterReport) -> Vec<WithoutCopy> {
+        let keeps_log = |name: &str| shown.members.iter().any(|member| member.node == name && member.role != "learner");
+        let (nodes, links) = (self.nodes(), self.links().await);
+        if nodes.iter().filter(|entry| keeps_log(&entry.name)).count() > usize::from(definition.peers) {
+            return Vec::new();
+        }
+        let loads = self.loads.lock().expect("nobody panics while holding it").clone();
+        let why = |name: &str| {
+            let down = links.iter().any(|link| !link.up && name_of(&nodes, link.node) == name);
+            let load = loads.iter().find(|load| load.name == name);
+            if down {
+                Some("there is no link to it; `forebay node list` shows why".to_owned())
+            } else if self.is_leaving(name) {
+                Some("it is being emptied; `forebay node drain --undo` ends that".to_owned())
+            } else {
+                load.and_then(|load| lacks_room(definition, load))
+            }
+        };
+        let left = nodes.iter().filter(|entry| !keeps_log(&entry.name));
+        left.filter_map(|entry| Some(WithoutCopy { node: entry.name.clone(), why: why(&entry.name)? })).collect()
+    }
+}
+
+fn lacks_room(definition: &Definition, load: &Load) -> Option<String> {
+    let (free, medium, remedy) = match definition.tier.kind {
+        TierName::Memory => (load.memory_free_bytes, "memory", "free some memory"),
+        TierName::Flash => (load.flash_free_bytes, "flash", "free some space in its state folder"),
+    };
+    let wanted = definition.tier.size_bytes;
+    (free < wanted).then(|| {
+        format!(
+            "its {medium} has room for {}, and a tier takes {}; {remedy}, or make the volume with a smaller --tier-size",
+            show_size(free),
+            show_size(wanted)
+        )
+    })
+}

@@ -1,0 +1,175 @@
+//! What is changed of a volume while it serves: each part is in effect, and recorded, or refused by itself.
+
+use super::markers::{Moment, save_marker};
+use super::{Answer, FailureKind, Node, Running, blocking, failure, no_such_volume, tier_change};
+use crate::config::address::AddressChange;
+use crate::config::{self, DestageName, PolicyName, TierName};
+use crate::coordinator::words::FlushName;
+use crate::journal;
+use crate::mailbox::{Snapshot, ToShard};
+use crate::report::VolumeReport;
+use crate::volume_store::Record;
+use forebay_core::api::Control;
+use forebay_core::types::Duration;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is to be changed of a volume that serves.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When writes are acknowledged.
+    pub policy: Option<PolicyName>,
+    /// Seconds that the log may take to drain; 0 = no such limit.
+    pub drain_max_s: Option<u64>,
+    /// How groups reach the backing.
+    pub destage: Option<DestageName>,
+    /// Medium of the tier.
+    pub tier: Option<TierName>,
+    /// Size of the tier on the other medium.
+    pub tier_size: Option<u64>,
+    /// A host crash may lose what is not destaged: needed for a tier in memory.
+    #[serde(default)]
+    pub volatile: bool,
+    /// Copies of the log on other nodes of the cluster.
+    pub peers: Option<u8>,
+    /// With fewer copies the backing must have each write as well.
+    pub min_peers: Option<u8>,
+    /// What a flush promises of a volume of the cluster.
+    pub flush: Option<FlushName>,
+    /// Where clients reach it, whichever node of the cluster serves it.
+    pub address: Option<AddressChange>,
+    /// The interface that gets the address; none = the one that has an address of the same network.
+    pub interface: Option<String>,
+}
+
+impl Change {
+    fn is_of_cluster(&self) -> bool {
+        let of_copies = self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some();
+        of_copies || self.address.is_some() || self.interface.is_some()
+    }
+}
+
+impl Node {
+    /// Changes what can be changed while a volume serves.
+    pub async fn set(self: &Arc<Node>, name: &str, change: Change) -> Answer<VolumeReport> {
+        let Change { policy, drain_max_s, destage, tier, tier_size, volatile, .. } = change;
+        let of_one_node = policy.is_some() || drain_max_s.is_some() || destage.is_some() || tier.is_some();
+        if !of_one_node && !change.is_of_cluster() {
+            let message = format!(
+                "volume {name}: give a policy, a destage, a tier, a drain_max_s, peers, min_peers, a flush or an address to change"
+            );
+            return failure(FailureKind::Invalid, message);
+        }
+        if tier.is_none() && (tier_size.is_some() || volatile) {
+            let message =
+                format!("volume {name}: tier_size and volatile are of the tier that it is to change to; give that");
+            return failure(FailureKind::Invalid, message);
+        }
+        if let Some(Err(error)) = drain_max_s.map(|seconds| config::check_drain_max(name, seconds)) {
+            return failure(FailureKind::Invalid, format!("{error:#}"));
+        }
+        if let Some(cluster) = self.cluster_of(name) {
+            return cluster.set(name, change).await;
+        }
+        if change.is_of_cluster() {
+            let message =
+                format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
+            return failure(FailureKind::Conflict, message);
+        }
+        let running = self.running(name)?;
+        if let Some(policy) = policy {
+            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
+            self.change_record(name, |record| record.policy = policy).await?;
+        }
+        if let Some(seconds) = drain_max_s {
+            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
+            self.change_record(name, |record| record.drain_max_s = seconds).await?;
+        }
+        if let Some(mode) = destage {
+            self.set_destage(name, &running, mode).await?;
+        }
+        if let Some(kind) = tier {
+            self.change_tier(name, tier_change::Wanted { kind, size_bytes: tier_size, volatile }).await?;
+        }
+        self.report(name).await
+    }
+
+    /// Asks for another way of destage; makes a journal where one is needed and there is none.
+    async fn set_destage(&self, name: &str, running: &Running, mode: DestageName) -> Answer<()> {
+        let _admin = self.admin.lock().await;
+        let snapshot = self.when_prepared(name, running).await?;
+        let missing = snapshot.status.journal_bytes == 0 && mode != DestageName::Ordered;
+        match &running.journal_place {
+            Ok(path) if missing => self.make_journal(name, running, mode, path.clone(), &snapshot).await?,
+            Err(why) if mode == DestageName::Journaled => {
+                return failure(
+                    FailureKind::Conflict,
+                    format!("volume {name}: journaled destage needs a journal, but {why}; use auto or ordered"),
+                );
+            }
+            Ok(_) | Err(_) => {}
+        }
+        self.control(name, running, Control::SetDestage(mode.into())).await?;
+        self.change_record(name, |record| record.destage = mode).await
+    }
+
+    /// What is done about its journal at the start has ended.
+    pub(super) async fn when_prepared(&self, name: &str, running: &Running) -> Answer<Snapshot> {
+        if !running.until_prepared().await {
+            let message = "its journal is still being replayed or made; try again later";
+            return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
+        }
+        match self.snapshot(running).await {
+            Some(snapshot) => Ok(snapshot),
+            None => failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended")),
+        }
+    }
+
+    async fn make_journal(
+        &self,
+        name: &str,
+        running: &Running,
+        mode: DestageName,
+        path: PathBuf,
+        snapshot: &Snapshot,
+    ) -> Answer<()> {
+        let Some(mut record) = self.entries().iter().find(|e| e.facts.name == name).map(|e| e.record.clone()) else {
+            return no_such_volume(name);
+        };
+        record.destage = mode;
+        let (marked, snapshot) = (running.clone(), *snapshot);
+        let work = move || {
+            // The marker first: whoever finds the image must know of the journal before it may hold anything.
+            save_marker(&record, &marked, &snapshot, Moment::Serving)?;
+            forebay_io::journal::remove(&path)?;
+            let bytes = journal::areas_bytes(&record);
+            Ok(forebay_io::Journal::create(&path, &record.volume.0, bytes, std::time::Duration::from_secs(1))?)
+        };
+        match blocking(work).await {
+            Ok(journal) => {
+                self.shards[running.shard].send(ToShard::JournalMade { key: running.key, journal });
+                Ok(())
+            }
+            Err(message) => failure(FailureKind::Failed, format!("volume {name}: {message}")),
+        }
+    }
+
+    pub(super) async fn change_record(&self, name: &str, change: impl FnOnce(&mut Record)) -> Answer<()> {
+        let record = {
+            let mut entries = self.entries();
+            let Some(entry) = entries.iter_mut().find(|e| e.facts.name == name) else { return no_such_volume(name) };
+            change(&mut entry.record);
+            entry.record.clone()
+        };
+        let store = self.store.clone();
+        match blocking(move || store.save(&record)).await {
+            Ok(()) => Ok(()),
+            Err(message) => failure(
+                FailureKind::Failed,
+                format!("volume {name} was changed, but only until the next start: {message}"),
+            ),
+        }
+    }
+}
