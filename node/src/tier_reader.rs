@@ -556,15 +556,14 @@ mod tests {
         tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 5), (3, 6), (4, 7)]);
         let image = tier.dir.path().join("image");
         std::fs::write(&image, vec![0xee; 1 << 20]).unwrap();
-        for (pins, expected) in [(vec![], [0xee, 0xee]), (vec![(0, 1)], [payload(2)[0], 0xee])] {
-            let pin = |&(above, through): &(u64, u64)| Pin {
-                term: TERM,
-                above: Lsn(above),
-                through: Lsn(through),
-                part: Part::default(),
-            };
-            let mark =
-                Mark { watermark: Lsn(3), through: Lsn(3), pins: pins.iter().map(pin).collect(), ..Mark::default() };
+        // The first record of a group: whole, its window pins the rest of the group as well (W17).
+        let whole = Pin { term: TERM, above: Lsn(0), through: Lsn(1), part: Part::default() };
+        let one_block = Pin { part: Part { block: BlockIndex(5), blocks: 1 }, ..whole };
+        let (second, third) = (payload(2)[0], payload(3)[0]);
+        for (pins, expected) in
+            [(vec![], [0xee, 0xee]), (vec![one_block], [second, 0xee]), (vec![whole], [second, third])]
+        {
+            let mark = Mark { watermark: Lsn(3), through: Lsn(3), pins, ..Mark::default() };
             let checkpoint = Checkpoint {
                 sequence: 3,
                 start: Start(1),

@@ -70,6 +70,7 @@ mutants! { ownership, 0..60 of restless;
     forgets_former_owner
     hands_over_unquiet
     lease_of_latest
+    lease_of_new_set
     rewrites_unlisted
     serves_while_handing_over
 }

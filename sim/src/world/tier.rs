@@ -307,6 +307,9 @@ impl World {
             }
         }
         let size = volume.size_bytes();
+        // The group that the position cuts: of its older part a member that was learnt since may never have been sent what
+        // its newer part covers.
+        let cut = self.node.records.range(destaged.0 + 1..).next().map(|(_, record)| record.group);
         for (sector, lsn) in newest {
             if sector * 512 >= size {
                 continue;
@@ -319,7 +322,7 @@ impl World {
                     .node
                     .records
                     .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
-                    .any(|(_, r)| r.group == group && r.sum_of(sector).is_some());
+                    .any(|(_, r)| (r.group == group || Some(r.group) == cut) && r.sum_of(sector).is_some());
             assert!(
                 legal,
                 "the destage position {destaged} has passed record {lsn}, but sector {sector} of the backing holds {}",
