@@ -34,10 +34,13 @@ mutants! { volume, 0..60 of seeded;
     read_without_lease
     take_gaps
     trust_payload
+}
+
+mutants! { volume, 330..335 of seeded;
     window_before_mark
 }
 
-mutants! { volume, 30_714..30_715 of seeded;
+mutants! { volume, 175..178 of restless;
     through_unsynced
 }
 
@@ -70,7 +73,6 @@ mutants! { ownership, 0..60 of restless;
     forgets_former_owner
     hands_over_unquiet
     lease_of_latest
-    lease_of_new_set
     rewrites_unlisted
     serves_while_handing_over
 }

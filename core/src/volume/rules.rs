@@ -96,8 +96,6 @@ rules! {
     watermark_over_uncommitted,
     /// T9: an owner that steps down commits what it alone holds.
     commit_alone_at_the_end,
-    /// T5: only an owner ends the parts of a record that no pin names.
-    confine_as_owner_only,
     /// T4: answered before everybody has the tail.
     answer_before_agreed,
     /// L3: no look at the lease.

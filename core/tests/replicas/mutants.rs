@@ -57,7 +57,6 @@ stories_catch! {
     free_uncommitted: a_member_misses_nothing_that_was_superseded_before_it_was_sent,
     watermark_over_uncommitted: a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds,
     commit_alone_at_the_end: an_owner_that_steps_down_passes_nothing_that_only_it_has_superseded,
-    confine_as_owner_only: a_learner_lets_go_of_what_a_zeroed_range_says_beside_its_pinned_blocks,
     read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
     keep_overwritten: what_the_next_owner_writes_is_not_read_from_the_cache_of_the_former_one,
     ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,

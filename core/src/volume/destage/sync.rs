@@ -109,9 +109,7 @@ impl Volume {
             next = self.live.after(id);
             if self.is_kept_by_pin(id, self.destaged) {
                 // A follower's, too: pins that come with a later term must not bring back what it says of other blocks.
-                if self.role != Role::Follower || !planted!(self, confine_as_owner_only) {
-                    self.live.confine_to_pinned(id);
-                }
+                self.live.confine_to_pinned(id);
                 continue;
             }
             let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);
