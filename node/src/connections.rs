@@ -26,7 +26,7 @@ pub trait Home {
     /// Places of its connections in the thread's list.
     fn connections(&mut self) -> &mut Vec<usize>;
 
-    /// Nothing more is taken from its clients for now; what was taken is answered.
+    /// Parked: nothing more is taken from its clients until it is unparked; what was taken is answered.
     fn is_paused(&self) -> bool {
         false
     }

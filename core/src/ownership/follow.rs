@@ -65,6 +65,13 @@ pub(super) struct Asking {
     pub(super) handed_by: Option<Incarnation>,
 }
 
+impl Asking {
+    /// Nothing is sealed yet.
+    fn to_take_over(owner: Option<Incarnation>, term: Term) -> Asking {
+        Asking { owner, term, sealed: false, owner_heard: None, former: Vec::new(), handed_by: None }
+    }
+}
+
 /// An owner has sent `Learn`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedBy {
@@ -129,14 +136,7 @@ impl Ownership {
         let impatient = planted!(self, impatient) && following.owner.is_some();
         if (waited || impatient) && !self.tier_failed {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking {
-                owner,
-                term,
-                sealed: false,
-                owner_heard: None,
-                former: Vec::new(),
-                handed_by: None,
-            });
+            self.role = Role::Asking(Asking::to_take_over(owner, term));
             self.want_read();
         }
     }
@@ -213,14 +213,7 @@ impl Ownership {
             && !self.tier_failed
         {
             let (owner, term) = (following.owner, following.term);
-            self.role = Role::Asking(Asking {
-                owner,
-                term,
-                sealed: false,
-                owner_heard: None,
-                former: Vec::new(),
-                handed_by: None,
-            });
+            self.role = Role::Asking(Asking::to_take_over(owner, term));
             self.want_read();
         }
     }

@@ -282,7 +282,7 @@ impl Cluster {
     }
 
     async fn format_tier(&self, known: Definition) -> Result<(VolumeKey, bool)> {
-        // On the medium that is asked for now: what this node has heard of last may be older.
+        // Read anew: the definition that this node has heard of last may ask for the former medium.
         let definition = self.coordinator.definition(known.volume).await?;
         let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
             bail!("it was deleted");
@@ -785,10 +785,7 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
     Candidate {
         node: entry.node(),
         domain: domain.finish(),
-        free_bytes: load.map_or(0, |load| match kind {
-            TierName::Memory => load.memory_free_bytes,
-            TierName::Flash => load.flash_free_bytes,
-        }),
+        free_bytes: load.map_or(0, |load| load.free_bytes(kind)),
         load_permille: load.map_or(0, |load| u32::from(load.busy_percent) * 10),
         flash: kind == TierName::Flash,
         // Who has not said anything may reach it.

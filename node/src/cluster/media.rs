@@ -268,18 +268,14 @@ impl Cluster {
         Ok(())
     }
 
-    fn loads(&self) -> Vec<Load> {
+    pub(super) fn loads(&self) -> Vec<Load> {
         self.loads.lock().expect("nobody panics while holding it").clone()
     }
 }
 
 /// What a node has said to have free on a medium.
 fn room(loads: &[Load], entry: &NodeEntry, kind: TierName) -> Option<u64> {
-    let load = loads.iter().find(|load| load.name == entry.name)?;
-    Some(match kind {
-        TierName::Memory => load.memory_free_bytes,
-        TierName::Flash => load.flash_free_bytes,
-    })
+    loads.iter().find(|load| load.name == entry.name).map(|load| load.free_bytes(kind))
 }
 
 #[cfg(test)]

@@ -21,18 +21,18 @@ impl Cluster {
     /// Empty where there are as many copies as are asked for.
     pub(super) async fn without_copy(&self, definition: &Definition, shown: &ClusterReport) -> Vec<WithoutCopy> {
         let keeps_log = |name: &str| shown.members.iter().any(|member| member.node == name && member.role != "learner");
-        let (nodes, links) = (self.nodes(), self.links().await);
+        let nodes = self.nodes();
         if nodes.iter().filter(|entry| keeps_log(&entry.name)).count() > usize::from(definition.peers) {
             return Vec::new();
         }
-        let loads = self.loads.lock().expect("nobody panics while holding it").clone();
+        let (links, loads) = (self.links().await, self.loads());
         let why = |name: &str| {
             let down = links.iter().any(|link| !link.up && name_of(&nodes, link.node) == name);
             let load = loads.iter().find(|load| load.name == name);
             if down {
                 Some("there is no link to it; `forebay node list` shows why".to_owned())
             } else if self.is_leaving(name) {
-                Some("it is being emptied; `forebay node drain --undo` ends that".to_owned())
+                Some(format!("it is being emptied; `forebay node drain {name} --undo` ends that"))
             } else {
                 load.and_then(|load| lacks_room(definition, load))
             }
@@ -43,11 +43,12 @@ impl Cluster {
 }
 
 fn lacks_room(definition: &Definition, load: &Load) -> Option<String> {
-    let (free, medium, remedy) = match definition.tier.kind {
-        TierName::Memory => (load.memory_free_bytes, "memory", "free some memory"),
-        TierName::Flash => (load.flash_free_bytes, "flash", "free some space in its state folder"),
+    let kind = definition.tier.kind;
+    let (free, wanted, medium) = (load.free_bytes(kind), definition.tier.size_bytes, kind.word());
+    let remedy = match kind {
+        TierName::Memory => "free some memory",
+        TierName::Flash => "free some space in its state folder",
     };
-    let wanted = definition.tier.size_bytes;
     (free < wanted).then(|| {
         format!(
             "its {medium} has room for {}, and a tier takes {}; {remedy}, or make the volume with a smaller --tier-size",

@@ -443,6 +443,16 @@ pub struct Load {
     pub unreached: Vec<VolumeId>,
 }
 
+impl Load {
+    /// What new tiers on a medium may take.
+    pub fn free_bytes(&self, kind: TierName) -> u64 {
+        match kind {
+            TierName::Memory => self.memory_free_bytes,
+            TierName::Flash => self.flash_free_bytes,
+        }
+    }
+}
+
 impl Words for Load {
     fn encode(&self) -> String {
         write(self)
