@@ -183,7 +183,9 @@ fn clean_after_journal_replay(folder: &TempDir, kind: &str, image: &Path) -> Res
     let mount = folder.join("replayed");
     std::fs::create_dir_all(&mount).unwrap();
     let mount = mount.to_str().unwrap();
-    let output = run_tool(MINUTE, "mount", [device_path, mount]);
+    // The kernel may still hold the dead disk's mount: xfs refuses a second file system of the same UUID meanwhile.
+    let options = if kind == "xfs" { "nouuid" } else { "defaults" };
+    let output = run_tool(MINUTE, "mount", ["-o", options, device_path, mount]);
     if !output.status.success() {
         return Err(output.describe());
     }
