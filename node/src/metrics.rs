@@ -174,7 +174,7 @@ type LinkValue = fn(&ClusterNodeReport) -> f64;
 
 /// The links to the other nodes of the cluster, each under the other node's name.
 fn render_links(out: &mut String, nodes: &[ClusterNodeReport]) {
-    let families: [(&str, &str, &str, LinkValue); 9] = [
+    let families: [(&str, &str, &str, LinkValue); 10] = [
         ("link_up", "1 while something can be sent to the node.", "gauge", |n| f64::from(n.up == Some(true))),
         ("link_channels_up", "Channels of the link that are in use.", "gauge", |n| {
             n.channels.iter().filter(|channel| channel.phase == "up").count() as f64
@@ -192,6 +192,9 @@ fn render_links(out: &mut String, nodes: &[ClusterNodeReport]) {
         ("link_compression", "1 while payload to the node is compressed.", "gauge", |n| {
             f64::from(n.compression.as_ref().is_some_and(|compression| compression.now != "off"))
         }),
+        ("link_compression_from_bytes_total", "Payload that was sent compressed, as it was before.", "counter", |n| {
+            n.compression.as_ref().map_or(0.0, |compression| compression.from_bytes as f64)
+        }),
         ("link_compression_saved_bytes_total", "Bytes that compression kept from the wire.", "counter", |n| {
             n.compression.as_ref().map_or(0.0, |compression| compression.saved_bytes as f64)
         }),
@@ -206,6 +209,21 @@ fn render_links(out: &mut String, nodes: &[ClusterNodeReport]) {
         let _ = writeln!(out, "# HELP forebay_{name} {help}\n# TYPE forebay_{name} {kind}");
         for node in nodes.iter().filter(|node| !node.own) {
             let _ = writeln!(out, "forebay_{name}{{node=\"{}\"}} {}", node.name, value(node));
+        }
+    }
+    render_compression_off(out, nodes);
+}
+
+/// The reason is a label, of a closed set of words: a link has one sample, and none while it compresses.
+fn render_compression_off(out: &mut String, nodes: &[ClusterNodeReport]) {
+    let name = "forebay_link_compression_off";
+    let _ = writeln!(
+        out,
+        "# HELP {name} 1 with the reason why payload to the node is not compressed.\n# TYPE {name} gauge"
+    );
+    for node in nodes {
+        if let Some(reason) = node.compression.as_ref().and_then(|compression| compression.reason.as_ref()) {
+            let _ = writeln!(out, "{name}{{node=\"{}\",reason=\"{reason}\"}} 1", node.name);
         }
     }
 }
@@ -232,6 +250,8 @@ mod tests {
         assert!(text.contains("forebay_volume_dirty_bytes{volume=\"vm1\"} 4096\n"), "{text}");
         assert!(text.contains("forebay_link_channels_up{node=\"beta\"} 1\n"), "{text}");
         assert!(text.contains("forebay_link_compression_saved_bytes_total{node=\"beta\"} 200\n"), "{text}");
+        let off = "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1\n";
+        assert!(text.contains(off), "{text}");
         assert!(text.contains("forebay_volume_backing_displaced{volume=\"vm1\"} 1\n"), "{text}");
     }
 }
