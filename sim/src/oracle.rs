@@ -100,7 +100,7 @@ impl Write {
     }
 
     fn is(&self, id: WriteId, offset: u64, bytes: &[u8]) -> bool {
-        if self.zero { bytes.iter().all(|&b| b == 0) } else { pattern::matches(id, offset, bytes) }
+        if self.zero { pattern::is_zero(bytes) } else { pattern::matches(id, offset, bytes) }
     }
 }
 
@@ -457,13 +457,15 @@ impl Oracle {
         // Barriers that may be the last whole one, counted: everything before barrier `h` is there, and a part of
         // what lies between it and the next. Each segment allows an interval, or several where it is ambiguous.
         let (mut low, mut high) = (0u32, self.barriers_asked);
-        let (mut low_by, mut high_by) = (String::from("the first"), String::from("the last"));
+        // Where the bytes lie that say so.
+        let (mut low_by, mut high_by) = (None, None);
         let mut ambiguous: Vec<Vec<(u32, u32)>> = Vec::new();
+        let mut intervals: Vec<(u32, u32)> = Vec::new();
         for (sector, segments) in self.sectors.iter().enumerate() {
             for segment in segments {
                 let at = sector as u64 * SECTOR_BYTES + u64::from(segment.from);
                 let bytes = &image[at as usize..at as usize + usize::from(segment.to - segment.from)];
-                let mut intervals: Vec<(u32, u32)> = Vec::new();
+                intervals.clear();
                 for (i, entry) in segment.history.iter().enumerate().rev() {
                     let write = &self.writes[entry.write as usize];
                     if !write.is(entry.write, at, bytes) {
@@ -488,26 +490,30 @@ impl Oracle {
                     ),
                     [(l, h)] => {
                         if *l > low {
-                            low = *l;
-                            low_by = self.reason(at, bytes, segment);
+                            (low, low_by) = (*l, Some((at, bytes, segment)));
                         }
                         if *h < high {
-                            high = *h;
-                            high_by = self.reason(at, bytes, segment);
+                            (high, high_by) = (*h, Some((at, bytes, segment)));
                         }
                     }
-                    _ => ambiguous.push(intervals),
+                    _ => ambiguous.push(intervals.clone()),
                 }
             }
         }
         let legal = (low..=high)
             .any(|h| ambiguous.iter().all(|intervals| intervals.iter().any(|&(l, most)| l <= h && h <= most)));
-        assert!(
-            legal,
-            "the backing is no crash image ({when}): no client barrier divides it.\n\
-             Writes after barrier {low} are there: {low_by}\nwrites before barrier {} are not: {high_by}",
-            high.saturating_add(1),
-        );
+        if !legal {
+            let reason = |by: Option<(u64, &[u8], &Segment)>, none: &str| {
+                by.map_or(none.to_owned(), |(at, bytes, segment)| self.reason(at, bytes, segment))
+            };
+            panic!(
+                "the backing is no crash image ({when}): no client barrier divides it.\n\
+                 Writes after barrier {low} are there: {}\nwrites before barrier {} are not: {}",
+                reason(low_by, "the first"),
+                high.saturating_add(1),
+                reason(high_by, "the last"),
+            );
+        }
     }
 
     fn reason(&self, at: u64, bytes: &[u8], segment: &Segment) -> String {
