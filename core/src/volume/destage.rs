@@ -57,6 +57,8 @@ struct Writing {
     /// Old block under a partial record on a backing of 4 KiB sectors.
     old_block: Option<FrameId>,
     failed: Option<IoError>,
+    /// Something of it was sent to the backing.
+    wrote: bool,
     /// Pieces of a zeroed range that come after this one, as bytes `[.0, .1)`.
     pieces_left: Vec<(u64, u64)>,
     /// The piece at hand.
@@ -101,6 +103,8 @@ pub(super) struct Destage {
     unsynced_since: Option<Instant>,
     syncing: bool,
     failing: Option<IoError>,
+    /// What failed may have cost what the backing had completed since the last good sync.
+    lost: bool,
     retry_at: Instant,
     retry_delay: Duration,
     round_bytes: u64,
@@ -138,6 +142,7 @@ impl Destage {
             unsynced_since: None,
             syncing: false,
             failing: None,
+            lost: false,
             retry_at: now,
             retry_delay: RETRY_DELAY_MIN,
             round_bytes: config.destage_round_bytes_max.min(FIRST_ROUND_BYTES),
@@ -305,7 +310,11 @@ impl Volume {
             if self.destage.in_flight > 0 || self.destage.syncing || self.now < self.destage.retry_at {
                 return;
             }
-            self.rewind();
+            if self.destage.lost {
+                self.rewind();
+            }
+            // Trying again counts as in use until it fails again.
+            self.destage.failing = None;
         }
         loop {
             self.issue_queued();
@@ -341,11 +350,16 @@ impl Volume {
             self.recount_written();
         }
         self.end_batch();
-        // Trying again counts as in use until it fails again.
-        self.destage.failing = None;
+        self.destage.lost = false;
     }
 
+    /// Nobody knows what became of what was written since the last good sync.
     pub(super) fn backing_failed(&mut self, error: IoError) {
+        self.destage.lost = true;
+        self.try_again_later(error);
+    }
+
+    fn try_again_later(&mut self, error: IoError) {
         let d = &mut self.destage;
         self.counters.backing_errors += 1;
         d.failing = Some(error);
@@ -531,6 +545,7 @@ impl Volume {
             writes_left: 0,
             old_block: None,
             failed: None,
+            wrote: false,
             pieces_left: Vec::new(),
             piece: (0, 0),
             zeros_left: None,
@@ -734,6 +749,7 @@ impl Volume {
 
     fn write_parts(&mut self, write: usize, offset: u64, parts: Parts) {
         self.destage.writing[write].writes_left += 1;
+        self.destage.writing[write].wrote = true;
         self.counters.backing_writes += 1;
         self.counters.backing_write_bytes += parts.iter().map(|part| u64::from(part.length)).sum::<u64>();
         let op = self.begin_op(Op::Destage { write });
@@ -805,6 +821,7 @@ impl Volume {
             return self.write_zeros(write);
         }
         writing.writes_left = 1;
+        writing.wrote = true;
         let (id, _) = writing.records[0];
         let hole = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { hole: true, .. });
         let op = self.begin_op(Op::Destage { write });
@@ -830,7 +847,7 @@ impl Volume {
     }
 
     fn end_write(&mut self, write: usize) {
-        let Writing { records, frames, loads, old_block, failed, .. } = self.destage.writing.remove(write);
+        let Writing { records, frames, loads, old_block, failed, wrote, .. } = self.destage.writing.remove(write);
         self.destage.in_flight -= 1;
         self.destage.loads -= loads;
         if self.destage.in_flight == 0 {
@@ -852,11 +869,20 @@ impl Volume {
             }
         }
         if let Some(error) = failed {
-            // Still chosen; the rewind that follows makes everything unsynced idle again.
-            for (id, _) in records {
+            // Still chosen.
+            for &(id, _) in &records {
                 self.live.set_state(id, State::Queued);
             }
-            return self.backing_failed(error);
+            // What was only to be read first costs nothing that is there: with policy `through`, writing the group again from
+            // its first record on would for a while put older content over what is acknowledged, and what has just failed
+            // fails again and again. A connection that is lost takes what was written with it; pins and batches are begun
+            // anew as a whole.
+            let plain = records.iter().all(|&(_, lsn)| lsn > self.durable) && !self.journal.is_busy();
+            if wrote || error == IoError::Gone || !plain {
+                return self.backing_failed(error);
+            }
+            self.destage.deferred.extend(records);
+            return self.try_again_later(error);
         }
         if self.destage.unsynced_since.is_none() {
             self.destage.unsynced_since = Some(self.now);
