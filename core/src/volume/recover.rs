@@ -25,7 +25,7 @@ use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Metadata blocks read at one time: 4 MiB.
 const SCAN_BLOCKS: u32 = 1024;
@@ -87,6 +87,8 @@ pub(super) struct Recovery {
     sealed: BTreeMap<u32, Summary>,
     /// Segments without a head that have something in the place of their summary.
     left_summaries: Vec<u32>,
+    /// Segments whose head is no head: damaged, or the first batch of a new life landed in part, and their payload with it.
+    unreadable: BTreeSet<u32>,
     /// Last batch that the summary of each segment speaks of, if there is one: not all of them may have landed.
     summaries: BTreeMap<u32, u64>,
     /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
@@ -409,6 +411,9 @@ impl Volume {
         if let Ok(summary) = &decoded {
             recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
             recovery.summaries.insert(segment, summary.last_batch);
+        }
+        if number == UNKNOWN_NUMBER {
+            recovery.unreadable.insert(segment);
         }
         match decoded {
             // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
@@ -734,10 +739,13 @@ impl Volume {
     /// Ends what newer records of the same group cover and nobody needs.
     fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Kept) {
         let covered = covered(records);
+        let unreadable = core::mem::take(&mut self.recovery_mut().unreadable);
+        // What had ended before the window was told may be found in a segment whose next life has begun: its payload is gone.
+        let stays = |r: &FoundRecord| kept.is_in_window(r.descriptor.lsn) && !unreadable.contains(&r.segment);
         let may_end: Vec<bool> = records
             .iter()
             .zip(&covered)
-            .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !kept.is_in_window(r.descriptor.lsn))
+            .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !stays(r))
             .collect();
         let mut keep: Vec<bool> =
             records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
