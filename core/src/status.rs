@@ -257,7 +257,7 @@ pub struct Status {
     pub journal_bytes: u64,
     /// Mean size of the groups that clients made, the newest counting most.
     pub group_bytes_mean: u64,
-    /// Live bytes in the log that are not yet durable in the backing.
+    /// Live bytes in the log that are not yet durable in the backing; a zeroed range counts as one block. 0: the backing is complete.
     pub dirty_bytes: u64,
     /// Bytes of the tier that are neither live nor free (flash: waiting for compaction or release).
     pub dead_bytes: u64,

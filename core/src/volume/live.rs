@@ -142,6 +142,11 @@ impl LiveLog {
         self.live_payloads
     }
 
+    /// Records without a payload: zeroed ranges and sectors.
+    pub fn others(&self) -> u32 {
+        self.live_others
+    }
+
     /// No record is live.
     pub fn is_empty(&self) -> bool {
         self.head == NONE

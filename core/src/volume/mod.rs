@@ -646,7 +646,8 @@ impl Volume {
 
     /// What it shows of itself.
     pub fn status(&self, now: Instant) -> Status {
-        let dirty_bytes = u64::from(self.live.payload_blocks()) * BLOCK_BYTES;
+        // A zeroed range has no bytes, and yet the image is not complete without it: it counts as one block.
+        let dirty_bytes = u64::from(self.live.payload_blocks() + self.live.others()) * BLOCK_BYTES;
         let mut counters = self.counters;
         counters.evictions = self.pool.evictions;
         Status {
