@@ -157,6 +157,8 @@ impl World {
                         self.coverage.see("torn tier write at a crash");
                     }
                 }
+                // A fence has aborted it: no device fetches its bytes any more.
+                OpKind::BackingWrite { bytes, .. } if bytes.is_empty() => {}
                 OpKind::BackingWrite { offset, bytes, parts } => ghosts.push(Late::Write { offset, bytes, parts }),
                 OpKind::BackingZero { offset, length } => {
                     ghosts.push(Late::Write { offset, bytes: vec![0; length], parts: Parts::new() });

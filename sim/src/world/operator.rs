@@ -71,7 +71,10 @@ impl World {
             }
             (Control::Hold(_), Ok(())) => {
                 self.backing_has_all_before(asked, "the backing under a hold");
-                self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
+                // What damage took is said to nobody, so nobody knows what the image may lack.
+                if !self.damage_carried {
+                    self.oracle.backing_is_crash_image(&self.backing.durable, "held for a backup");
+                }
                 self.node.hold = Some((self.backing.current.clone(), self.backing_changes));
             }
             (Control::Release, Ok(())) => {

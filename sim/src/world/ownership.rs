@@ -43,6 +43,12 @@ impl Part {
         self.locks.contains(&term) && !self.fenced
     }
 
+    /// It has read of an owner after this term's.
+    pub(super) fn knows_of_later(&self, term: Term) -> bool {
+        let record = self.ownership.as_ref().and_then(|ownership| ownership.status().record);
+        record.is_some_and(|record| record.term > term)
+    }
+
     /// When ownership must be called at the latest, by its own clock.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.ownership.as_ref().and_then(|ownership| ownership.poll_timeout())

@@ -250,7 +250,9 @@ impl World {
     pub(super) fn writes_no_more(&self, former: &Unfenced) -> bool {
         let index = index_of(former.node);
         let node = self.node_at(index);
-        let lives = node.part.may_write(former.term);
+        // Who has won a term and reads of a later one before it owns the volume lets the lock go.
+        let gave_up = node.part.owns != Some(former.term) && node.part.knows_of_later(former.term);
+        let lives = node.part.may_write(former.term) && !gave_up;
         let late = self.agenda.values().any(|(at, due)| *at == index && matches!(due, Due::Ghost(_)));
         !lives && !late
     }
