@@ -40,10 +40,6 @@ mutants! { volume, 330..335 of seeded;
     window_before_mark
 }
 
-mutants! { volume, 175..178 of restless;
-    through_unsynced
-}
-
 mutants! { ownership, 0..60 of seeded;
     adds_uncovered
     asks_old_set_only
