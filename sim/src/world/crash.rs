@@ -157,6 +157,8 @@ impl World {
                         self.coverage.see("torn tier write at a crash");
                     }
                 }
+                // The backing refuses it, and has aborted what was queued (T6).
+                OpKind::BackingWrite { .. } | OpKind::BackingZero { .. } if self.node.part.fenced => {}
                 OpKind::BackingWrite { offset, bytes, parts } => ghosts.push(Late::Write { offset, bytes, parts }),
                 OpKind::BackingZero { offset, length } => {
                     ghosts.push(Late::Write { offset, bytes: vec![0; length], parts: Parts::new() });
