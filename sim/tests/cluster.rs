@@ -24,9 +24,10 @@ const RARE: [&str; 4] = [
 const FOUND: [u64; 8] = [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714];
 /// Seeds that reach what is rare: of two candidates one loses (166).
 const REACH: [u64; 1] = [166];
-/// Restless seeds that found something once: what a fence had aborted was fetched from the arena of a killed owner and landed all
-/// the same (251, 4000000131, 4020000997).
-const FOUND_RESTLESS: [u64; 3] = [251, 4_000_000_131, 4_020_000_997];
+/// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was
+/// to answer for what the backing has in the others, of which it had never been sent what is newer (3020000445); what a fence had
+/// aborted was fetched from the arena of a killed owner and landed all the same (251, 4000000131, 4020000997).
+const FOUND_RESTLESS: [u64; 4] = [251, 3_020_000_445, 4_000_000_131, 4_020_000_997];
 const MEMORY: TierKind = TierKind::Memory;
 const FLASH: TierKind = TierKind::Flash;
 
@@ -338,6 +339,22 @@ fn a_fenced_owner_that_dies_later_writes_no_more() {
         ];
     });
     met(&coverage, &["living owner fenced", "take-over served"]);
+}
+
+#[test]
+fn who_is_handed_the_volume_and_was_sent_only_what_pins_kept_is_not_asked_for_the_rest() {
+    // A member is learnt anew while the window of an owner that stands still is pinned, and owns the volume after that.
+    let coverage = holds_everywhere("handed over to a learner", 3, 5, |setup, cluster| {
+        (setup.weights, setup.hot_blocks, setup.requests) = ([3, 12, 1, 6, 0], 6, 600);
+        (setup.think_micros_max, setup.backing_micros_max) = (50_000, 200_000);
+        (cluster.window_bytes_max, cluster.fence_one_in) = (32 << 10, 1_000_000);
+        cluster.plan = vec![
+            after(2_000, Mischief::Pause, Target::Node(0), 20_000),
+            after(12_000, Mischief::Destroy, Target::Member, 0),
+        ];
+        cluster.plan.extend((0..6).map(|i| after(24_000 + 3_000 * i, Mischief::HandOver, Target::Owner, 2_000)));
+    });
+    met(&coverage, &["tier made anew", "pins ended", "owner handed over"]);
 }
 
 /// Proves N-M-5, N-F-5, N-X-5: one direction included.
