@@ -4,7 +4,7 @@ use forebay_core::format::TierKind;
 use forebay_core::types::Duration;
 use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_setup};
+use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_restless_seed, run_setup};
 use forebay_sim::setup::Setup;
 
 /// States that so few seeds need not reach.
@@ -28,6 +28,10 @@ const FOUND: [u64; 10] = [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714, 3
 const FOUND_HOSTILE: [u64; 1] = [3_030_001_953];
 /// Seeds that reach what is rare: of two candidates one loses (166).
 const REACH: [u64; 1] = [166];
+/// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was
+/// to answer for what the backing has in the others, of which it had never been sent what is newer (3020000445); what a fence had
+/// aborted was fetched from the arena of a killed owner and landed all the same (251, 4000000131, 4020000997).
+const FOUND_RESTLESS: [u64; 4] = [251, 3_020_000_445, 4_000_000_131, 4_020_000_997];
 const MEMORY: TierKind = TierKind::Memory;
 const FLASH: TierKind = TierKind::Flash;
 
@@ -326,6 +330,37 @@ fn a_second_take_over_in_quarantine_proves_both_former_owners_gone() {
     met(&coverage, &["take-over served", "owner stepped down", "pins ended"]);
 }
 
+#[test]
+fn a_fenced_owner_that_dies_later_writes_no_more() {
+    // It stands still with writes under way, is fenced, and is killed when its successor has gone on.
+    let coverage = holds_everywhere("fenced owner", 2, 10, |setup, cluster| {
+        (setup.weights, setup.hot_blocks, setup.requests) = ([3, 12, 1, 1, 0], 6, 400);
+        setup.backing_micros_max = 400_000;
+        cluster.fenced_first = true;
+        cluster.plan = vec![
+            after(2_000, Mischief::Pause, Target::Node(0), 25_000),
+            after(18_000, Mischief::Kill, Target::Node(0), 0),
+        ];
+    });
+    met(&coverage, &["living owner fenced", "take-over served"]);
+}
+
+#[test]
+fn who_is_handed_the_volume_and_was_sent_only_what_pins_kept_is_not_asked_for_the_rest() {
+    // A member is learnt anew while the window of an owner that stands still is pinned, and owns the volume after that.
+    let coverage = holds_everywhere("handed over to a learner", 3, 5, |setup, cluster| {
+        (setup.weights, setup.hot_blocks, setup.requests) = ([3, 12, 1, 6, 0], 6, 600);
+        (setup.think_micros_max, setup.backing_micros_max) = (50_000, 200_000);
+        (cluster.window_bytes_max, cluster.fence_one_in) = (32 << 10, 1_000_000);
+        cluster.plan = vec![
+            after(2_000, Mischief::Pause, Target::Node(0), 20_000),
+            after(12_000, Mischief::Destroy, Target::Member, 0),
+        ];
+        cluster.plan.extend((0..6).map(|i| after(24_000 + 3_000 * i, Mischief::HandOver, Target::Owner, 2_000)));
+    });
+    met(&coverage, &["tier made anew", "pins ended", "owner handed over"]);
+}
+
 /// Proves N-M-5, N-F-5, N-X-5: one direction included.
 #[test]
 fn a_one_way_cut_ends_in_one_owner() {
@@ -390,6 +425,16 @@ fn fixed_seeds_of_clusters_keep_every_promise_and_reach_every_state() {
     let missed = coverage.between_nodes().filter(|(name, count)| *count == 0 && !RARE.contains(name));
     let missed: Vec<_> = missed.map(|(name, _)| name).collect();
     assert!(missed.is_empty(), "the fixed seeds never reached: {missed:?}");
+}
+
+#[test]
+fn restless_seeds_that_found_something_keep_every_promise() {
+    for seed in FOUND_RESTLESS {
+        if let Err(failure) = run_restless_seed(seed, false) {
+            let repeat = format!("cargo run -p forebay-sim -- --restless --replay {seed} --trace");
+            panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use super::*;
 use crate::cluster::{Mischief, Planned, Target};
 use forebay_core::status::Flush;
+use std::ops::Bound;
 
 /// What nodes share, beside backing and clients.
 pub(super) struct Cluster {
@@ -15,8 +16,8 @@ pub(super) struct Cluster {
     pub(super) terms: Terms,
     /// Tiers and boots that ever were: the numbers that are random elsewhere.
     numbers: u64,
-    /// What owners have put into their logs, by position: the newest of each, with group, block and sectors.
-    pub(super) log: BTreeMap<u64, (Group, BlockIndex, Vec<u32>)>,
+    /// What owners have put into their logs, by position: of each what the owner of the highest term has put there.
+    pub(super) log: BTreeMap<u64, (Term, Logged)>,
     /// The first record in which a sector's bytes came into a log, by block, sector and checksum: the write's own. Later
     /// ones may hold them, too, where an edge was merged.
     pub(super) first: BTreeMap<(u64, u32, u32), Lsn>,
@@ -71,9 +72,15 @@ impl Cluster {
     /// Where the group of a window's last record ends: its rest is pinned with the window (W17).
     pub(super) fn end_of_group(&self, above: Lsn, through: Lsn) -> Lsn {
         let last = self.log.range(above.0 + 1..=through.0).next_back();
-        let Some(group) = last.map(|(_, logged)| logged.0) else { return through };
-        let rest = self.log.range(through.0 + 1..).take_while(|(_, logged)| logged.0 == group);
+        let Some(group) = last.map(|(_, (_, logged))| logged.group) else { return through };
+        let rest = self.log.range(through.0 + 1..).take_while(|(_, (_, logged))| logged.group == group);
         rest.last().map_or(through, |(&lsn, _)| Lsn(lsn))
+    }
+
+    /// The checksum that the log up to a position gives this sector, if a record above another position says anything of it.
+    pub(super) fn newest_sum_of(&self, sector: u64, above: u64, through: Lsn) -> Option<u32> {
+        let newer = (Bound::Excluded(above), Bound::Included(through.0));
+        self.log.range(newer).rev().find_map(|(_, (_, logged))| logged.sum_of(sector))
     }
 
     fn next_number(&mut self) -> u64 {

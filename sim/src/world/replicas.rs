@@ -188,8 +188,9 @@ impl World {
             let sectors_of_part = pin.part.block.0 * 8..(pin.part.block.0 + u64::from(pin.part.blocks)) * 8;
             pinned.extend(sectors_of_part);
             let through = cluster.end_of_group(pin.above, pin.through);
-            for (_, block, sectors) in cluster.log.range(pin.above.0 + 1..=through.0).map(|(_, logged)| logged) {
-                let rounded = sectors.iter().map(|&sector| (block.0 * 8 + u64::from(sector)) / align * align);
+            for (_, (_, logged)) in cluster.log.range(pin.above.0 + 1..=through.0) {
+                let first = logged.block.0 * 8;
+                let rounded = logged.sectors.iter().map(|&(sector, _)| (first + u64::from(sector)) / align * align);
                 pinned.extend(rounded.flat_map(|first| first..first + align));
             }
         }

@@ -5,6 +5,7 @@
 use super::*;
 
 /// One record that the volume has put into its log, as seen from outside.
+#[derive(Clone)]
 pub(super) struct Logged {
     pub(super) block: BlockIndex,
     pub(super) group: Group,
@@ -253,9 +254,11 @@ impl World {
         assert!(record.lsn > Lsn(0), "a record at the position before the first");
         let logged = Logged { block: record.block, group: record.group, sectors };
         if let Some(cluster) = &mut self.cluster {
-            if self.node.part.owns.is_some() {
-                let sectors = logged.sectors.iter().map(|&(sector, _)| sector).collect();
-                cluster.log.insert(record.lsn.0, (logged.group, logged.block, sectors));
+            if let Some(owned) = self.node.part.owns {
+                // A former owner that does not know it goes on, in a log that is lost.
+                if cluster.log.get(&record.lsn.0).is_none_or(|(term, _)| *term <= owned) {
+                    cluster.log.insert(record.lsn.0, (owned, logged.clone()));
+                }
                 for &(sector, checksum) in &logged.sectors {
                     cluster.first.entry((logged.block.0, sector, checksum)).or_insert(record.lsn);
                 }
@@ -322,7 +325,14 @@ impl World {
                     .node
                     .records
                     .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
-                    .any(|(_, r)| (r.group == group || Some(r.group) == cut) && r.sum_of(sector).is_some());
+                    .any(|(_, r)| (r.group == group || Some(r.group) == cut) && r.sum_of(sector).is_some())
+                // Or this node was never sent what is newer: a learner is sent what the watermark has passed only if a pin keeps
+                // it, and a zeroed range that stays for its pinned blocks says nothing of its others (S6, T5).
+                || self
+                    .cluster
+                    .as_ref()
+                    .and_then(|cluster| cluster.newest_sum_of(sector, lsn, destaged))
+                    .is_some_and(|sum| sum == found);
             assert!(
                 legal,
                 "the destage position {destaged} has passed record {lsn}, but sector {sector} of the backing holds {}",
