@@ -24,8 +24,9 @@ const RARE: [&str; 4] = [
 /// read before it was written over in part sent a group out again from its first record, and put older content over what a write-through
 /// volume had acknowledged (3010001237, 3010002348).
 const FOUND: [u64; 10] = [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714, 3_010_001_237, 3_010_002_348];
-/// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953).
-const FOUND_HOSTILE: [u64; 1] = [3_030_001_953];
+/// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953); a term that was won and
+/// never owned kept its lock (3030002307); as restless 3020000445 (4030000509).
+const FOUND_HOSTILE: [u64; 3] = [3_030_001_953, 3_030_002_307, 4_030_000_509];
 /// Seeds that reach what is rare: of two candidates one loses (166).
 const REACH: [u64; 1] = [166];
 /// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was
