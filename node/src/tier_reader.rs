@@ -311,8 +311,10 @@ impl TierReader {
         if let Some(damage) = damage.pop() {
             return Err(damage);
         }
+        // Of a memory tier the slot's number says that there is one, whatever the entry says.
         let Kind::Data { mask, checksum } = found.record.kind else {
-            unreachable!("only data records have a payload");
+            let reason = format!("log position {} has a place for a payload, and is no data", found.record.lsn);
+            return Err(Damage { byte: byte_of(at), reason });
         };
         if payload_checksum(volume, found.record.block, mask, found.record.term, &bytes) != checksum {
             let reason = format!("payload of log position {}: checksum mismatch", found.record.lsn);
@@ -774,6 +776,8 @@ mod tests {
             layout.payload_blocks,
             &Descriptor { lsn: Lsn(3), block: BlockIndex(40), group: Group(1), term: TERM, kind: trim },
         );
+        // No daemon writes that: the slot of a payload, and the entry of what has none.
+        describe(5, &Descriptor { lsn: Lsn(4), block: BlockIndex(50), group: Group(1), term: TERM, kind: trim });
         let at = (layout.payload_first + 4) as usize * TIER_BLOCK_BYTES;
         bytes[at..at + TIER_BLOCK_BYTES].copy_from_slice(&payload(2));
         let dir = tempfile::tempdir().unwrap();
@@ -781,10 +785,11 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let reader = TierReader::open(&path).unwrap();
         let content = reader.content().unwrap();
-        assert_eq!(lsns(&content), [1, 2, 3]);
+        assert_eq!(lsns(&content), [1, 2, 3, 4]);
         assert_eq!(reader.payload(&VOLUME, &content.records[1]).unwrap(), payload(2));
         assert!(reader.payload(&VOLUME, &content.records[0]).is_err(), "its payload was never written");
         assert_eq!(content.records[2].payload, None);
+        assert!(reader.payload(&VOLUME, &content.records[3]).is_err(), "told as damage");
     }
 
     #[test]
