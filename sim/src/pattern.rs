@@ -31,7 +31,7 @@ pub fn matches(write: u32, offset: u64, bytes: &[u8]) -> bool {
     let edge = (offset.next_multiple_of(CELL_BYTES) - offset) as usize;
     let (head, rest) = bytes.split_at(edge.min(bytes.len()));
     let (cells, tail) = rest.as_chunks::<8>();
-    let first = offset.next_multiple_of(CELL_BYTES) / CELL_BYTES;
+    let first = offset.div_ceil(CELL_BYTES);
     let after = first + cells.len() as u64;
     (first..).zip(cells).all(|(index, found)| *found == cell(write, index))
         && (tail.is_empty() || *tail == cell(write, after)[..tail.len()])
@@ -41,7 +41,7 @@ pub fn matches(write: u32, offset: u64, bytes: &[u8]) -> bool {
         })
 }
 
-/// As [`matches`] does, in steps.
+/// As [`matches()`] does, in steps.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (cells, tail) = bytes.as_chunks::<32>();
     cells.iter().all(|cell| *cell == [0; 32]) && tail.iter().all(|&byte| byte == 0)
