@@ -4,7 +4,7 @@ use forebay_core::format::TierKind;
 use forebay_core::types::Duration;
 use forebay_sim::cluster::{ClusterSetup, Mischief, Planned, Target};
 use forebay_sim::coverage::Coverage;
-use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_setup};
+use forebay_sim::run::{run_cluster_seed, run_hostile_seed, run_migrating_seed, run_restless_seed, run_setup};
 use forebay_sim::setup::Setup;
 
 /// States that so few seeds need not reach.
@@ -26,6 +26,9 @@ const RARE: [&str; 4] = [
 const FOUND: [u64; 10] = [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714, 3_010_001_237, 3_010_002_348];
 /// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953).
 const FOUND_HOSTILE: [u64; 1] = [3_030_001_953];
+/// The same of owners that are taken over in most of the time: a window had a part of a block, which the next owner wrote once
+/// more as a whole; that write landed when a third one owned the volume, and the check knew only of the part (5020000800).
+const FOUND_RESTLESS: [u64; 1] = [5_020_000_800];
 /// Seeds that reach what is rare: of two candidates one loses (166).
 const REACH: [u64; 1] = [166];
 const MEMORY: TierKind = TierKind::Memory;
@@ -397,6 +400,16 @@ fn five_nodes_to_which_everything_happens_keep_every_promise() {
     for seed in (0..20).chain(FOUND_HOSTILE) {
         if let Err(failure) = run_hostile_seed(seed, false) {
             let repeat = format!("cargo run -p forebay-sim -- --hostile --replay {seed} --trace");
+            panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
+        }
+    }
+}
+
+#[test]
+fn owners_that_are_taken_over_in_most_of_the_time_keep_every_promise() {
+    for seed in (0..20).chain(FOUND_RESTLESS) {
+        if let Err(failure) = run_restless_seed(seed, false) {
+            let repeat = format!("cargo run -p forebay-sim -- --restless --replay {seed} --trace");
             panic!("{}: {}\nrepeat: {repeat}", failure.run, failure.message);
         }
     }
