@@ -303,6 +303,58 @@ pub fn what_was_pinned_with_a_window_is_pinned_against_the_owner_that_wrote_it_a
     assert!(landed > 4, "the last write has landed after the newer one {landed} times");
 }
 
+/// T5, T6: a block is pinned as a whole, also where the window has two sectors of it. The owner that writes it once more dies, and
+/// its successor has newer content of the other sectors in the backing when that write lands.
+#[test]
+pub fn a_block_of_which_a_window_has_a_part_is_pinned_and_written_once_more_as_a_whole() {
+    let mut landed = 0;
+    for seed in 0..16 {
+        let (kind, restarts) = ([MEMORY, FLASH][seed as usize % 2], seed % 4 > 1);
+        let mut world = World::new(seed, FAIR, &[kind, kind, kind]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        // The window has two sectors of block 0, and the next group has all of it.
+        world.backing_hangs = Some(0);
+        assert!(world.write(0, 2));
+        world.until_answered();
+        world.run_ms(100);
+        world.flush();
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.kill(0);
+        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        world.until_serving();
+        world.until("both are in the backing", |world| world.figures(2).mark.watermark == Lsn(2));
+        // The second owner has proof, writes the block once more, and dies. No window of it is open.
+        world.backing_hangs = Some(1);
+        world.order(1, Order::Proven);
+        world.run_ms(100);
+        world.kill(1);
+        if restarts {
+            world.kill(2);
+            world.start(2);
+        }
+        world.take_over_from(2, &[2], 3, 3, &[1, 2]);
+        let pinned: Vec<Term> = world.figures(2).mark.pins.iter().map(|pin| pin.term).collect();
+        assert_eq!(pinned, [Term(1)], "nothing but the first window");
+        world.until_serving();
+        assert!(world.write(2, 6));
+        world.until_answered();
+        world.until("the newer content is in the backing", |world| world.figures(2).mark.watermark == Lsn(3));
+        let newest = [2, 2, 3, 3, 3, 3, 3, 3];
+        assert_eq!(world.backing[0], newest);
+        let until = world.nodes[1].late_until.max(world.nodes[0].late_until).saturating_sub(world.now) / MS + 1;
+        world.run_ms(until);
+        landed += u32::from(world.backing[0] == [2; 8]);
+        world.read_all();
+        world.order(2, Order::Proven);
+        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
+        world.until_clean();
+        assert_eq!(world.backing[0], newest, "{kind:?}, restarted: {restarts}");
+    }
+    assert!(landed > 4, "the last write has landed over what the window had nothing of {landed} times");
+}
+
 /// A7: first every member, then the record, then requests beyond the old end.
 #[test]
 pub fn a_volume_grows_when_every_member_has_the_size_and_then_the_record() {

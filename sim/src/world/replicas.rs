@@ -174,7 +174,8 @@ impl World {
         self.cluster.is_none() || (owns && !self.in_quarantine())
     }
 
-    /// A former owner's write lands: its successor has pinned what it hits (D2, D3, T5).
+    /// A former owner's write lands: its successor has pinned what it hits (D2, D3, T5). Of a window only what its records
+    /// are about, unless a later one of the former owners may have written what was pinned once more: whole blocks (T6).
     pub(super) fn assert_pinned(&mut self, offset: usize, length: usize) {
         let Some(cluster) = &self.cluster else { return };
         let record = &cluster.coordinator.record;
@@ -182,9 +183,11 @@ impl World {
         let begun = owner.part.owns == Some(record.term) && !record.unfenced.is_empty();
         let Some(volume) = owner.volume.as_ref().filter(|_| begun) else { return };
         let mark = volume.figures().mark;
-        let align = u64::from(self.setup.backing_align) / SECTOR_BYTES;
         let mut pinned = BTreeSet::new();
         for pin in &mark.pins {
+            let once_more = record.unfenced.iter().any(|former| former.term > pin.term);
+            let bytes = if once_more { BLOCK_BYTES } else { u64::from(self.setup.backing_align) };
+            let align = bytes / SECTOR_BYTES;
             let sectors_of_part = pin.part.block.0 * 8..(pin.part.block.0 + u64::from(pin.part.blocks)) * 8;
             pinned.extend(sectors_of_part);
             let through = cluster.end_of_group(pin.above, pin.through);
