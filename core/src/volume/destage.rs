@@ -875,10 +875,10 @@ impl Volume {
             }
             // What was only to be read first costs nothing that is there: with policy `through`, writing the group again from
             // its first record on would for a while put older content over what is acknowledged, and what has just failed
-            // fails again and again. A connection that is lost takes what was written with it; pins and batches are begun
-            // anew as a whole.
+            // fails again and again. Where a connection was lost, a sync says what went with it. Pins and batches are begun anew as
+            // a whole.
             let plain = records.iter().all(|&(_, lsn)| lsn > self.durable) && !self.journal.is_busy();
-            if wrote || error == IoError::Gone || !plain {
+            if wrote || !plain {
                 return self.backing_failed(error);
             }
             self.destage.deferred.extend(records);
