@@ -256,49 +256,73 @@ pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowled
     }
 }
 
+/// A world whose first owner has died with a window open, and whose second one with that window's blocks being written once more,
+/// after it had brought two records into the backing. The third is to take over; by turns on memory and flash, and with a
+/// restart before.
+fn an_owner_dies_that_writes_pinned_blocks_once_more(seed: u64, writes: impl Fn(&mut World)) -> World {
+    let (kind, restarts) = ([MEMORY, FLASH][seed as usize % 2], seed % 4 > 1);
+    let mut world = World::new(seed, FAIR, &[kind, kind, kind]);
+    world.found(0, &[0, 1, 2]);
+    world.until_serving();
+    world.backing_hangs = Some(0);
+    writes(&mut world);
+    world.kill(0);
+    world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+    world.until_serving();
+    world.until("both are in the backing", |world| world.figures(2).mark.watermark == Lsn(2));
+    world.backing_hangs = Some(1);
+    world.order(1, Order::Proven);
+    world.run_ms(100);
+    world.kill(1);
+    if restarts {
+        world.kill(2);
+        world.start(2);
+    }
+    world.take_over_from(2, &[2], 3, 3, &[1, 2]);
+    world
+}
+
+/// The third owner has newer content in the backing.
+fn write_newer(world: &mut World, sector: u64, sectors: u64) {
+    world.until_serving();
+    assert!(world.write(sector, sectors));
+    world.until_answered();
+    world.until("the newer content is in the backing", |world| world.figures(2).mark.watermark == Lsn(3));
+}
+
+/// What the former owners had under way lands.
+fn land_late_writes(world: &mut World) {
+    let until = world.nodes[1].late_until.max(world.nodes[0].late_until).saturating_sub(world.now) / MS + 1;
+    world.run_ms(until);
+}
+
+/// Nothing but the newest is read, and with proof it is in the backing again.
+fn is_read_and_written_once_more(world: &mut World) {
+    world.read_all();
+    world.order(2, Order::Proven);
+    world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
+    world.until_clean();
+}
+
 /// T5, T6, T8: the rest of the group that a window ends in is pinned with it, and written once more with it. The owner that does
 /// that dies, and its successor has newer content of such a block in the backing when the last write lands.
 #[test]
 pub fn what_was_pinned_with_a_window_is_pinned_against_the_owner_that_wrote_it_again() {
     let mut landed = 0;
     for seed in 0..16 {
-        let (kind, restarts) = ([MEMORY, FLASH][seed as usize % 2], seed % 4 > 1);
-        let mut world = World::new(seed, FAIR, &[kind, kind, kind]);
-        world.found(0, &[0, 1, 2]);
-        world.until_serving();
         // The window has block 0, and block 1 follows in its group.
-        world.backing_hangs = Some(0);
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.run_ms(100);
-        assert!(world.write(8, 8));
-        world.until_answered();
-        world.kill(0);
-        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
-        world.until_serving();
-        world.until("both are in the backing", |world| world.figures(2).mark.watermark == Lsn(2));
-        // The second owner has proof, writes both again, and dies.
-        world.backing_hangs = Some(1);
-        world.order(1, Order::Proven);
-        world.run_ms(100);
-        world.kill(1);
-        if restarts {
-            world.kill(2);
-            world.start(2);
-        }
-        world.take_over_from(2, &[2], 3, 3, &[1, 2]);
-        world.until_serving();
-        assert!(world.write(8, 8));
-        world.until_answered();
-        world.until("the newer content is in the backing", |world| world.figures(2).mark.watermark == Lsn(3));
+        let mut world = an_owner_dies_that_writes_pinned_blocks_once_more(seed, |world| {
+            assert!(world.write(0, 8));
+            world.until_answered();
+            world.run_ms(100);
+            assert!(world.write(8, 8));
+            world.until_answered();
+        });
+        write_newer(&mut world, 8, 8);
         landed += u32::from(world.nodes[1].late_until > world.now);
-        let until = world.nodes[1].late_until.max(world.nodes[0].late_until).saturating_sub(world.now) / MS + 1;
-        world.run_ms(until);
-        world.read_all();
-        world.order(2, Order::Proven);
-        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
-        world.until_clean();
-        assert_eq!((world.backing[0], world.backing[1]), ([1; 8], [3; 8]), "{kind:?}, restarted: {restarts}");
+        land_late_writes(&mut world);
+        is_read_and_written_once_more(&mut world);
+        assert_eq!((world.backing[0], world.backing[1]), ([1; 8], [3; 8]), "seed {seed}");
     }
     assert!(landed > 4, "the last write has landed after the newer one {landed} times");
 }
@@ -309,48 +333,24 @@ pub fn what_was_pinned_with_a_window_is_pinned_against_the_owner_that_wrote_it_a
 pub fn a_block_of_which_a_window_has_a_part_is_pinned_and_written_once_more_as_a_whole() {
     let mut landed = 0;
     for seed in 0..16 {
-        let (kind, restarts) = ([MEMORY, FLASH][seed as usize % 2], seed % 4 > 1);
-        let mut world = World::new(seed, FAIR, &[kind, kind, kind]);
-        world.found(0, &[0, 1, 2]);
-        world.until_serving();
         // The window has two sectors of block 0, and the next group has all of it.
-        world.backing_hangs = Some(0);
-        assert!(world.write(0, 2));
-        world.until_answered();
-        world.run_ms(100);
-        world.flush();
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.kill(0);
-        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
-        world.until_serving();
-        world.until("both are in the backing", |world| world.figures(2).mark.watermark == Lsn(2));
-        // The second owner has proof, writes the block once more, and dies. No window of it is open.
-        world.backing_hangs = Some(1);
-        world.order(1, Order::Proven);
-        world.run_ms(100);
-        world.kill(1);
-        if restarts {
-            world.kill(2);
-            world.start(2);
-        }
-        world.take_over_from(2, &[2], 3, 3, &[1, 2]);
+        let mut world = an_owner_dies_that_writes_pinned_blocks_once_more(seed, |world| {
+            assert!(world.write(0, 2));
+            world.until_answered();
+            world.run_ms(100);
+            world.flush();
+            assert!(world.write(0, 8));
+            world.until_answered();
+        });
         let pinned: Vec<Term> = world.figures(2).mark.pins.iter().map(|pin| pin.term).collect();
-        assert_eq!(pinned, [Term(1)], "nothing but the first window");
-        world.until_serving();
-        assert!(world.write(2, 6));
-        world.until_answered();
-        world.until("the newer content is in the backing", |world| world.figures(2).mark.watermark == Lsn(3));
+        assert_eq!(pinned, [Term(1)], "nothing but the first window: the second owner had none open");
+        write_newer(&mut world, 2, 6);
         let newest = [2, 2, 3, 3, 3, 3, 3, 3];
         assert_eq!(world.backing[0], newest);
-        let until = world.nodes[1].late_until.max(world.nodes[0].late_until).saturating_sub(world.now) / MS + 1;
-        world.run_ms(until);
+        land_late_writes(&mut world);
         landed += u32::from(world.backing[0] == [2; 8]);
-        world.read_all();
-        world.order(2, Order::Proven);
-        world.until("pins end", |world| world.reported(2, |report| *report == Report::PinsEnded));
-        world.until_clean();
-        assert_eq!(world.backing[0], newest, "{kind:?}, restarted: {restarts}");
+        is_read_and_written_once_more(&mut world);
+        assert_eq!(world.backing[0], newest, "seed {seed}");
     }
     assert!(landed > 4, "the last write has landed over what the window had nothing of {landed} times");
 }
