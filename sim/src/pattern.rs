@@ -25,26 +25,25 @@ pub fn fill(write: u32, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// True when `bytes`, which lie at `offset`, are what `write` puts there. Half of a run's time is spent here: so whole cells are
-/// compared as numbers.
+/// True when `bytes`, which lie at `offset`, are what `write` puts there. Called for every sector of an image again and again: whole
+/// cells are compared at once.
 pub fn matches(write: u32, offset: u64, bytes: &[u8]) -> bool {
-    let edge = (offset.next_multiple_of(CELL_BYTES) - offset) as usize;
+    let first = offset.div_ceil(CELL_BYTES);
+    let edge = (first * CELL_BYTES - offset) as usize;
     let (head, rest) = bytes.split_at(edge.min(bytes.len()));
     let (cells, tail) = rest.as_chunks::<8>();
-    let first = offset.div_ceil(CELL_BYTES);
-    let after = first + cells.len() as u64;
-    (first..).zip(cells).all(|(index, found)| *found == cell(write, index))
-        && (tail.is_empty() || *tail == cell(write, after)[..tail.len()])
-        && (head.is_empty() || {
-            let within = (offset % CELL_BYTES) as usize;
-            *head == cell(write, offset / CELL_BYTES)[within..within + head.len()]
-        })
+    let part = |index: u64, from: usize, bytes: &[u8]| {
+        bytes.is_empty() || *bytes == cell(write, index)[from..from + bytes.len()]
+    };
+    part(offset / CELL_BYTES, (offset % CELL_BYTES) as usize, head)
+        && (first..).zip(cells).all(|(index, found)| *found == cell(write, index))
+        && part(first + cells.len() as u64, 0, tail)
 }
 
-/// As [`matches()`] does, in steps.
+/// True when there is nothing but zeros. As often as [`matches()`], so by as much at a time as a comparison takes.
 pub fn is_zero(bytes: &[u8]) -> bool {
-    let (cells, tail) = bytes.as_chunks::<32>();
-    cells.iter().all(|cell| *cell == [0; 32]) && tail.iter().all(|&byte| byte == 0)
+    let (wide, tail) = bytes.as_chunks::<32>();
+    wide.iter().all(|chunk| *chunk == [0; 32]) && tail.iter().all(|&byte| byte == 0)
 }
 
 /// Says for a person what bytes found at `offset` are.
@@ -91,7 +90,28 @@ mod tests {
         assert!(matches(9, 4096 + 3, &bytes[3..599]));
         assert!(!matches(8, 4096 + 3, &bytes[3..599]));
         assert!(!matches(9, 4096 + 4, &bytes[3..599]));
+        for (from, to) in (0..20).flat_map(|from| (from..60).map(move |to| (from, to))) {
+            assert!(matches(9, 4096 + from as u64, &bytes[from..to]), "{from} to {to}");
+            for changed in from..to {
+                let mut other = bytes[from..to].to_vec();
+                other[changed - from] ^= 1;
+                assert!(!matches(9, 4096 + from as u64, &other), "{from} to {to}: byte {changed}");
+            }
+        }
         assert_eq!(explain(4096 + 3, &bytes[3..]), "write 9");
         assert_eq!(explain(0, &bytes[..8]), "write 9 of byte 4096 (misplaced)");
+    }
+
+    #[test]
+    fn one_byte_that_is_no_zero_is_seen_wherever_it_lies() {
+        for length in 0..70 {
+            let mut bytes = vec![0; length];
+            assert!(is_zero(&bytes));
+            for at in 0..length {
+                bytes[at] = 1;
+                assert!(!is_zero(&bytes), "byte {at} of {length}");
+                bytes[at] = 0;
+            }
+        }
     }
 }
