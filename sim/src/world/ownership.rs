@@ -174,6 +174,7 @@ impl World {
         match &order {
             Order::Own(own) => {
                 self.assert_watermark_of_all(own.watermark);
+                self.own_log_counts(own.term);
                 self.node.part.owns = Some(own.term);
                 self.node.part.locks.insert(own.term);
                 self.node.part.lease_until = Instant(0);
@@ -198,6 +199,15 @@ impl World {
         }
         if self.volume_is_open() {
             self.hand(Event::Ownership(order));
+        }
+    }
+
+    /// What it was sent by an owner that died before its own tier had it is in the log from now on.
+    fn own_log_counts(&mut self, term: Term) {
+        let accepted = self.node.volume.as_ref().map_or(Lsn(0), |volume| volume.figures().accepted);
+        let cluster = self.cluster.as_mut().expect("a world of several nodes");
+        for (&lsn, logged) in self.node.records.range(..=accepted.0) {
+            cluster.log.entry(lsn).or_insert_with(|| (term, logged.clone()));
         }
     }
 
