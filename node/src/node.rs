@@ -791,11 +791,11 @@ impl Node {
             false => self.stop_without_drain(&name, &running).await,
         };
         let snapshot = self.snapshot(&running).await;
-        let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
         let mut left = match &stopped {
             Ok(()) if complete => Left::Nothing,
             Ok(()) => {
-                let dirty = snapshot.map_or(0, |s| s.status.dirty_bytes);
+                let dirty = snapshot.as_ref().map_or(0, |s| s.status.dirty_bytes);
                 Left::Incomplete(format!("{name}: {} are still in its tier", show_size(dirty)))
             }
             Err(failure) => Left::Incomplete(failure.message.clone()),
@@ -856,8 +856,8 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
-/// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
-/// descriptor, lists).
+/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
+/// lists), and what it measures.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
     const PER_TIER_BLOCK: u64 = 96;
     const PER_FRAME: u64 = 64;
@@ -865,7 +865,7 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
+    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME + forebay_core::MEASURED_BYTES_MAX
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {
