@@ -88,6 +88,11 @@ impl Cluster {
         self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
     }
 
+    /// This node's name.
+    pub fn own_name(&self) -> &str {
+        &self.name
+    }
+
     /// Names of all volumes.
     pub fn names(&self) -> Vec<String> {
         self.known().values().map(|known| known.definition.name.clone()).collect()
