@@ -496,7 +496,7 @@ impl Node {
 
     async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
         let (answer, answered) = oneshot::channel();
-        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, answer });
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen: false, answer });
         answered.await.ok()
     }
 

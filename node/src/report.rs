@@ -500,8 +500,14 @@ pub(crate) mod tests {
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },
         };
-        let snapshot =
-            Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20, damaged: None };
+        let snapshot = Snapshot {
+            status,
+            at: Instant(3_500_000_000),
+            connections: 1,
+            request_bytes_max: 1 << 20,
+            damaged: None,
+            seen: None,
+        };
         (node, VolumeReport::running(&facts, &snapshot, Some("the image was deleted".into())))
     }
 

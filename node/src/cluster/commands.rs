@@ -400,7 +400,7 @@ impl Cluster {
 
     pub(super) async fn show(&self, volume: VolumeId) -> Option<Shown> {
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume, answer });
+        self.mail(ToDriver::Show { volume, with_seen: false, answer });
         answered.await.ok()
     }
 
