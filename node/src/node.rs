@@ -874,8 +874,8 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
-/// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
-/// descriptor, lists).
+/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
+/// lists), and what it measures.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
     const PER_TIER_BLOCK: u64 = 96;
     const PER_FRAME: u64 = 64;
@@ -883,7 +883,7 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
+    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME + forebay_core::MEASURED_BYTES_MAX
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {
