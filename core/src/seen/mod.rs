@@ -192,7 +192,8 @@ mod tests {
 
     fn some() -> Seen {
         let mut seen = Seen::new(1000);
-        for (number, histogram) in (1..).zip([&mut seen.reads.client, &mut seen.writes.network, &mut seen.backing_sync]) {
+        for (number, histogram) in (1..).zip([&mut seen.reads.client, &mut seen.writes.network, &mut seen.backing_sync])
+        {
             histogram.record_many(Duration::from_micros(number * 10), number);
         }
         seen.heat.write(4096, Duration::from_micros(70));
