@@ -9,6 +9,7 @@ mod changes;
 mod deletion;
 mod images;
 mod markers;
+mod measured;
 mod of_cluster;
 mod refusals;
 mod tier_change;
@@ -791,11 +792,11 @@ impl Node {
             false => self.stop_without_drain(&name, &running).await,
         };
         let snapshot = self.snapshot(&running).await;
-        let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
         let mut left = match &stopped {
             Ok(()) if complete => Left::Nothing,
             Ok(()) => {
-                let dirty = snapshot.map_or(0, |s| s.status.dirty_bytes);
+                let dirty = snapshot.as_ref().map_or(0, |s| s.status.dirty_bytes);
                 Left::Incomplete(format!("{name}: {} are still in its tier", show_size(dirty)))
             }
             Err(failure) => Left::Incomplete(failure.message.clone()),

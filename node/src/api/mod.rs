@@ -15,7 +15,7 @@ use access::Guard;
 pub use access::{Peer, token};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
@@ -126,13 +126,14 @@ fn ok(report: impl serde::Serialize) -> Outcome {
     Ok(Json(report).into_response())
 }
 
-async fn metrics_text(State(node): State<Arc<Node>>) -> impl IntoResponse {
+async fn metrics_text(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl IntoResponse {
     let nodes = match node.cluster() {
         Some(cluster) => cluster.node_reports().await,
         None => Vec::new(),
     };
-    let text = metrics::render(&node.node_report(), &node.reports().await, &nodes);
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
+    let format = metrics::Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let text = metrics::render(format, &node.node_report(), &node.reports().await, &node.measured().await, &nodes);
+    ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text)
 }
 
 /// Runs a command to its end even if the client goes away: half a command would leave a volume in between.

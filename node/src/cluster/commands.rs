@@ -19,6 +19,7 @@ use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
+use forebay_core::seen::Seen;
 use forebay_core::types::*;
 use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
@@ -397,6 +398,13 @@ impl Cluster {
         let (answer, answered) = oneshot::channel();
         self.mail(ToDriver::Show { volume, with_seen: false, answer });
         answered.await.ok()
+    }
+
+    /// What it has measured, where a log of it is open on this node.
+    pub async fn measured(&self, name: &str) -> Option<Box<Seen>> {
+        let (answer, answered) = oneshot::channel();
+        self.mail(ToDriver::Show { volume: self.find(name)?, with_seen: true, answer });
+        answered.await.ok()?.volume?.seen
     }
 
     /// A volume of the cluster, as this node sees it.
