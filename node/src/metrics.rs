@@ -2,10 +2,12 @@
 //! registry would only copy what core counts already.
 
 mod exposition;
-mod process;
 
 use crate::cluster::report::{ClusterNodeReport, ClusterReport, ForwardingReport};
 use crate::config::{DestageName, PolicyName};
+use crate::history::sampler;
+use crate::history::writer::State as HistoryState;
+use crate::node::Look;
 use crate::report::{NodeReport, VolumeReport};
 pub use exposition::Format;
 use exposition::{Exposition, Kind};
@@ -38,9 +40,9 @@ fn counter(name: &str, help: String, value: impl Fn(&VolumeReport) -> Option<f64
 pub fn render(
     format: Format,
     node: &NodeReport,
-    volumes: &[VolumeReport],
-    measured: &[(String, Box<Seen>)],
+    looks: &[Look],
     nodes: &[ClusterNodeReport],
+    history: &HistoryState,
 ) -> String {
     let mut out = Exposition::new(format);
     out.family(Kind::Info, "forebay_build", "Version and I/O mode of the daemon.")
@@ -48,17 +50,17 @@ pub fn render(
     let mut alone = |name: &str, help: &str, value: f64| out.family(Kind::Gauge, name, help).sample(&[], value);
     alone("forebay_uptime_seconds", "Time since the daemon's start.", node.uptime_s);
     alone("forebay_memory_bytes_max", "Bound on the daemon's memory, arenas included.", node.memory_bytes_max as f64);
-    process::render(&mut out);
+    render_process(&mut out, history);
     for family in of_volumes() {
         let mut samples = out.family(family.kind, &format!("forebay_{}", family.name), &family.help);
-        for volume in volumes {
+        for Look { report: volume, .. } in looks {
             if let Some(value) = (family.value)(volume) {
                 samples.sample(&[("volume", &volume.name)], value);
             }
         }
     }
-    render_degraded(&mut out, volumes);
-    render_measured(&mut out, measured);
+    render_degraded(&mut out, looks);
+    render_measured(&mut out, looks);
     render_links(&mut out, nodes);
     out.finish()
 }
@@ -68,7 +70,9 @@ pub fn render(
 const EDGES_US: std::ops::RangeInclusive<u32> = 5..=24;
 
 /// How long things took.
-fn render_measured(out: &mut Exposition, measured: &[(String, Box<Seen>)]) {
+fn render_measured(out: &mut Exposition, looks: &[Look]) {
+    let measured: Vec<(&String, &Seen)> =
+        looks.iter().filter_map(|look| Some((&look.report.name, look.seen.as_deref()?))).collect();
     let write = |family: &mut exposition::Family<'_>, labels: &[(&str, &str)], times: &Histogram| {
         let classes: Vec<(f64, u64)> =
             EDGES_US.map(|power| 1u64 << power).map(|us| (us as f64 / 1e6, times.count_below(us))).collect();
@@ -76,7 +80,7 @@ fn render_measured(out: &mut Exposition, measured: &[(String, Box<Seen>)]) {
     };
     let help = "Time of requests by leg: client is what clients see, local the tier, network other nodes.";
     let mut family = out.family(Kind::Histogram, "forebay_volume_latency_seconds", help);
-    for (name, seen) in measured {
+    for (name, seen) in &measured {
         for (side, legs) in [("read", &seen.reads), ("write", &seen.writes)] {
             let Legs { client, local, network, backing } = legs;
             for (leg, times) in [("client", client), ("local", local), ("network", network), ("backing", backing)] {
@@ -93,22 +97,43 @@ fn render_measured(out: &mut Exposition, measured: &[(String, Box<Seen>)]) {
     ];
     for (family, help, of) in families {
         let mut family = out.family(Kind::Histogram, family, help);
-        for (name, seen) in measured {
+        for (name, seen) in &measured {
             write(&mut family, &[("volume", name)], of(seen));
         }
     }
 }
 
+/// The daemon itself, under the names that all exporters use for it, and how its history fares.
+fn render_process(out: &mut Exposition, history: &HistoryState) {
+    out.family(Kind::Counter, "process_cpu_seconds", "CPU time of the daemon, all threads.")
+        .sample(&[], sampler::cpu_seconds());
+    let mut alone = |name: &str, help: &str, value: f64| out.family(Kind::Gauge, name, help).sample(&[], value);
+    if let Some(bytes) = sampler::memory_bytes() {
+        alone("process_resident_memory_bytes", "Memory of the daemon, arenas included.", bytes as f64);
+    }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        alone("process_open_fds", "Open file descriptors of the daemon.", open.count() as f64);
+    }
+    let failing = f64::from(u8::from(history.problem.is_some()));
+    alone("forebay_history_failing", "1 while the history cannot be written.", failing);
+    alone("forebay_history_bytes", "What the history takes of the disk.", history.bytes as f64);
+    out.family(Kind::Counter, "forebay_history_dropped", "Points and events that were not written.")
+        .sample(&[], history.dropped as f64);
+}
+
 /// The reason is a label, of a closed set of words: a volume has one sample while its policy is not the requested one.
-fn render_degraded(out: &mut Exposition, volumes: &[VolumeReport]) {
+fn render_degraded(out: &mut Exposition, looks: &[Look]) {
     let word = |policy: PolicyName| match policy {
         PolicyName::Through => "through",
         PolicyName::Back => "back",
     };
     let help = "1 with the reason, while the effective policy is not the requested one.";
     let mut samples = out.family(Kind::Gauge, "forebay_volume_degraded", help);
-    for volume in volumes.iter().filter(|volume| volume.policy.reason != "as-requested") {
+    for Look { report: volume, .. } in looks {
         let policy = &volume.policy;
+        if policy.requested == policy.effective {
+            continue;
+        }
         let labels = [
             ("volume", volume.name.as_str()),
             ("requested", word(policy.requested)),
@@ -300,6 +325,7 @@ fn render_compression_off(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
 mod tests {
     use super::*;
     use crate::report::tests::example;
+    use crate::volume_store::VolumeId;
     use forebay_core::types::Duration;
     use std::collections::BTreeSet;
 
@@ -309,7 +335,9 @@ mod tests {
         let mut seen = Seen::new(1);
         seen.writes.local.record(Duration::from_micros(100));
         seen.writes.local.record(Duration::from_secs(100));
-        render(format, &node, &[volume], &[("vm1".to_owned(), Box::new(seen))], &[peer])
+        let look = Look { volume: VolumeId([0; 16]), report: volume, seen: Some(Box::new(seen)) };
+        let history = HistoryState { dropped: 3, ..HistoryState::default() };
+        render(format, &node, &[look], &[peer], &history)
     }
 
     #[test]
@@ -348,6 +376,8 @@ mod tests {
             "forebay_link_compression_saved_bytes_total{node=\"beta\"} 200",
             "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1",
             "forebay_volume_backing_displaced{volume=\"vm1\"} 1",
+            "forebay_history_failing 0",
+            "forebay_history_dropped_total 3",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000064\"} 0",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000128\"} 1",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"16.777216\"} 1",

@@ -8,8 +8,8 @@
 mod changes;
 mod deletion;
 mod images;
+mod looks;
 mod markers;
-mod measured;
 mod of_cluster;
 mod refusals;
 mod tier_change;
@@ -21,15 +21,18 @@ use crate::journal::Preparation;
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Inherited, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
+use crate::seeing::Seeing;
 use crate::shard::IoReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
 pub use changes::Change;
 use forebay_core::api::Control;
+use forebay_core::seen::Seen;
 use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_io::{Backing, LockAttempt};
 use images::ImageWatch;
+pub use looks::Look;
 use markers::{MarkerFile, Moment, save_marker};
 pub use refusals::command_failure;
 use std::collections::HashMap;
@@ -189,6 +192,7 @@ pub struct Node {
     keys: Arc<AtomicU64>,
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
+    seeing: Arc<Seeing>,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
@@ -204,6 +208,7 @@ impl Node {
         shm_size: Option<u64>,
         nbd: Vec<String>,
         memory_bytes_besides: u64,
+        seeing: Arc<Seeing>,
     ) -> Arc<Node> {
         Arc::new(Node {
             store,
@@ -216,6 +221,7 @@ impl Node {
             memory_bytes_besides,
             keys: Arc::default(),
             cluster: OnceLock::new(),
+            seeing,
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
         })
@@ -491,15 +497,24 @@ impl Node {
     // --- reports ---
 
     async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
+        self.snapshot_with(running, false).await
+    }
+
+    async fn snapshot_with(&self, running: &Running, with_seen: bool) -> Option<Snapshot> {
         let (answer, answered) = oneshot::channel();
-        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen: false, answer });
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen, answer });
         answered.await.ok()
     }
 
     /// One volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        Ok(self.look(name, false).await?.0)
+    }
+
+    /// One volume, and what it has measured, where that is asked for and it runs here.
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
         if let Some(cluster) = self.cluster_of(name) {
-            return cluster.report(name).await;
+            return cluster.look(name, with_seen).await;
         }
         let (facts, running, record, absence, changing) = {
             let entries = self.entries();
@@ -507,18 +522,18 @@ impl Node {
             (e.facts.clone(), e.running.clone(), e.record.clone(), e.absence.clone(), e.changing)
         };
         if let Some(running) = running
-            && let Some(snapshot) = self.snapshot(&running).await
+            && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
             let mut report = VolumeReport::running(&facts, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
-            return Ok(report);
+            return Ok((report, snapshot.seen));
         }
         let (phase, problem) = match &absence {
             Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
             Some(Absence::Failed(why)) => ("failed", why.as_str()),
             None => ("failed", "its data-path thread has ended; see the daemon's messages"),
         };
-        Ok(VolumeReport::absent(&facts, &record, phase, problem))
+        Ok((VolumeReport::absent(&facts, &record, phase, problem), None))
     }
 
     /// All of them, sorted by name.
@@ -552,6 +567,7 @@ impl Node {
     /// The node.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {
+            name: self.seeing.name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host_name(),
             pid: std::process::id(),
@@ -561,6 +577,7 @@ impl Node {
             shards: self.shards.len() as u32,
             memory_bytes_max: self.memory_bytes_max(),
             state: self.store.dir().display().to_string(),
+            history: self.seeing.history_state(),
             nbd: self.nbd.clone(),
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
         }
@@ -857,8 +874,8 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
-/// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
-/// descriptor, lists).
+/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
+/// lists), and what it measures.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
     const PER_TIER_BLOCK: u64 = 96;
     const PER_FRAME: u64 = 64;
@@ -866,7 +883,7 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
+    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME + forebay_core::MEASURED_BYTES_MAX
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

@@ -150,7 +150,7 @@ fn a_prometheus_evaluates_dashboard_and_rules_and_alerts_of_a_failing_backing_an
 
     let groups = prometheus.get("rules", &[]);
     let rules = groups["groups"][0]["rules"].as_array().expect("rules");
-    assert!(rules.len() >= 13, "{groups}");
+    assert!(rules.len() >= 14, "{groups}");
     for rule in rules {
         assert_eq!((&rule["health"], &rule["lastError"]), (&"ok".into(), &Value::Null), "{rule}");
         let query = rule["query"].as_str().expect("an expression");

@@ -7,12 +7,15 @@
 mod access;
 mod listener;
 mod login;
+mod seeing;
 mod sessions;
 
 use crate::cluster::control::Cluster;
 use crate::config::VolumeSpec;
+use crate::events::{Happened, Severity};
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
+use crate::units::show_size;
 use access::{Caller, Guard};
 pub use access::{Listening, Peer, Role, Tokens};
 use axum::extract::rejection::JsonRejection;
@@ -28,11 +31,14 @@ pub use login::certificates_give;
 use serde::Deserialize;
 use sessions::Sessions;
 use std::sync::Arc;
+use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
 const PAGE_SCRIPT: &str = include_str!("page.js");
 const PAGE_STYLE: &str = include_str!("page.css");
 const OPENAPI: &str = include_str!("openapi.json");
+/// A volume that has not answered by then is missing in the metrics, which then come all the same.
+const METRICS_WAIT: Duration = Duration::from_secs(2);
 
 /// Every route: the method, the path as the OpenAPI file spells it, and what answers.
 fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
@@ -59,6 +65,11 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/open", post(open)),
         ("post", "/v1/volumes/{name}/fenced", post(fenced)),
         ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
+        ("get", "/v1/fleet", get(seeing::fleet)),
+        ("get", "/v1/volumes/{name}/history", get(seeing::of_volume)),
+        ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
+        ("get", "/v1/events", get(seeing::events)),
+        ("get", "/v1/stream", get(seeing::stream)),
         ("get", "/v1/nodes", get(nodes)),
         ("post", "/v1/nodes/{name}/drain", post(drain_node)),
         ("delete", "/v1/nodes/{name}/drain", delete(keep_node)),
@@ -167,7 +178,9 @@ async fn metrics_text(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl
         None => Vec::new(),
     };
     let format = metrics::Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-    let text = metrics::render(format, &node.node_report(), &node.reports().await, &node.measured().await, &nodes);
+    let mut looks = node.looks(tokio::time::Instant::now() + METRICS_WAIT).await;
+    looks.sort_by(|a, b| a.report.name.cmp(&b.report.name));
+    let text = metrics::render(format, &node.node_report(), &looks, &nodes, &node.seeing().history_state());
     ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text)
 }
 
@@ -183,7 +196,14 @@ async fn to_the_end<T: Send + 'static>(
 
 async fn create(State(node): State<Arc<Node>>, body: Body<VolumeSpec>) -> Outcome {
     let Json(spec) = body?;
-    let report = to_the_end(async move { node.create(spec).await }).await?;
+    let report = to_the_end(async move {
+        let report = node.create(spec).await?;
+        let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
+        let created = Happened::new("volume-created", Severity::Info, text).of(&report.name);
+        node.seeing().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
+        Ok(report)
+    })
+    .await?;
     Ok((StatusCode::CREATED, Json(report)).into_response())
 }
 

@@ -89,6 +89,11 @@ impl Cluster {
         self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
     }
 
+    /// This node's name.
+    pub fn own_name(&self) -> &str {
+        &self.name
+    }
+
     /// Names of all volumes.
     pub fn names(&self) -> Vec<String> {
         self.known().values().map(|known| known.definition.name.clone()).collect()
@@ -395,31 +400,34 @@ impl Cluster {
     // --- reports ---
 
     pub(super) async fn show(&self, volume: VolumeId) -> Option<Shown> {
-        let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume, with_seen: false, answer });
-        answered.await.ok()
+        self.show_with(volume, false).await
     }
 
-    /// What it has measured, where a log of it is open on this node.
-    pub async fn measured(&self, name: &str) -> Option<Box<Seen>> {
+    async fn show_with(&self, volume: VolumeId, with_seen: bool) -> Option<Shown> {
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume: self.find(name)?, with_seen: true, answer });
-        answered.await.ok()?.volume?.seen
+        self.mail(ToDriver::Show { volume, with_seen, answer });
+        answered.await.ok()
     }
 
     /// A volume of the cluster, as this node sees it.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        Ok(self.look(name, false).await?.0)
+    }
+
+    /// The same, and what it has measured, where that is asked for and a tier of it is open here.
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let Some((definition, facts)) =
             self.known().get(&volume).map(|known| (known.definition.clone(), known.facts.clone()))
         else {
             return no_such_volume(name);
         };
-        let Some(shown) = self.show(volume).await else {
+        let Some(mut shown) = self.show_with(volume, with_seen).await else {
             let waits = self.known().get(&volume).and_then(|known| known.waits.clone());
             let why = waits.map(|waits| format!("; it waits for {waits}")).unwrap_or_default();
             return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
+        let seen = shown.volume.as_mut().and_then(|snapshot| snapshot.seen.take());
         let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
         cluster.fence = Some(self.fence_report(&definition, &shown));
         cluster.without_copy = self.without_copy(&definition, &cluster).await;
@@ -434,7 +442,7 @@ impl Cluster {
         }
         report.cluster = Some(cluster);
         report.tier.changing = self.medium_report(&definition);
-        Ok(report)
+        Ok((report, seen))
     }
 
     /// Bound on the memory of its volumes on this node.
