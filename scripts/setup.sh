@@ -57,6 +57,8 @@ command -v ipmitool                    | ipmitool         | tests of fences
 command -v systemd-analyze             | systemd          | checking the packaged units
 command -v etcd                        | etcd-server      | coordinator of a cluster, in tests
 command -v etcdctl                     | etcd-client      | coordinator of a cluster, in tests
+command -v promtool                    | prometheus       | checking metrics, alerts and dashboard by a real one
+command -v tmux                        | tmux             | driving forebay top
 command -v ip                          | iproute2         | hosts as network namespaces
 command -v tc                          | iproute2         | links that are slow
 command -v nft                         | nftables         | links that are silent
@@ -102,9 +104,10 @@ if [ -n "$missing" ]; then
         as_root=sudo
     fi
     echo "setup: apt-get install --no-install-recommends$missing"
-    # Debian's package starts a server that this machine has not asked for: the tests start their own.
-    own_etcd=no
-    case " $missing " in *" etcd-server "*) own_etcd=yes ;; esac
+    # Debian's packages start servers that this machine has not asked for: the tests start their own.
+    servers=""
+    case " $missing " in *" etcd-server "*) servers="etcd" ;; esac
+    case " $missing " in *" prometheus "*) servers="$servers prometheus" ;; esac
     # Stale package lists are the usual reason for a failed install; refreshing them is tried once, then.
     # shellcheck disable=SC2086 # the names are words
     if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1; then
@@ -112,10 +115,11 @@ if [ -n "$missing" ]; then
         # shellcheck disable=SC2086
         $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
     fi
-    if [ "$own_etcd" = yes ] && [ -d /run/systemd/system ]; then
-        echo "setup: systemctl disable --now etcd (which the package has just started)"
-        $as_root systemctl disable --now --quiet etcd || echo "setup: etcd is still running; stop it if it is not wanted" >&2
-    fi
+    for server in $servers; do
+        [ -d /run/systemd/system ] || continue
+        echo "setup: systemctl disable --now $server (which the package has just started)"
+        $as_root systemctl disable --now --quiet "$server" || echo "setup: $server is still running; stop it if it is not wanted" >&2
+    done
 fi
 
 if [ "$rust" = no ]; then
