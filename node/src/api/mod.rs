@@ -141,6 +141,7 @@ async fn asset(Path(name): Path<String>) -> Outcome {
 }
 
 /// An answer that says what went wrong.
+#[derive(Debug)]
 struct Failed(StatusCode, String);
 
 impl IntoResponse for Failed {
