@@ -3,14 +3,19 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Most bytes of an answer; a list of a thousand volumes has two million.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// A stream has a message each second: one that is silent for so long is lost.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// The way to a daemon.
+#[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }
@@ -23,12 +28,7 @@ impl Client {
 
     /// One call. An answer that reports a failure becomes an error with the daemon's words.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let mut stream = UnixStream::connect(&self.socket).with_context(|| {
-            format!(
-                "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
-                self.socket.display()
-            )
-        })?;
+        let mut stream = self.connect()?;
         let text = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -51,6 +51,43 @@ impl Client {
             Some(error) => bail!("{error}"),
             None => bail!("{method} {path}: the daemon answered with status {status}"),
         }
+    }
+}
+
+impl Client {
+    fn connect(&self) -> Result<UnixStream> {
+        UnixStream::connect(&self.socket).with_context(|| {
+            format!(
+                "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
+                self.socket.display()
+            )
+        })
+    }
+
+    /// An answer that does not end, from its first line on. Of HTTP/1.0, where it comes as it is, without lengths between.
+    pub fn stream(&self, path: &str) -> Result<BufReader<UnixStream>> {
+        let mut stream = self.connect()?;
+        let lost = || format!("lost the daemon at {} during GET {path}", self.socket.display());
+        stream.set_read_timeout(Some(STREAM_SILENCE_MAX)).with_context(lost)?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).with_context(lost)?;
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).with_context(lost)? == 0 {
+                bail!("{}: the answer ends within its head", lost());
+            }
+        }
+        let status = head.split(' ').nth(1).unwrap_or_default();
+        if status != "200" {
+            let mut body = String::new();
+            let _ = stream.take(1 << 16).read_to_string(&mut body);
+            let value: Value = serde_json::from_str(&body).unwrap_or_default();
+            match value["error"].as_str() {
+                Some(error) => bail!("{error}"),
+                None => bail!("GET {path}: the daemon answered with status {status}"),
+            }
+        }
+        Ok(stream)
     }
 }
 

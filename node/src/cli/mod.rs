@@ -42,6 +42,16 @@ enum Command {
         #[command(subcommand)]
         command: node::Command,
     },
+    /// Watch the volumes live; without a terminal it prints what is there
+    Top {
+        #[command(flatten)]
+        to: ApiArgs,
+        /// Begin with this one
+        volume: Option<String>,
+        /// Print it once, as text
+        #[arg(long)]
+        once: bool,
+    },
     /// Show the running daemon
     Status {
         #[command(flatten)]
@@ -279,6 +289,7 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
+        Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
