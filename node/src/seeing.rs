@@ -8,12 +8,15 @@ use crate::degraded::Degraded;
 use crate::events::{Event, Events, Filter, Happened, encode_line};
 use crate::history::files;
 use crate::history::format::Owner;
+use crate::history::pictures::{self, PICTURE_S, Picture};
 use crate::history::query::{self, History, Query};
 use crate::history::series::{Kind, NO_VALUES, Values};
 use crate::history::writer::{Job, State, Writer};
+use crate::volume_store::VolumeId;
 use anyhow::Result;
 use axum::body::Bytes;
-use std::collections::BTreeMap;
+use forebay_core::seen::Seen;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -23,7 +26,13 @@ use tokio::sync::mpsc;
 /// Whoever watches live, at one time.
 pub const READERS_MAX: usize = 32;
 /// Messages that wait for one of them: with one a second, it may pause for so many seconds.
-const READER_MESSAGES_MAX: usize = 16;
+const READER_MESSAGES_MAX: usize = 12;
+/// Volumes that a reader names: what it gets is made for it alone.
+pub const READER_VOLUMES_MAX: usize = 64;
+/// Bound on the memory of all this: events, what waits for the disk, and what waits for readers.
+pub const BYTES_MAX: u64 = 48 << 20;
+/// The same for each volume: its last looks, and what it measures.
+pub const VOLUME_BYTES_MAX: u64 = 256 << 10;
 /// Events that a reader gets at its begin, from the last that it had seen.
 pub const RESUMED_MAX: usize = 1000;
 
@@ -40,6 +49,26 @@ pub struct Latest {
     pub degraded: Vec<Degraded>,
 }
 
+/// What a volume measures since its last picture.
+struct Measured {
+    from: u64,
+    to: u64,
+    first: Box<Seen>,
+    last: Box<Seen>,
+}
+
+impl Measured {
+    fn picture(&self) -> Picture {
+        Picture { from: self.from.min(self.to), to: self.to, seen: self.last.minus(&self.first) }
+    }
+}
+
+/// Nothing was asked of the volume.
+fn is_idle(seen: &Seen) -> bool {
+    let histograms = [&seen.reads.client, &seen.writes.client, &seen.zeros, &seen.flush, &seen.destage];
+    histograms.iter().all(|histogram| histogram.count() == 0)
+}
+
 /// What somebody watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
@@ -47,6 +76,8 @@ pub struct Interest {
     pub volumes: Option<Vec<String>>,
     /// Events, too.
     pub events: bool,
+    /// No figures.
+    pub without_points: bool,
 }
 
 struct Reader {
@@ -61,6 +92,7 @@ pub struct Seeing {
     name: Mutex<String>,
     events: Mutex<Events>,
     latest: Mutex<Latest>,
+    measured: Mutex<HashMap<VolumeId, Measured>>,
     readers: Mutex<Vec<Reader>>,
     /// The daemon ends: volumes that go are no news.
     ending: AtomicBool,
@@ -78,6 +110,7 @@ impl Seeing {
             dir,
             name: Mutex::new(name),
             latest: Mutex::new(Latest { at: 0, volumes: BTreeMap::new(), node: NO_VALUES, degraded: Vec::new() }),
+            measured: Mutex::default(),
             readers: Mutex::default(),
             ending: AtomicBool::new(false),
         })
@@ -125,6 +158,9 @@ impl Seeing {
 
     /// Has everything on its way to the disk there, if the disk takes it in time.
     pub fn end(&self) {
+        for (volume, mut measured) in self.measured.lock().expect(HELD).drain() {
+            self.keep(volume, &mut measured);
+        }
         self.writer.end();
     }
 
@@ -140,17 +176,58 @@ impl Seeing {
         let name = self.name();
         // One for all who want all: fifty volumes are written once, not once for each reader.
         let mut of_all = None;
-        self.tell(|reader| {
-            Some(match &reader.interest.volumes {
-                None => of_all.get_or_insert_with(|| point_message(&name, &latest, None)).clone(),
-                Some(volumes) => point_message(&name, &latest, Some(volumes)),
-            })
+        self.tell(|reader| match &reader.interest {
+            Interest { without_points: true, .. } => None,
+            Interest { volumes: None, .. } => {
+                Some(of_all.get_or_insert_with(|| point_message(&name, &latest, None)).clone())
+            }
+            Interest { volumes, .. } => Some(point_message(&name, &latest, volumes.as_ref())),
         });
         if changed {
             let message = fleet_message(&latest);
             self.tell(|_| Some(message.clone()));
         }
         *self.latest.lock().expect(HELD) = latest;
+    }
+
+    // --- what volumes have measured ---
+
+    /// What a volume has measured until the end of a second.
+    pub fn measured(&self, volume: VolumeId, at: u64, seen: Box<Seen>) {
+        let mut all = self.measured.lock().expect(HELD);
+        let Some(measured) = all.get_mut(&volume) else {
+            all.insert(volume, Measured { from: at + 1, to: at + 1, first: seen.clone(), last: seen });
+            return;
+        };
+        (measured.to, measured.last) = (at + 1, seen);
+        // A clock that was set back begins a new one.
+        if !(measured.from..measured.from + PICTURE_S).contains(&measured.to) {
+            self.keep(volume, measured);
+        }
+    }
+
+    fn keep(&self, volume: VolumeId, measured: &mut Measured) {
+        let picture = measured.picture();
+        if !is_idle(&picture.seen) {
+            self.writer.send(Job::Picture(Owner::volume(volume.0), Box::new(picture)));
+        }
+        (measured.from, measured.first) = (measured.to, measured.last.clone());
+    }
+
+    /// A volume is gone, and everything that was kept of it.
+    pub fn forget(&self, volume: VolumeId) {
+        self.measured.lock().expect(HELD).remove(&volume);
+        self.writer.send(Job::Forget(Owner::volume(volume.0)));
+    }
+
+    /// What was measured in a time, by whole pictures; none where nothing was. Reads files, as [`Seeing::history`] does.
+    pub fn picture(&self, volume: VolumeId, from: u64, to: u64) -> Result<Option<Picture>> {
+        let mut all = pictures::read(&self.dir, &Owner::volume(volume.0), from, to)?;
+        let open = self.measured.lock().expect(HELD).get(&volume).map(Measured::picture);
+        if let Some(open) = open.filter(|open| open.to > from && open.from < to) {
+            pictures::add(&mut all, open);
+        }
+        Ok(all)
     }
 
     /// Writes what a sampler has made of its looks.
@@ -271,7 +348,7 @@ mod tests {
 
     fn latest(at: u64) -> Latest {
         let mut values = NO_VALUES;
-        (values[0], values[5]) = (1.5, 4_294_967_296.0);
+        (values[0], values[5]) = (1.5, 65_536.0);
         let volumes = ["vm1", "vm2"].map(|name| (name.to_owned(), values)).into();
         Latest { at, volumes, node: NO_VALUES, degraded: Vec::new() }
     }
@@ -290,14 +367,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let seeing = seeing(dir.path());
         let mut all = seeing.watch(Interest::default(), None).unwrap();
-        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true };
+        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true, without_points: false };
         let mut one = seeing.watch(interest, None).unwrap();
         assert!(text(&mut all).starts_with("retry: 2000\n\nevent: fleet\n") && !text(&mut one).is_empty());
         seeing.publish(latest(7), false);
         let point = data(&text(&mut all));
         assert_eq!(point["at"], 7);
         assert_eq!(point["volumes"]["vm1"]["read_iops"], 1.5);
-        assert_eq!(point["volumes"]["vm1"]["dirty_bytes"], 4_294_967_296u64);
+        assert_eq!(point["volumes"]["vm1"]["dirty_bytes"], 65_536);
         assert!(point["volumes"]["vm1"].get("write_iops").is_none(), "what there is not is left out");
         assert!(point["nodes"]["alpha"].is_object());
         assert_eq!(data(&text(&mut one))["volumes"].as_object().unwrap().len(), 1);
@@ -317,7 +394,7 @@ mod tests {
         for number in 1..=3 {
             seeing.happened(Happened::new("test", Severity::Info, format!("text {number}")));
         }
-        let interest = Interest { volumes: None, events: true };
+        let interest = Interest { events: true, ..Interest::default() };
         let first = text(&mut seeing.watch(interest, Some(1)).unwrap());
         assert!(!first.contains("text 1") && first.contains("text 2") && first.contains("text 3"), "{first}");
     }

@@ -11,8 +11,18 @@ use std::time::Duration;
 /// Most bytes of an answer; a list of a thousand volumes has two million.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// Longest line of a stream.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// A message of a stream.
+pub struct Message<'a> {
+    /// Which kind.
+    pub event: &'a str,
+    /// JSON.
+    pub data: &'a str,
+}
 /// A stream has a message each second: one that is silent for so long is lost.
-const STREAM_SILENCE_MAX: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The way to a daemon.
 #[derive(Clone)]
@@ -64,30 +74,43 @@ impl Client {
         })
     }
 
-    /// An answer that does not end, from its first line on. Of HTTP/1.0, where it comes as it is, without lengths between.
-    pub fn stream(&self, path: &str) -> Result<BufReader<UnixStream>> {
+    /// Hands over the messages of a stream (server-sent events) until it ends.
+    pub fn follow(&self, path: &str, mut take: impl FnMut(Message<'_>) -> Result<()>) -> Result<()> {
         let mut stream = self.connect()?;
         let lost = || format!("lost the daemon at {} during GET {path}", self.socket.display());
-        stream.set_read_timeout(Some(STREAM_SILENCE_MAX)).with_context(lost)?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).with_context(lost)?;
-        let mut stream = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if stream.read_line(&mut head).with_context(lost)? == 0 {
-                bail!("{}: the answer ends within its head", lost());
+        stream.set_read_timeout(Some(SILENCE_MAX)).with_context(lost)?;
+        // By HTTP/1.0 the answer comes in no chunks, and ends with the connection.
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+            .with_context(lost)?;
+        let mut lines = BufReader::new(stream);
+        let mut line = String::new();
+        let mut next = |line: &mut String| -> Result<bool> {
+            line.clear();
+            let got = lines.by_ref().take(LINE_BYTES_MAX).read_line(line).with_context(lost)?;
+            line.truncate(line.trim_end_matches(['\r', '\n']).len());
+            Ok(got > 0)
+        };
+        next(&mut line)?;
+        let refused = line.split(' ').nth(1) != Some("200");
+        while next(&mut line)? && !line.is_empty() {}
+        if refused {
+            next(&mut line)?;
+            let error = serde_json::from_str::<Value>(&line).ok().and_then(|v| Some(v["error"].as_str()?.to_owned()));
+            bail!("{}", error.unwrap_or_else(|| format!("the daemon refused GET {path}")));
+        }
+        let (mut event, mut data) = (String::new(), String::new());
+        while next(&mut line)? {
+            if let Some(word) = line.strip_prefix("event: ") {
+                word.clone_into(&mut event);
+            } else if let Some(text) = line.strip_prefix("data: ") {
+                text.clone_into(&mut data);
+            } else if line.is_empty() && !event.is_empty() {
+                take(Message { event: &event, data: &data })?;
+                event.clear();
+                data.clear();
             }
         }
-        let status = head.split(' ').nth(1).unwrap_or_default();
-        if status != "200" {
-            let mut body = String::new();
-            let _ = stream.take(1 << 16).read_to_string(&mut body);
-            let value: Value = serde_json::from_str(&body).unwrap_or_default();
-            match value["error"].as_str() {
-                Some(error) => bail!("{error}"),
-                None => bail!("GET {path}: the daemon answered with status {status}"),
-            }
-        }
-        Ok(stream)
+        Ok(())
     }
 }
 

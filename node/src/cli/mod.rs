@@ -3,6 +3,7 @@
 mod client;
 pub use client::Client;
 mod node;
+mod seeing;
 mod volume;
 
 use crate::api::Role;
@@ -56,6 +57,13 @@ enum Command {
     Status {
         #[command(flatten)]
         to: ApiArgs,
+    },
+    /// Show what happened: policy changes, take-overs, lost nodes, throttling, failures
+    Events {
+        #[command(flatten)]
+        to: ApiArgs,
+        #[command(flatten)]
+        events: seeing::EventsArgs,
     },
     /// Decode a tier, or a journal, offline; never writes
     Inspect {
@@ -291,6 +299,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Node { command } => node::run(command),
         Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
+        Command::Events { to, events } => seeing::events(&Client::new(to.api), to.json, &events),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
             let done = crate::salvage::run_journal(&tier, &to, base.as_deref())?;

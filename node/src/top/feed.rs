@@ -2,9 +2,8 @@
 //! was gone. Bounded: it waits for whoever shows it.
 
 use crate::cli::Client;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
-use std::io::BufRead;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -13,8 +12,6 @@ const UPDATES_MAX: usize = 64;
 const PAST_VOLUMES_MAX: usize = 64;
 /// Points between two looks at the fleet: what it alone has, such as reasons, is that old at most, in seconds.
 const POINTS_PER_FLEET: u32 = 2;
-/// A line of the stream; one of a thousand volumes has one million bytes.
-const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// Something new.
 pub enum Update {
@@ -75,30 +72,23 @@ fn follow(client: &Client, sender: &SyncSender<Update>) -> Result<Gone> {
             return Ok(Gone);
         }
     }
-    let mut stream = client.stream("/v1/stream")?;
-    let (mut event, mut points) = (String::new(), 0);
-    loop {
-        let mut line = Vec::new();
-        let read = std::io::Read::take(&mut stream, LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        if read.context("lost the daemon's stream")? == 0 {
-            bail!("the daemon has closed its stream");
+    let (mut points, mut listening) = (0, true);
+    let end = client.follow("/v1/stream", |message| {
+        let mut send = |update| {
+            listening = sender.send(update).is_ok();
+            if listening { Ok(()) } else { Err(anyhow!("nobody listens")) }
+        };
+        let mut again = message.event == "fleet";
+        if message.event == "point" {
+            send(Update::Point(serde_json::from_str(message.data).context("the daemon's stream is not JSON")?))?;
+            points += 1;
+            again = points % POINTS_PER_FLEET == 0;
         }
-        let line = String::from_utf8_lossy(&line);
-        if let Some(name) = line.strip_prefix("event:") {
-            name.trim().clone_into(&mut event);
-        } else if let Some(data) = line.strip_prefix("data:") {
-            let data: Value = serde_json::from_str(data).context("the daemon's stream is not JSON")?;
-            let mut again = event == "fleet";
-            if event == "point" {
-                if sender.send(Update::Point(data)).is_err() {
-                    return Ok(Gone);
-                }
-                points += 1;
-                again |= points % POINTS_PER_FLEET == 0;
-            }
-            if again && sender.send(Update::Fleet(client.call("GET", "/v1/fleet", None)?)).is_err() {
-                return Ok(Gone);
-            }
-        }
+        if again { send(Update::Fleet(client.call("GET", "/v1/fleet", None)?)) } else { Ok(()) }
+    });
+    match end {
+        _ if !listening => Ok(Gone),
+        Ok(()) => bail!("the daemon has closed its stream"),
+        Err(error) => Err(error),
     }
 }
