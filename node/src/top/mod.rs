@@ -16,6 +16,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use terminal::Terminal;
 use view::Look;
+pub use view::micros;
 
 /// How long a key is waited for before the screen is looked at again; a change of the terminal's size shows by then.
 const TICK: Duration = Duration::from_millis(200);

@@ -359,7 +359,7 @@ fn size(bytes: f64) -> String {
 }
 
 /// A time in at most eight characters.
-fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{us:.0} us"),
         us if us < 99_950.0 => format!("{:.1} ms", us / 1e3),
