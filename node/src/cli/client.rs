@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Most bytes of an answer; a list of a thousand volumes has two million.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -20,8 +21,11 @@ pub struct Message<'a> {
     /// JSON.
     pub data: &'a str,
 }
+/// A stream has a message each second: one that is silent for so long is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The way to a daemon.
+#[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }
@@ -74,6 +78,7 @@ impl Client {
     pub fn follow(&self, path: &str, mut take: impl FnMut(Message<'_>) -> Result<()>) -> Result<()> {
         let mut stream = self.connect()?;
         let lost = || format!("lost the daemon at {} during GET {path}", self.socket.display());
+        stream.set_read_timeout(Some(SILENCE_MAX)).with_context(lost)?;
         // By HTTP/1.0 the answer comes in no chunks, and ends with the connection.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
             .with_context(lost)?;

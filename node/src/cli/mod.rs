@@ -43,6 +43,27 @@ enum Command {
         #[command(subcommand)]
         command: node::Command,
     },
+    /// Watch the volumes live; without a terminal it prints what is there
+    Top {
+        #[command(flatten)]
+        to: ApiArgs,
+        /// Begin with this one
+        volume: Option<String>,
+        /// Print it once, as text
+        #[arg(long)]
+        once: bool,
+    },
+    /// What the tiers did over a time: what they kept from the slow storage, latency, what other caches would hit, incidents
+    Report {
+        #[command(flatten)]
+        to: ApiArgs,
+        /// A time that ends now, such as 8h, 1d or 7d
+        #[arg(long, value_name = "TIME", default_value = "7d")]
+        window: String,
+        /// Write it as one HTML page with charts
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
     /// Show the running daemon
     Status {
         #[command(flatten)]
@@ -287,6 +308,10 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
+        Command::Report { to, window, html } => {
+            crate::review::run(&Client::new(to.api), &window, html.as_deref(), to.json)
+        }
+        Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Events { to, events } => seeing::events(&Client::new(to.api), to.json, &events),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
