@@ -47,8 +47,9 @@ impl Guard {
             Peer::Tcp(from) => {
                 self.check_host(headers)?;
                 self.check_origin(headers)?;
-                // The page is the same for everybody and holds nothing; what it shows it has to ask for.
-                if self.has_token(headers) || (reads && (from.ip().is_loopback() || path == "/")) {
+                // The dashboard is the same for everybody and holds nothing; what it shows it has to ask for.
+                let dashboard = path == "/" || path.starts_with("/assets/");
+                if self.has_token(headers) || (reads && (from.ip().is_loopback() || dashboard)) {
                     return Ok(());
                 }
                 Err((
@@ -177,6 +178,15 @@ mod tests {
     fn other_hosts_need_the_token_to_read() {
         assert_eq!(tcp("10.0.0.2:1", Method::GET, &[HOST]), Err(StatusCode::UNAUTHORIZED));
         assert_eq!(tcp("10.0.0.2:1", Method::GET, &[HOST, BEARER]), Ok(()));
+    }
+
+    #[test]
+    fn the_dashboard_itself_is_for_everybody() {
+        let other = Peer::Tcp("10.0.0.2:1".parse().unwrap());
+        let may = |path| guard().check(&other, &Method::GET, path, &headers(&[HOST])).is_ok();
+        assert!(may("/") && may("/assets/app.js"));
+        assert!(!may("/v1/fleet") && !may("/metrics") && !may("/assets"));
+        assert!(guard().check(&other, &Method::POST, "/assets/app.js", &headers(&[HOST])).is_err());
     }
 
     #[test]
