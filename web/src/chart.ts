@@ -303,7 +303,7 @@ export class Chart {
       padding: [14, 12, 0, 0],
       scales: { x: { time: true, range: () => [this.#data.from, this.#data.to] }, y: vertical },
       axes: [
-        { ...axis, space: 74, values: (_plot, splits) => times(splits, this.#data.from, this.#data.to) },
+        { ...axis, size: 28, space: 70, values: (_plot, splits) => times(splits, this.#data.from, this.#data.to) },
         { ...axis, size: 66, space: 30, values, ...(spec.binary ? { incrs: BINARY_STEPS } : {}) },
       ],
       series: [{}, ...lines, ...edges],

@@ -8,8 +8,10 @@ import { bytes, count, latency, ratio } from "./units";
 import { isDark } from "./theme";
 import { t } from "./words";
 
-/** In the steps of cividis, which keep their order for every colour vision; little is near the background. */
-const STEPS: [number, number, number][] = [
+type Steps = [number, number, number][];
+
+/** Steps of cividis, which keep their order for every colour vision. */
+const DARK: Steps = [
   [0, 34, 78],
   [49, 68, 107],
   [102, 105, 112],
@@ -17,15 +19,24 @@ const STEPS: [number, number, number][] = [
   [203, 186, 105],
   [253, 231, 55],
 ];
+/** On a light page little has to be light: one hue, which keeps its order as well. */
+const LIGHT: Steps = [
+  [238, 244, 249],
+  [198, 222, 238],
+  [140, 188, 219],
+  [74, 144, 194],
+  [20, 98, 152],
+  [0, 52, 96],
+];
 
 /** Shares span orders of magnitude: the root shows what is rare, too. */
 function shade(share: number): { background: string; ink: string } {
-  const part = Math.min(1, Math.sqrt(share));
-  const at = (isDark() ? part : 1 - part) * (STEPS.length - 1);
-  const low = STEPS[Math.floor(at)] ?? [0, 0, 0];
-  const high = STEPS[Math.ceil(at)] ?? low;
+  const steps = isDark() ? DARK : LIGHT;
+  const at = Math.min(1, Math.sqrt(share)) * (steps.length - 1);
+  const low = steps[Math.floor(at)] ?? [0, 0, 0];
+  const high = steps[Math.ceil(at)] ?? low;
   const mixed = low.map((value, index) => Math.round(value + ((high[index] ?? value) - value) * (at - Math.floor(at))));
-  return { background: `rgb(${mixed.join(",")})`, ink: at > 2.4 ? "#000" : "#fff" };
+  return { background: `rgb(${mixed.join(",")})`, ink: isDark() === at > 2.4 ? "#000" : "#fff" };
 }
 
 function map(title: string, heat: Heat, cells: number[][]): HTMLElement {
