@@ -12,6 +12,7 @@ pub mod fence;
 pub mod format;
 pub mod ownership;
 pub mod record;
+pub mod seen;
 pub mod status;
 pub mod types;
 pub mod volume;

@@ -5,6 +5,7 @@ use crate::cluster::driver::{DriverSetup, ToDriver};
 use crate::open::OpenVolume;
 use crate::volume_store::VolumeId;
 use forebay_core::api::Control;
+use forebay_core::seen::Seen;
 use forebay_core::status::{ControlError, Status};
 use forebay_core::types::{BlockIndex, Instant, Lsn};
 use forebay_front::nbd::channel::Channel;
@@ -23,7 +24,7 @@ use tokio::sync::oneshot;
 pub struct VolumeKey(pub u32);
 
 /// What a volume shows of itself at a moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Core's words.
     pub status: Status,
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub request_bytes_max: u32,
     /// The block whose payload last failed its check.
     pub damaged: Option<BlockIndex>,
+    /// What it has measured, where that was asked for.
+    pub seen: Option<Box<Seen>>,
 }
 
 /// Something for a shard to do.
@@ -92,6 +95,8 @@ pub enum ToShard {
     Snapshot {
         /// The volume.
         key: VolumeKey,
+        /// With what it has measured: some 40 KiB.
+        with_seen: bool,
         /// Its words.
         answer: oneshot::Sender<Snapshot>,
     },

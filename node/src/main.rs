@@ -5,11 +5,13 @@
 //! - [`forward`] serves the clients of volumes that other nodes own; [`connections`] is what both have in common.
 //! - [`identity`] is who a node of a cluster is, [`coordinator`] who says who is who.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
+//! - [`seeing`] is what is seen of it, now and over time: [`history`], [`events`], what is [`degraded`].
 //! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
 //!   loads one.
 
 mod api;
 mod bench;
+mod calendar;
 mod cli;
 mod cluster;
 mod config;
@@ -22,9 +24,12 @@ mod connections;
     )
 )]
 mod coordinator;
+mod degraded;
 mod directory;
+mod events;
 mod fence_test;
 mod forward;
+mod history;
 mod identity;
 mod inspect;
 mod journal;
@@ -36,6 +41,7 @@ mod open;
 mod paths;
 mod report;
 mod salvage;
+mod seeing;
 mod serve;
 mod shard;
 mod tier_reader;

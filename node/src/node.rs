@@ -8,6 +8,7 @@
 mod changes;
 mod deletion;
 mod images;
+mod looks;
 mod markers;
 mod of_cluster;
 mod refusals;
@@ -20,6 +21,7 @@ use crate::journal::Preparation;
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Inherited, Opened};
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
+use crate::seeing::Seeing;
 use crate::shard::IoReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
@@ -188,6 +190,7 @@ pub struct Node {
     keys: Arc<AtomicU64>,
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
+    seeing: Arc<Seeing>,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
@@ -203,6 +206,7 @@ impl Node {
         shm_size: Option<u64>,
         nbd: Vec<String>,
         memory_bytes_besides: u64,
+        seeing: Arc<Seeing>,
     ) -> Arc<Node> {
         Arc::new(Node {
             store,
@@ -215,6 +219,7 @@ impl Node {
             memory_bytes_besides,
             keys: Arc::default(),
             cluster: OnceLock::new(),
+            seeing,
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
         })
@@ -491,7 +496,7 @@ impl Node {
 
     async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
         let (answer, answered) = oneshot::channel();
-        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, answer });
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen: false, answer });
         answered.await.ok()
     }
 
@@ -551,6 +556,7 @@ impl Node {
     /// The node.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {
+            name: self.seeing.name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host_name(),
             pid: std::process::id(),
@@ -560,6 +566,7 @@ impl Node {
             shards: self.shards.len() as u32,
             memory_bytes_max: self.memory_bytes_max(),
             state: self.store.dir().display().to_string(),
+            history: self.seeing.history_state(),
             nbd: self.nbd.clone(),
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
         }

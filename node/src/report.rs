@@ -167,6 +167,9 @@ pub struct Positions {
 /// The node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeReport {
+    /// Name: of a node of a cluster as that knows it, else of the host.
+    #[serde(default)]
+    pub name: String,
     /// Version of the daemon.
     pub version: String,
     /// Host.
@@ -185,6 +188,9 @@ pub struct NodeReport {
     pub memory_bytes_max: u64,
     /// Folder of records and flash tiers.
     pub state: String,
+    /// How the history of its volumes fares.
+    #[serde(default)]
+    pub history: crate::history::writer::State,
     /// Where NBD clients connect.
     pub nbd: Vec<String>,
     /// Volumes.
@@ -436,6 +442,7 @@ pub(crate) mod tests {
     /// A node with one volume, for the tests of what is made of reports.
     pub(crate) fn example() -> (NodeReport, VolumeReport) {
         let node = NodeReport {
+            name: "alpha".into(),
             version: "0.1.0".into(),
             host: "a".into(),
             pid: 1,
@@ -445,6 +452,7 @@ pub(crate) mod tests {
             shards: 1,
             memory_bytes_max: 1 << 30,
             state: "/s".into(),
+            history: Default::default(),
             nbd: vec!["unix:/n".into()],
             volumes: 1,
         };
@@ -492,8 +500,14 @@ pub(crate) mod tests {
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },
         };
-        let snapshot =
-            Snapshot { status, at: Instant(3_500_000_000), connections: 1, request_bytes_max: 1 << 20, damaged: None };
+        let snapshot = Snapshot {
+            status,
+            at: Instant(3_500_000_000),
+            connections: 1,
+            request_bytes_max: 1 << 20,
+            damaged: None,
+            seen: None,
+        };
         (node, VolumeReport::running(&facts, &snapshot, Some("the image was deleted".into())))
     }
 

@@ -7,12 +7,15 @@ use crate::api::{self, Bounded, Peer};
 use crate::cluster::control::Cluster;
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
+use crate::events::{Happened, Severity};
+use crate::history;
 use crate::mailbox::ToShard;
 use crate::node::{Node, Stopped};
 use crate::paths;
+use crate::seeing::Seeing;
 use crate::shard;
 use crate::units::{show_seconds, show_size};
-use crate::volume_store::Store;
+use crate::volume_store::{Store, host_name};
 use anyhow::{Context, Result, bail};
 use forebay_front::nbd::tls::TlsServer;
 use std::io::{IsTerminal, Write};
@@ -87,7 +90,10 @@ async fn serve(config: Config) -> Result<bool> {
     directory.set_shards(handles.clone());
     let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
     let besides = PROCESS_BYTES_MAX + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
-    let node = Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides);
+    let seeing = Seeing::new(store.dir(), host_name()).context("cannot start the history's thread")?;
+    let seeing = Arc::new(seeing);
+    let node =
+        Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides, seeing);
 
     // An answer to whoever looks while a long start is under way.
     let token = api::token(&state)?;
@@ -96,7 +102,11 @@ async fn serve(config: Config) -> Result<bool> {
     if let Some(cluster) = &config.cluster {
         let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), node.keys());
         tokio::select! {
-            joined = joining => node.set_cluster(joined?),
+            joined = joining => {
+                let cluster = joined?;
+                node.seeing().call_it(cluster.own_name());
+                node.set_cluster(cluster);
+            }
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
         }
     }
@@ -120,16 +130,39 @@ async fn serve(config: Config) -> Result<bool> {
     }
     announce(&node, &config, &api_path, http_address, &token).await;
     notify(&[sd_notify::NotifyState::Ready]);
+    tell_start(node.seeing());
+    tokio::spawn(history::sampler::run(node.clone()));
     tokio::spawn(node.clone().keep_markers());
     tokio::spawn(node.clone().watch_images());
 
     signals.next().await;
     notify(&[sd_notify::NotifyState::Stopping]);
+    node.seeing().ends();
     let complete = stop(&node, config.node.drain_on_stop, &mut signals).await;
     for thread in threads {
         let _ = thread.join();
     }
+    let words = if complete { "every image is complete" } else { "not every image is complete by itself" };
+    let stopped = Happened::new(STOPPED, Severity::Info, format!("the daemon was stopped; {words}"));
+    node.seeing().happened(stopped.with("complete", complete));
+    node.seeing().end();
     Ok(complete)
+}
+
+/// The event of a stop in order; a start that finds another one last comes after a kill or a crash.
+const STOPPED: &str = "daemon-stopped";
+
+fn tell_start(seeing: &Seeing) {
+    let last = seeing.last_event();
+    let clean = last.as_deref().is_none_or(|kind| kind == STOPPED);
+    let (severity, before) = match (clean, last.is_some()) {
+        (true, false) => (Severity::Info, "for the first time on this state folder"),
+        (true, true) => (Severity::Info, "after a stop in order"),
+        (false, _) => (Severity::Warning, "after a daemon that was killed, or crashed, or lost its machine"),
+    };
+    let text = format!("forebay {} was started, {before}", env!("CARGO_PKG_VERSION"));
+    let started = Happened::new("daemon-started", severity, text);
+    seeing.happened(started.with("clean", clean).with("version", env!("CARGO_PKG_VERSION")));
 }
 
 // --- places and sockets ---
@@ -423,6 +456,15 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
             show_size(report.memory_bytes_max),
             show_size(report.memory_bytes_max - node.memory_bytes_besides()),
             show_size(node.memory_bytes_besides())
+        ),
+    );
+    line(
+        "history",
+        format!(
+            "{} for each volume and for the node, at most {} of them, in {}",
+            show_size(history::format::FILE_BYTES),
+            history::writer::FILES_MAX,
+            node.seeing().history_dir().display()
         ),
     );
     for v in node.reports().await {

@@ -379,10 +379,10 @@ impl Shard {
                     slot.command(command, answer, now);
                     self.touch(key as usize);
                 }
-                ToShard::Snapshot { key: VolumeKey(key), answer } => {
+                ToShard::Snapshot { key: VolumeKey(key), with_seen, answer } => {
                     let Some(slot) = self.slot(key) else { continue };
                     // Whoever asked may have gone.
-                    let _ = answer.send(slot.snapshot(now));
+                    let _ = answer.send(slot.snapshot(with_seen, now));
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
@@ -536,13 +536,14 @@ impl Slot {
     }
 
     /// What it shows of itself.
-    pub fn snapshot(&self, now: Instant) -> Snapshot {
+    pub fn snapshot(&self, with_seen: bool, now: Instant) -> Snapshot {
         Snapshot {
             status: self.volume.status(now),
             at: now,
             connections: self.connections.len() as u32,
             request_bytes_max: self.volume.request_bytes_max(),
             damaged: self.io.damaged(),
+            seen: with_seen.then(|| Box::new(self.volume.seen().clone())),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub const STORE_VERSION: u32 = 1;
 
 /// Identity of a volume, as hyphenated hexadecimal in files and on screen.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VolumeId(pub [u8; 16]);
 

@@ -28,7 +28,7 @@
 mod acks;
 mod ahead;
 mod append;
-mod block_map;
+pub(crate) mod block_map;
 mod changes;
 mod chunked;
 mod control;
@@ -58,6 +58,7 @@ mod write;
 use crate::api::*;
 use crate::cluster::{Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
+use crate::seen::Seen;
 use crate::status::*;
 use crate::types::*;
 use alloc::boxed::Box;
@@ -272,6 +273,7 @@ pub struct Volume {
     now: Instant,
     counters: Counters,
     peer_counters: PeerCounters,
+    seen: Box<Seen>,
     dead: Vec<u32>,
 }
 
@@ -361,6 +363,7 @@ impl Volume {
             now,
             counters: Counters::default(),
             peer_counters: PeerCounters::default(),
+            seen: Box::new(Seen::new(u64::from(config.frames))),
             dead: Vec::new(),
             config,
         };
@@ -682,6 +685,11 @@ impl Volume {
             destaged: self.destaged,
             counters,
         }
+    }
+
+    /// What it has measured since it began.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// Extents from `offset` on, at most `max` of them and over at most [`EXTENT_BLOCKS_MAX`] blocks that must be looked

@@ -7,11 +7,14 @@
 mod access;
 mod assets;
 mod listener;
+mod seeing;
 
 use crate::cluster::control::Cluster;
 use crate::config::VolumeSpec;
+use crate::events::{Happened, Severity};
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
+use crate::units::show_size;
 use access::Guard;
 pub use access::{Peer, token};
 use axum::extract::rejection::JsonRejection;
@@ -49,6 +52,11 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/open", post(open)),
         ("post", "/v1/volumes/{name}/fenced", post(fenced)),
         ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
+        ("get", "/v1/fleet", get(seeing::fleet)),
+        ("get", "/v1/volumes/{name}/history", get(seeing::of_volume)),
+        ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
+        ("get", "/v1/events", get(seeing::events)),
+        ("get", "/v1/stream", get(seeing::stream)),
         ("get", "/v1/nodes", get(nodes)),
         ("post", "/v1/nodes/{name}/drain", post(drain_node)),
         ("delete", "/v1/nodes/{name}/drain", delete(keep_node)),
@@ -145,7 +153,14 @@ async fn to_the_end<T: Send + 'static>(
 
 async fn create(State(node): State<Arc<Node>>, body: Body<VolumeSpec>) -> Outcome {
     let Json(spec) = body?;
-    let report = to_the_end(async move { node.create(spec).await }).await?;
+    let report = to_the_end(async move {
+        let report = node.create(spec).await?;
+        let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
+        let created = Happened::new("volume-created", Severity::Info, text).of(&report.name);
+        node.seeing().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
+        Ok(report)
+    })
+    .await?;
     Ok((StatusCode::CREATED, Json(report)).into_response())
 }
 

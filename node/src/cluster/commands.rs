@@ -88,6 +88,11 @@ impl Cluster {
         self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
     }
 
+    /// This node's name.
+    pub fn own_name(&self) -> &str {
+        &self.name
+    }
+
     /// Names of all volumes.
     pub fn names(&self) -> Vec<String> {
         self.known().values().map(|known| known.definition.name.clone()).collect()
@@ -395,7 +400,7 @@ impl Cluster {
 
     pub(super) async fn show(&self, volume: VolumeId) -> Option<Shown> {
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume, answer });
+        self.mail(ToDriver::Show { volume, with_seen: false, answer });
         answered.await.ok()
     }
 

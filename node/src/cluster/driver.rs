@@ -153,6 +153,8 @@ pub enum ToDriver {
     Show {
         /// Which volume.
         volume: VolumeId,
+        /// With what it has measured, see [`crate::mailbox::ToShard::Snapshot`].
+        with_seen: bool,
         /// Its words.
         answer: oneshot::Sender<Shown>,
     },
@@ -858,8 +860,8 @@ impl Driver {
                 let event = ownership::Event::Command(ControlId(replica.commands_made), command);
                 replica.ownership.handle(now, event);
             }
-            ToDriver::Show { volume, answer } => {
-                if let Some(shown) = self.show(desks, &volume.0) {
+            ToDriver::Show { volume, with_seen, answer } => {
+                if let Some(shown) = self.show(desks, &volume.0, with_seen) {
                     // Whoever asked may have gone.
                     let _ = answer.send(shown);
                 }
@@ -963,14 +965,14 @@ impl Driver {
         all
     }
 
-    fn show(&self, desks: &mut Desks<'_>, volume: &[u8; 16]) -> Option<Shown> {
+    fn show(&self, desks: &mut Desks<'_>, volume: &[u8; 16], with_seen: bool) -> Option<Shown> {
         let replica = self.replicas.get(volume)?;
         let slot = replica.key.and_then(|key| desks.volumes[key].as_ref());
         Some(Shown {
             at: desks.now,
             ownership: replica.ownership.status(),
             key: replica.key.map(|key| VolumeKey(key as u32)),
-            volume: slot.map(|slot| slot.snapshot(desks.now)),
+            volume: slot.map(|slot| slot.snapshot(with_seen, desks.now)),
             accepted: slot.map_or(Lsn(0), |slot| slot.volume.figures().accepted),
             peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
             in_memory: slot.map(|slot| self.in_memory(slot)).unwrap_or_default(),

@@ -139,7 +139,7 @@ impl Node {
             return no_such_volume(name);
         };
         record.destage = mode;
-        let (marked, snapshot) = (running.clone(), *snapshot);
+        let (marked, snapshot) = (running.clone(), snapshot.clone());
         let work = move || {
             // The marker first: whoever finds the image must know of the journal before it may hold anything.
             save_marker(&record, &marked, &snapshot, Moment::Serving)?;

@@ -223,7 +223,7 @@ impl Node {
     async fn switch(self: &Arc<Node>, name: &str, running: &Running, tier: FoundTier, new: NewTier) -> Answer<()> {
         let stopped = self.control(name, running, Control::Stop { drain: true }).await;
         let snapshot = self.snapshot(running).await;
-        let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
         let (from, mut emptied) = (self.record_of(name)?, stopped);
         if let (Ok(()), Some(snapshot)) = (&emptied, snapshot) {
             let (record, marker) = (from.clone(), running.clone());

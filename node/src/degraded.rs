@@ -1,0 +1,391 @@
+//! What is not as it should be, and what has changed: words for the fleet's view and for events, out of reports.
+
+use crate::cluster::report::ClusterNodeReport;
+use crate::config::DestageName;
+use crate::events::{Happened, Severity};
+use crate::report::VolumeReport;
+use crate::units::show_size;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Throttling is over when no write had to wait for so long: a load at the limit would tell of it each second.
+const THROTTLED_UNTIL: Duration = Duration::from_secs(10);
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Degraded {
+    /// The volume, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub volume: Option<String>,
+    /// The node, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub node: Option<String>,
+    /// A word of a closed list.
+    pub code: String,
+    /// A sentence.
+    pub text: String,
+    /// For how long, as far as this daemon has seen it.
+    pub since_s: f64,
+}
+
+impl Degraded {
+    /// Of a node.
+    pub fn of_node(node: &str, code: &str, text: impl Into<String>) -> Degraded {
+        Degraded { volume: None, node: Some(node.to_owned()), code: code.to_owned(), text: text.into(), since_s: 0.0 }
+    }
+
+    fn of_volume(volume: &str, code: &str, text: impl Into<String>) -> Degraded {
+        Degraded { volume: Some(volume.to_owned()), node: None, code: code.to_owned(), text: text.into(), since_s: 0.0 }
+    }
+
+    fn key(&self) -> (Option<String>, Option<String>, String) {
+        (self.volume.clone(), self.node.clone(), self.code.clone())
+    }
+}
+
+/// What is not as it should be with a volume.
+pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
+    let mut found = Vec::new();
+    let mut add = |code: &str, text: String| found.push(Degraded::of_volume(&v.name, code, text));
+    if let ("failed" | "waiting", Some(problem)) = (v.phase.as_str(), &v.problem) {
+        add(&format!("volume-{}", v.phase), problem.clone());
+    }
+    if v.policy.reason != "as-requested" && v.policy.requested != v.policy.effective {
+        add(&v.policy.reason, policy_words(v));
+    }
+    if v.backing.state == "failing" {
+        let why = v.backing.error.as_deref().unwrap_or("no reason is known");
+        add("backing-failing", format!("the backing fails: {why}; what was acknowledged stays in the tier"));
+    }
+    if v.backing.state == "awaiting-lock" {
+        add("awaiting-lock", "I/O of an earlier process to the backing is awaited; nothing is destaged".to_owned());
+    }
+    if let Some(displaced) = &v.backing.displaced {
+        add("image-displaced", displaced.clone());
+    }
+    if v.dirty.waiting_writes > 0 {
+        let (dirty, most) = (show_size(v.dirty.bytes), show_size(v.dirty.bytes_max));
+        add("writes-wait", format!("writes wait for room in the tier: {dirty} of {most} are dirty"));
+    }
+    if let Some(cluster) = &v.cluster {
+        let copies = cluster.members.iter().filter(|member| member.role == "member").count();
+        if copies < usize::from(cluster.peers) && !cluster.owner.is_empty() {
+            let why: Vec<String> =
+                cluster.without_copy.iter().map(|without| format!("{}: {}", without.node, without.why)).collect();
+            let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
+            add("too-few-copies", format!("{copies} copies of {} that are asked for{why}", cluster.peers));
+        }
+        if cluster.unfenced > 0 {
+            add("unfenced", format!("{} former owners may still write to the backing", cluster.unfenced));
+        }
+    }
+    found
+}
+
+/// What is not as it should be with the other nodes of a cluster.
+pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
+    let down = nodes.iter().filter(|node| node.up == Some(false));
+    let mut found: Vec<Degraded> = down
+        .map(|node| {
+            let why = node.channels.iter().find_map(|channel| channel.why.as_deref()).unwrap_or("no channel is up");
+            Degraded::of_node(&node.name, "link-down", format!("there is no link to it: {why}"))
+        })
+        .collect();
+    for node in nodes.iter().filter(|node| node.up == Some(true)) {
+        let down: Vec<_> = node.channels.iter().filter(|channel| channel.phase == "down").collect();
+        if let Some(first) = down.first() {
+            let why = first.why.as_deref().unwrap_or("no reason is known");
+            let text = format!("{} of its {} channels are down: {why}", down.len(), node.channels.len());
+            found.push(Degraded::of_node(&node.name, "channels-down", text));
+        }
+    }
+    found
+}
+
+fn policy_words(v: &VolumeReport) -> String {
+    let word = |name: crate::config::PolicyName| match name {
+        crate::config::PolicyName::Through => "write-through",
+        crate::config::PolicyName::Back => "write-back",
+    };
+    format!("{} instead of {}: {}", word(v.policy.effective), word(v.policy.requested), v.policy.reason)
+}
+
+/// Since when each thing is as it is.
+#[derive(Default)]
+pub struct Since(HashMap<(Option<String>, Option<String>, String), Instant>);
+
+impl Since {
+    /// Gives each its time; what is no more is forgotten. True when things came or went.
+    pub fn note(&mut self, found: &mut [Degraded], now: Instant) -> bool {
+        let mut changed = self.0.len() != found.len();
+        let mut known = HashMap::with_capacity(found.len());
+        for degraded in found {
+            let key = degraded.key();
+            let since = self.0.get(&key).copied().unwrap_or_else(|| {
+                changed = true;
+                now
+            });
+            degraded.since_s = now.saturating_duration_since(since).as_secs_f64();
+            known.insert(key, since);
+        }
+        self.0 = known;
+        changed
+    }
+}
+
+/// What was told of a volume last, to tell what is new.
+#[derive(Clone, Debug)]
+pub struct Told {
+    report: VolumeReport,
+    throttled_at: Option<Instant>,
+    throttled: u64,
+}
+
+impl Told {
+    /// Of a volume that is new to us.
+    pub fn new(report: &VolumeReport) -> Told {
+        let throttled = report.counters.get("throttled_writes").copied().unwrap_or(0);
+        Told { report: report.clone(), throttled_at: None, throttled }
+    }
+
+    /// The volume's name at the last look.
+    pub fn name(&self) -> &str {
+        &self.report.name
+    }
+
+    /// What has changed since the last look.
+    pub fn changes(&mut self, now: &VolumeReport, at: Instant) -> Vec<Happened> {
+        let mut events = between(&self.report, now);
+        events.extend(self.throttling(now, at));
+        self.report = now.clone();
+        events.into_iter().map(|event| event.of(&now.name)).collect()
+    }
+
+    fn throttling(&mut self, now: &VolumeReport, at: Instant) -> Option<Happened> {
+        let throttled = now.counters.get("throttled_writes").copied().unwrap_or(0);
+        let grown = throttled > self.throttled || now.dirty.waiting_writes > 0;
+        self.throttled = throttled;
+        if grown {
+            let began = self.throttled_at.replace(at).is_none();
+            let (dirty, most) = (show_size(now.dirty.bytes), show_size(now.dirty.bytes_max));
+            return began.then(|| {
+                let text = format!("writes are slowed to the backing's speed: {dirty} of {most} are dirty");
+                Happened::new("throttling-begun", Severity::Warning, text).with("dirty_bytes", now.dirty.bytes)
+            });
+        }
+        if self.throttled_at.is_some_and(|last| at.saturating_duration_since(last) >= THROTTLED_UNTIL) {
+            self.throttled_at = None;
+            return Some(Happened::new("throttling-ended", Severity::Info, "writes find room at once again"));
+        }
+        None
+    }
+}
+
+fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
+    let mut events = Vec::new();
+    if was.phase != is.phase {
+        let severity = if is.phase == "failed" { Severity::Error } else { Severity::Info };
+        let why = is.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        events.push(
+            Happened::new("phase-changed", severity, format!("from {} to {}{why}", was.phase, is.phase))
+                .with("from", was.phase.as_str())
+                .with("to", is.phase.as_str()),
+        );
+    }
+    if (was.policy.effective, was.policy.requested, &was.policy.reason)
+        != (is.policy.effective, is.policy.requested, &is.policy.reason)
+    {
+        let (severity, text) = match is.policy.reason.as_str() {
+            "as-requested" => (Severity::Info, format!("{:?}, as requested", is.policy.effective).to_lowercase()),
+            "tier-error" => (Severity::Error, policy_words(is)),
+            _ => (Severity::Warning, policy_words(is)),
+        };
+        events.push(
+            Happened::new("policy-changed", severity, text)
+                .with("requested", serde_json::json!(is.policy.requested))
+                .with("effective", serde_json::json!(is.policy.effective))
+                .with("reason", is.policy.reason.as_str()),
+        );
+    }
+    if was.policy.reason != "tier-error" && is.policy.reason == "tier-error" {
+        let text = format!("the tier {} has failed: writes fail, reads go on", is.tier.path);
+        events.push(Happened::new("tier-failed", Severity::Error, text));
+    }
+    backing(was, is, &mut events);
+    if was.destage.effective != is.destage.effective && was.phase == is.phase {
+        let word = if is.destage.effective == DestageName::Journaled { "journaled" } else { "ordered" };
+        let text = format!("destage is {word} now: {}", is.destage.reason);
+        events.push(
+            Happened::new("destage-changed", Severity::Info, text)
+                .with("effective", word)
+                .with("reason", is.destage.reason.as_str()),
+        );
+    }
+    if was.size_bytes != is.size_bytes && was.size_bytes > 0 && is.size_bytes > 0 {
+        let text = format!("grown from {} to {}", show_size(was.size_bytes), show_size(is.size_bytes));
+        events.push(Happened::new("volume-resized", Severity::Info, text).with("size_bytes", is.size_bytes));
+    }
+    if was.tier.kind != is.tier.kind {
+        let text = format!("its tier is in {} now", is.tier.kind.word());
+        events.push(Happened::new("tier-changed", Severity::Info, text).with("tier", is.tier.kind.word()));
+    }
+    cluster(was, is, &mut events);
+    events
+}
+
+fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
+    let (before, after) = (was.backing.state.as_str(), is.backing.state.as_str());
+    if before != after {
+        match after {
+            "failing" => {
+                let why = is.backing.error.as_deref().unwrap_or("no reason is known");
+                let text = format!("the backing fails: {why}; what was acknowledged stays in the tier");
+                events.push(Happened::new("backing-failing", Severity::Error, text).with("error", why));
+            }
+            "ready" if before == "held" => {
+                events.push(Happened::new("hold-ended", Severity::Info, "the backing is written to again"));
+            }
+            "ready" => events.push(Happened::new("backing-ready", Severity::Info, format!("no more {before}"))),
+            "held" => {
+                let left = is.backing.hold_left_s.unwrap_or(0.0);
+                let text = format!("the backing is complete and stays unchanged for {left:.0} s at most");
+                events.push(Happened::new("hold-begun", Severity::Info, text).with("seconds", left));
+            }
+            _ => {}
+        }
+    }
+    match (&was.backing.displaced, &is.backing.displaced) {
+        (None, Some(text)) => events.push(Happened::new("image-displaced", Severity::Error, text)),
+        (Some(_), None) => {
+            events.push(Happened::new("image-in-place", Severity::Info, "the image is at its path again"));
+        }
+        (None, None) | (Some(_), Some(_)) => {}
+    }
+}
+
+fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
+    let (Some(was), Some(is)) = (&was.cluster, &is.cluster) else { return };
+    if was.owner != is.owner && !is.owner.is_empty() {
+        let before = if was.owner.is_empty() { "nobody" } else { was.owner.as_str() };
+        let grown = |name: &str| is.counters.get(name) > was.counters.get(name);
+        let (kind, severity) = match (grown("take_overs"), grown("hand_overs")) {
+            (true, _) => ("take-over", Severity::Warning),
+            (false, true) => ("hand-over", Severity::Info),
+            (false, false) => ("owner-changed", Severity::Info),
+        };
+        events.push(
+            Happened::new(kind, severity, format!("{} owns it, after {before}", is.owner))
+                .with("owner", is.owner.as_str())
+                .with("former", was.owner.as_str())
+                .with("term", is.term),
+        );
+    }
+    let copies = |members: &[crate::cluster::report::MemberReport]| -> Vec<String> {
+        members.iter().filter(|m| m.role != "learner").map(|m| m.node.clone()).collect()
+    };
+    let (before, after) = (copies(&was.members), copies(&is.members));
+    for node in before.iter().filter(|node| !after.contains(node)) {
+        let text = format!("{node} keeps its log no more");
+        events.push(Happened::new("member-lost", Severity::Warning, text).with("member", node.as_str()));
+    }
+    for node in after.iter().filter(|node| !before.contains(node)) {
+        let text = format!("{node} keeps its log");
+        events.push(Happened::new("member-joined", Severity::Info, text).with("member", node.as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyName;
+
+    fn well() -> VolumeReport {
+        let (_, mut report) = crate::report::tests::example();
+        report.policy.requested = PolicyName::Back;
+        report.policy.effective = PolicyName::Back;
+        report.policy.reason = "as-requested".to_owned();
+        report.phase = "serving".to_owned();
+        report.backing.state = "ready".to_owned();
+        report.backing.error = None;
+        report.backing.displaced = None;
+        report.dirty.waiting_writes = 0;
+        report
+    }
+
+    fn kinds(was: &VolumeReport, is: &VolumeReport) -> Vec<String> {
+        Told::new(was).changes(is, Instant::now()).into_iter().map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn what_is_well_tells_nothing() {
+        assert_eq!(of_volume(&well()), []);
+        assert!(kinds(&well(), &well()).is_empty());
+    }
+
+    #[test]
+    fn each_change_has_its_event_and_each_trouble_its_code() {
+        type Turn = fn(&mut VolumeReport);
+        let turns: [(Turn, &str, Option<&str>); 7] = [
+            (|v| v.backing.state = "failing".into(), "backing-failing", Some("backing-failing")),
+            (|v| v.backing.state = "held".into(), "hold-begun", None),
+            (|v| v.backing.displaced = Some("deleted".into()), "image-displaced", Some("image-displaced")),
+            (
+                |v| {
+                    v.policy.effective = PolicyName::Through;
+                    v.policy.reason = "draining".into();
+                },
+                "policy-changed",
+                Some("draining"),
+            ),
+            (|v| v.size_bytes *= 2, "volume-resized", None),
+            (|v| v.dirty.waiting_writes = 3, "throttling-begun", Some("writes-wait")),
+            (
+                |v| {
+                    v.phase = "failed".into();
+                    v.problem = Some("torn".into());
+                },
+                "phase-changed",
+                Some("volume-failed"),
+            ),
+        ];
+        for (turn, kind, code) in turns {
+            let mut is = well();
+            turn(&mut is);
+            assert_eq!(kinds(&well(), &is), [kind]);
+            let codes: Vec<String> = of_volume(&is).into_iter().map(|degraded| degraded.code).collect();
+            assert_eq!(codes, code.into_iter().collect::<Vec<_>>(), "{kind}");
+        }
+        let mut held = well();
+        held.backing.state = "held".into();
+        assert_eq!(kinds(&held, &well()), ["hold-ended"]);
+    }
+
+    #[test]
+    fn throttling_at_the_limit_is_one_event_and_its_end_another() {
+        let mut told = Told::new(&well());
+        let begin = Instant::now();
+        let mut seen = Vec::new();
+        for second in 0..40u64 {
+            let mut report = well();
+            // Every other second some write had to wait, until the 20th.
+            report.counters.insert("throttled_writes".to_owned(), second.min(20) / 2);
+            let at = begin + Duration::from_secs(second);
+            seen.extend(told.changes(&report, at).into_iter().map(|event| (second, event.kind)));
+        }
+        assert_eq!(seen, [(2, "throttling-begun".to_owned()), (30, "throttling-ended".to_owned())]);
+    }
+
+    #[test]
+    fn trouble_keeps_its_time_while_it_lasts() {
+        let mut since = Since::default();
+        let begin = Instant::now();
+        let found = || vec![Degraded::of_node("beta", "link-down", "no")];
+        let mut first = found();
+        assert!(since.note(&mut first, begin), "it came");
+        let mut second = found();
+        assert!(!since.note(&mut second, begin + Duration::from_secs(5)));
+        assert_eq!(second[0].since_s, 5.0);
+        assert!(since.note(&mut [], begin), "it went");
+    }
+}

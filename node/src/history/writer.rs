@@ -1,0 +1,282 @@
+//! The thread that writes the history: a disk that is slow, full or broken costs points of the history, and nobody waits.
+//!
+//! What cannot be taken is dropped and counted; what fails is told by [`Writer::state`], and tried again.
+
+use super::files::HistoryFile;
+use super::format::{FILE_BYTES, Owner, Slot};
+use crate::calendar;
+use crate::events;
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Things that may wait for the disk: 20 s of 50 volumes.
+const WAITING_MAX: usize = 1024;
+/// Most files, and so the bound on the disk: beyond it volumes go without a history, and that is told.
+pub const FILES_MAX: usize = 256;
+/// What failed is tried again so often.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long an end of the daemon waits for the last of it.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// A file that nobody has written to for so long is of a volume that is gone: its points are all too old.
+const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 86400);
+
+/// Something to write.
+pub enum Job {
+    /// Slots of a file, each with the number of its ring.
+    Slots(Owner, Vec<(usize, Slot)>),
+    /// A line of the events.
+    Line(String),
+    /// A volume is gone, and its history with it.
+    Forget(Owner),
+    /// Told when everything before it is written.
+    End(SyncSender<()>),
+}
+
+/// How the history fares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// What fails, on what, and what to do; none while all is well.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
+    /// Points and events that were not written since the daemon's start.
+    pub dropped: u64,
+    /// Files of volumes and of the node.
+    pub files: u32,
+    /// What they take of the disk.
+    pub bytes: u64,
+    /// What was put aside: damaged files, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub put_aside: Vec<String>,
+}
+
+/// The way to the thread.
+#[derive(Clone)]
+pub struct Writer {
+    jobs: SyncSender<Job>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start(dir: &Path) -> std::io::Result<Writer> {
+        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let state = Arc::new(Mutex::new(State::default()));
+        let work = Work {
+            dir: dir.to_owned(),
+            state: state.clone(),
+            files: HashMap::new(),
+            journal: None,
+            failing: HashMap::new(),
+        };
+        std::thread::Builder::new().name("history".to_owned()).spawn(move || work.run(&waiting))?;
+        Ok(Writer { jobs, state })
+    }
+
+    /// Hands it over, or drops it.
+    pub fn send(&self, job: Job) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.jobs.try_send(job) {
+            let mut state = self.locked();
+            state.dropped += 1;
+            state.problem.get_or_insert_with(|| "the disk does not keep up with the history".to_owned());
+        }
+    }
+
+    /// How it fares.
+    pub fn state(&self) -> State {
+        self.locked().clone()
+    }
+
+    /// Waits until everything is written, but not for ever for a disk that answers nothing.
+    pub fn end(&self) {
+        let (done, end) = sync_channel(1);
+        if self.jobs.try_send(Job::End(done)).is_ok() {
+            let _ = end.recv_timeout(END_WAIT);
+        }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while holding it")
+    }
+}
+
+/// What has failed: the events' file, or one of the history.
+type Place = Option<Owner>;
+
+struct Work {
+    dir: PathBuf,
+    state: Arc<Mutex<State>>,
+    files: HashMap<Owner, HistoryFile>,
+    journal: Option<events::Journal>,
+    /// What fails, and when it is tried again.
+    failing: HashMap<Place, (String, Instant)>,
+}
+
+impl Work {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        remove_leftovers(&self.dir);
+        while let Ok(job) = jobs.recv() {
+            match job {
+                Job::Slots(owner, slots) => self.attempt(Some(owner), |work| work.write(owner, &slots)),
+                Job::Line(line) => self.attempt(None, |work| work.add_line(&line)),
+                Job::Forget(owner) => {
+                    self.files.remove(&owner);
+                    self.failing.remove(&Some(owner));
+                    // One that is not there need not be removed; one that cannot be is a leftover.
+                    let _ = std::fs::remove_file(owner.path(&self.dir));
+                }
+                // Whoever waited may have given up.
+                Job::End(done) => drop(done.send(())),
+            }
+            self.tell();
+        }
+    }
+
+    fn attempt(&mut self, place: Place, work: impl FnOnce(&mut Work) -> anyhow::Result<()>) {
+        let now = Instant::now();
+        if self.failing.get(&place).is_some_and(|(_, again)| now < *again) {
+            self.state.lock().expect("nobody panics while holding it").dropped += 1;
+            return;
+        }
+        match work(self) {
+            Ok(()) => drop(self.failing.remove(&place)),
+            Err(error) => {
+                self.state.lock().expect("nobody panics while holding it").dropped += 1;
+                self.failing.insert(place, (format!("{error:#}"), now + RETRY));
+                // Opened anew: what is there then may be another disk.
+                match place {
+                    Some(owner) => drop(self.files.remove(&owner)),
+                    None => self.journal = None,
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, owner: Owner, slots: &[(usize, Slot)]) -> anyhow::Result<()> {
+        if !self.files.contains_key(&owner) {
+            anyhow::ensure!(
+                self.files.len() < FILES_MAX,
+                "no history of a volume: there are {FILES_MAX} already, which is the most"
+            );
+            std::fs::create_dir_all(&self.dir)
+                .with_context(|| format!("cannot make the folder {}", self.dir.display()))?;
+            let found = HistoryFile::open(&self.dir, owner, calendar::now_ms() / 1000)?;
+            if let Some((aside, why)) = &found.damaged {
+                let mut state = self.state.lock().expect("nobody panics while holding it");
+                state.put_aside.push(format!("{}: {why}", aside.display()));
+            }
+            self.files.insert(owner, found.file);
+        }
+        let file = self.files.get_mut(&owner).expect("it was just put there");
+        slots.iter().try_for_each(|(ring, slot)| file.write(*ring, slot))
+    }
+
+    fn add_line(&mut self, line: &str) -> anyhow::Result<()> {
+        let place = || format!("cannot write the events into {}", self.dir.display());
+        let mut journal = match self.journal.take() {
+            Some(journal) => journal,
+            None => {
+                std::fs::create_dir_all(&self.dir).with_context(place)?;
+                events::Journal::open(&self.dir).with_context(place)?
+            }
+        };
+        journal.add(line).with_context(place)?;
+        self.journal = Some(journal);
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let problem = self.failing.values().map(|(why, _)| why).min().cloned();
+        let mut state = self.state.lock().expect("nobody panics while holding it");
+        state.problem = problem;
+        state.files = self.files.len() as u32;
+        state.bytes = self.files.len() as u64 * FILE_BYTES;
+    }
+}
+
+/// Files of volumes that are long gone; those of volumes that are merely not served are newer, or have only too old points.
+fn remove_leftovers(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().is_some_and(|name| {
+            [".history", ".history.damaged", ".history.new"].iter().any(|ending| name.ends_with(ending))
+        });
+        let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if ours && old().is_some_and(|age| age > LEFTOVER_AGE) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Owner = Owner { kind: 1, id: [3; 16] };
+
+    fn state_after(dir: &Path, jobs: Vec<Job>) -> State {
+        let writer = Writer::start(dir).unwrap();
+        jobs.into_iter().for_each(|job| writer.send(job));
+        writer.end();
+        writer.state()
+    }
+
+    fn slots() -> Job {
+        Job::Slots(US, vec![(0, Slot::empty(calendar::now_ms() / 1000))])
+    }
+
+    #[test]
+    fn what_fails_is_told_and_the_rest_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        // A folder where the file should be: it can be neither opened nor written.
+        std::fs::create_dir(US.path(dir.path())).unwrap();
+        let state = state_after(dir.path(), vec![slots(), slots(), Job::Line("x\n".into())]);
+        assert!(state.problem.unwrap().contains("history"), "what fails is named");
+        assert_eq!((state.dropped, state.files), (2, 0));
+        assert_eq!(std::fs::read_to_string(dir.path().join("events.log")).unwrap(), "x\n");
+    }
+
+    #[test]
+    fn a_volume_that_is_gone_takes_its_history_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = state_after(dir.path(), vec![slots()]);
+        assert_eq!((state.files, state.bytes, state.problem), (1, FILE_BYTES, None));
+        assert!(US.path(dir.path()).exists());
+        let state = state_after(dir.path(), vec![slots(), Job::Forget(US), Job::Forget(US)]);
+        assert_eq!((state.files, state.problem), (0, None));
+        assert!(!US.path(dir.path()).exists());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_disk_that_does_not_answer() {
+        let (jobs, _nobody_takes_them) = sync_channel(1);
+        let writer = Writer { jobs, state: Arc::default() };
+        let began = Instant::now();
+        for _ in 0..1000 {
+            writer.send(slots());
+        }
+        assert_eq!(writer.state().dropped, 999);
+        assert!(writer.state().problem.unwrap().contains("keep up"));
+        assert!(began.elapsed() < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn leftovers_go_when_all_their_points_are_too_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new, other) = (dir.path().join("a.history"), dir.path().join("b.history"), dir.path().join("c.txt"));
+        let past = std::time::SystemTime::now() - LEFTOVER_AGE - Duration::from_secs(60);
+        for path in [&old, &new, &other] {
+            let file = std::fs::File::create(path).unwrap();
+            if path != &new {
+                file.set_modified(past).unwrap();
+            }
+        }
+        state_after(dir.path(), vec![]);
+        assert!(!old.exists() && new.exists() && other.exists());
+    }
+}
