@@ -26,7 +26,7 @@ async function bundle(entry) {
     minify: true,
     write: false,
     format: "iife",
-    target: ["es2022", "chrome109", "firefox115", "safari16"],
+    target: ["es2022", "chrome116", "firefox124", "safari17.4"],
     charset: "utf8",
     legalComments: "none",
     banner: { js: banner, css: banner },

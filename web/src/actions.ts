@@ -118,10 +118,10 @@ export function volumeActions(volume: Volume): HTMLElement {
 
 /** The buttons of a node of a cluster. */
 export function nodeActions(node: FleetNode): HTMLElement | undefined {
-  if (node.own === undefined) return undefined;
+  if (!node.cluster) return undefined;
   const row = h("div", { class: "actions", role: "group", "aria-label": t("action.group") });
   const path = `${nodePath(node.name)}/drain`;
-  if (node.emptying) {
+  if (node.cluster.emptying) {
     row.append(
       button(t("node.keep.button"), () => ({
         title: t("node.keep.title", { node: node.name }),

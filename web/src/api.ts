@@ -42,11 +42,15 @@ function headers(more: Record<string, string> = {}): Record<string, string> {
   return token ? { Authorization: `Bearer ${token}`, ...more } : more;
 }
 
+/** A question that is not answered for so long is not answered. (A change may take longer: a drain takes what it takes.) */
+const ANSWER_MAX_MS = 5000;
+
 async function request(path: string, init: RequestInit): Promise<Response> {
   try {
     return await fetch(path, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
+    if (error instanceof DOMException && error.name === "TimeoutError") throw new Unreachable(`${ANSWER_MAX_MS / 1000} s`);
     throw new Unreachable(error instanceof Error ? error.message : String(error));
   }
 }
@@ -58,7 +62,8 @@ async function refusal(answer: Response): Promise<Refused> {
 }
 
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const answer = await request(path, { headers: headers(), signal: signal ?? null });
+  const late = AbortSignal.timeout(ANSWER_MAX_MS);
+  const answer = await request(path, { headers: headers(), signal: signal ? AbortSignal.any([signal, late]) : late });
   if (!answer.ok) throw await refusal(answer);
   return (await answer.json()) as T;
 }
@@ -121,7 +126,7 @@ export class Parser {
 }
 
 /** How often a message comes at least; a stream that is silent for longer is taken for dead. */
-const SILENCE_MAX_MS = 10_000;
+const SILENCE_MAX_MS = 5000;
 
 /**
  * Reads the stream until it ends or `signal` is raised. Not EventSource: that cannot send the token, and does not say why it was

@@ -1,7 +1,7 @@
 // Whether something is well, as a word with a sign: never as a colour alone.
 
 import { h } from "./dom";
-import type { Degraded, Volume } from "./types";
+import type { Degraded, FleetNode, Volume } from "./types";
 import { span } from "./units";
 import { t, word } from "./words";
 
@@ -26,6 +26,12 @@ export function health(volume: Volume): { health: Health; text: string } {
   if (volume.problem) return { health: "warning", text: word("phase", volume.phase) };
   if (volume.backing.state !== "ready" && volume.backing.state !== "closed") return { health: "warning", text: word("backing", volume.backing.state) };
   return { health: "good", text: word("phase", volume.phase) };
+}
+
+export function nodeBadge({ cluster }: FleetNode): HTMLElement {
+  if (cluster?.up === false) return badge("error", t("node.down"));
+  if (cluster?.emptying) return badge("warning", word("emptying", cluster.emptying.state));
+  return badge("good", t("node.up"));
 }
 
 /** One line of what is degraded: what, why in the chosen language, and what the daemon says of it. */

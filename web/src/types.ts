@@ -58,24 +58,27 @@ export interface Channel {
   round_trip_ms?: number;
 }
 
-/** A node: of one that stands alone the first fields, of a cluster's the others too. */
+/** A node: what it says of itself, if it is the one that answers, and what its cluster knows of it, if there is one. */
 export interface FleetNode {
   name: string;
-  own?: boolean;
-  version?: string;
-  host?: string;
-  uptime_s?: number;
-  io_mode?: string;
-  volumes?: number;
-  memory_bytes_max?: number;
-  state?: string;
-  nbd?: string[];
-  fault_domain?: string;
-  addresses?: string[];
-  up?: boolean;
-  channels?: Channel[];
-  compression?: { now: string; reason?: string; saved_bytes: number; ratio?: number };
-  emptying?: { state: string; keeps: { volume: string; role: string; why: string }[] };
+  own: boolean;
+  report?: {
+    version: string;
+    host: string;
+    uptime_s: number;
+    io_mode: string;
+    memory_bytes_max: number;
+    state: string;
+    nbd: string[];
+  };
+  cluster?: {
+    fault_domain: string;
+    addresses: string[];
+    up?: boolean;
+    channels: Channel[];
+    compression?: { now: string; reason?: string; saved_bytes: number; ratio?: number };
+    emptying?: { state: string; keeps: { volume: string; role: string; why: string }[] };
+  };
   now?: Figures;
 }
 
@@ -91,7 +94,6 @@ export interface Fleet {
   nodes: FleetNode[];
   volumes: Volume[];
   degraded: Degraded[];
-  totals?: Record<string, number>;
 }
 
 /** Columns of one series: a value for each time, null where nothing was recorded. */

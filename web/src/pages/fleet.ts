@@ -2,7 +2,7 @@
 
 import { h, say } from "../dom";
 import { known, listen } from "../live";
-import { badge, degradedLine, health } from "../status";
+import { badge, degradedLine, health, nodeBadge } from "../status";
 import type { Figures, Fleet, FleetNode, Volume } from "../types";
 import { bytes, bytesPerSecond, count, latency, perSecond, ratio, span } from "../units";
 import { t, word } from "../words";
@@ -226,16 +226,15 @@ export function fleetPage(): Page {
 
   function nodeRow(node: FleetNode, fleet: Fleet): HTMLElement {
     const owned = fleet.volumes.filter((volume) => volume.cluster?.owner === node.name).length;
-    const state = node.up === false ? badge("error", t("node.down")) : node.emptying ? badge("warning", word("emptying", node.emptying.state)) : badge("good", t("node.up"));
     return h(
       "tr",
       {},
       h("td", {}, h("a", { href: `#/nodes/${encodeURIComponent(node.name)}` }, node.name), node.own && fleet.nodes.length > 1 ? ` ${t("node.own")}` : ""),
-      h("td", {}, state),
+      h("td", {}, nodeBadge(node)),
       h("td", { class: "figure" }, count(fleet.nodes.length === 1 ? fleet.volumes.length : owned)),
-      h("td", { class: "roomy" }, node.fault_domain ?? "–"),
-      h("td", { class: "roomy" }, node.version ?? "–"),
-      h("td", { class: "figure roomy" }, node.uptime_s === undefined ? "–" : span(node.uptime_s)),
+      h("td", { class: "roomy" }, node.cluster?.fault_domain ?? "–"),
+      h("td", { class: "roomy" }, node.report?.version ?? "–"),
+      h("td", { class: "figure roomy" }, node.report === undefined ? "–" : span(node.report.uptime_s)),
     );
   }
 

@@ -6,7 +6,7 @@ import type { Spec } from "../chart";
 import { h, say } from "../dom";
 import type { Range } from "../history";
 import { known, listen } from "../live";
-import { badge, degradedLine, health } from "../status";
+import { badge, degradedLine, health, nodeBadge } from "../status";
 import type { Channel, Fleet, FleetNode } from "../types";
 import { bytes, bytesPerSecond, count, latency, ratio, span } from "../units";
 import { t, word } from "../words";
@@ -30,20 +30,20 @@ function specs(): Spec[] {
   ];
 }
 
-function facts(node: FleetNode): [string, string][] {
+function facts({ report, cluster }: FleetNode): [string, string][] {
   const list: [string, string | undefined][] = [
-    [t("node.version"), node.version],
-    [t("node.host"), node.host],
-    [t("node.uptime"), node.uptime_s === undefined ? undefined : span(node.uptime_s)],
-    [t("node.io"), node.io_mode],
-    [t("node.memory-max"), node.memory_bytes_max === undefined ? undefined : bytes(node.memory_bytes_max)],
-    [t("node.state-folder"), node.state],
-    [t("node.nbd"), node.nbd?.join(", ")],
-    [t("node.domain"), node.fault_domain],
-    [t("node.addresses"), node.addresses?.join(", ")],
+    [t("node.version"), report?.version],
+    [t("node.host"), report?.host],
+    [t("node.uptime"), report && span(report.uptime_s)],
+    [t("node.io"), report?.io_mode],
+    [t("node.memory-max"), report && bytes(report.memory_bytes_max)],
+    [t("node.state-folder"), report?.state],
+    [t("node.nbd"), report?.nbd.join(", ")],
+    [t("node.domain"), cluster?.fault_domain],
+    [t("node.addresses"), cluster?.addresses.join(", ")],
   ];
-  if (node.compression) {
-    const { now, ratio: rate, saved_bytes, reason } = node.compression;
+  if (cluster?.compression) {
+    const { now, ratio: rate, saved_bytes, reason } = cluster.compression;
     const why = now === "off" && reason ? ` (${reason})` : rate === undefined ? "" : ` (${rate.toFixed(2)}:1)`;
     list.push([t("node.compression"), `${now}${why}, ${t("node.saved", { saved: bytes(saved_bytes) })}`]);
   }
@@ -94,19 +94,20 @@ export function nodePage(name: string, range: Range): Page {
       say(missing, t("node.gone", { node: name }));
       return;
     }
-    const words = JSON.stringify([node.up, node.emptying]);
+    const { up, emptying, channels: of = [] } = node.cluster ?? {};
+    const words = JSON.stringify([up, emptying]);
     if (words !== said) {
       said = words;
-      state.replaceChildren(node.up === false ? badge("error", t("node.down")) : node.emptying ? badge("warning", word("emptying", node.emptying.state)) : badge("good", t("node.up")));
+      state.replaceChildren(nodeBadge(node));
       actions.replaceChildren(nodeActions(node) ?? "");
     }
     const wrong = fleet.degraded.filter((one) => one.node === name).map(degradedLine);
-    for (const kept of node.emptying?.keeps ?? []) wrong.push(h("li", {}, h("a", { href: `#/volumes/${encodeURIComponent(kept.volume)}` }, kept.volume), ` (${word("role", kept.role)}): ${kept.why}`));
+    for (const kept of emptying?.keeps ?? []) wrong.push(h("li", {}, h("a", { href: `#/volumes/${encodeURIComponent(kept.volume)}` }, kept.volume), ` (${word("role", kept.role)}): ${kept.why}`));
     trouble.hidden = wrong.length === 0;
     trouble.replaceChildren(...wrong);
     list.replaceChildren(...facts(node).map(([fact, value]) => h("div", {}, h("dt", {}, fact), h("dd", {}, value))));
-    channels.hidden = !node.channels || node.channels.length === 0;
-    if (node.channels && node.channels.length > 0) channels.replaceChildren(h("h2", {}, t("node.channels")), channelTable(node.channels));
+    channels.hidden = of.length === 0;
+    channels.replaceChildren(h("h2", {}, t("node.channels")), channelTable(of));
     const here = fleet.nodes.length === 1 ? fleet.volumes : fleet.volumes.filter((volume) => volume.cluster?.members.some((member) => member.node === name));
     const rows = here.map((volume) => {
       const found = health(volume);
