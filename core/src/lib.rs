@@ -19,4 +19,4 @@ pub mod volume;
 pub mod watchdog;
 pub mod wire;
 
-pub use volume::{ClusterConfig, Extent, STOP_PATIENCE, Volume, VolumeConfig};
+pub use volume::{ClusterConfig, Extent, MEASURED_BYTES_MAX, STOP_PATIENCE, Volume, VolumeConfig};

@@ -27,10 +27,12 @@ use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
 pub use changes::Change;
 use forebay_core::api::Control;
+use forebay_core::seen::Seen;
 use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_io::{Backing, LockAttempt};
 use images::ImageWatch;
+pub use looks::Look;
 use markers::{MarkerFile, Moment, save_marker};
 pub use refusals::command_failure;
 use std::collections::HashMap;
@@ -495,15 +497,24 @@ impl Node {
     // --- reports ---
 
     async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
+        self.snapshot_with(running, false).await
+    }
+
+    async fn snapshot_with(&self, running: &Running, with_seen: bool) -> Option<Snapshot> {
         let (answer, answered) = oneshot::channel();
-        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen: false, answer });
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen, answer });
         answered.await.ok()
     }
 
     /// One volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        Ok(self.look(name, false).await?.0)
+    }
+
+    /// One volume, and what it has measured, where that is asked for and it runs here.
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
         if let Some(cluster) = self.cluster_of(name) {
-            return cluster.report(name).await;
+            return cluster.look(name, with_seen).await;
         }
         let (facts, running, record, absence, changing) = {
             let entries = self.entries();
@@ -511,18 +522,18 @@ impl Node {
             (e.facts.clone(), e.running.clone(), e.record.clone(), e.absence.clone(), e.changing)
         };
         if let Some(running) = running
-            && let Some(snapshot) = self.snapshot(&running).await
+            && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
             let mut report = VolumeReport::running(&facts, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
-            return Ok(report);
+            return Ok((report, snapshot.seen));
         }
         let (phase, problem) = match &absence {
             Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
             Some(Absence::Failed(why)) => ("failed", why.as_str()),
             None => ("failed", "its data-path thread has ended; see the daemon's messages"),
         };
-        Ok(VolumeReport::absent(&facts, &record, phase, problem))
+        Ok((VolumeReport::absent(&facts, &record, phase, problem), None))
     }
 
     /// All of them, sorted by name.
@@ -798,11 +809,11 @@ impl Node {
             false => self.stop_without_drain(&name, &running).await,
         };
         let snapshot = self.snapshot(&running).await;
-        let complete = snapshot.is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
         let mut left = match &stopped {
             Ok(()) if complete => Left::Nothing,
             Ok(()) => {
-                let dirty = snapshot.map_or(0, |s| s.status.dirty_bytes);
+                let dirty = snapshot.as_ref().map_or(0, |s| s.status.dirty_bytes);
                 Left::Incomplete(format!("{name}: {} are still in its tier", show_size(dirty)))
             }
             Err(failure) => Left::Incomplete(failure.message.clone()),
@@ -863,8 +874,8 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
-/// Bound on a volume's memory: its frames, and what core keeps for each block of its tier and frame (index entry,
-/// descriptor, lists).
+/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
+/// lists), and what it measures.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
     const PER_TIER_BLOCK: u64 = 96;
     const PER_FRAME: u64 = 64;
@@ -872,7 +883,7 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME
+    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME + forebay_core::MEASURED_BYTES_MAX
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

@@ -213,13 +213,13 @@ impl Shard {
                 self.touch(key);
             }
             self.clients.timers(&mut self.volumes, &mut self.reactor, now);
-            self.work_touched(now);
+            self.work_touched();
             self.turn_driver(now);
             // What left gives frames back, which may be all that a paused connection waits for.
             for key in self.clients.flush(&mut self.volumes, &mut self.reactor, now) {
                 self.touch(key);
             }
-            self.work_touched(now);
+            self.work_touched();
         }
     }
 
@@ -238,7 +238,7 @@ impl Shard {
                 return;
             }
             touched.into_iter().for_each(|key| self.touch(key));
-            self.work_touched(now);
+            self.work_touched();
         }
     }
 
@@ -277,7 +277,12 @@ impl Shard {
     }
 
     /// Lets each touched volume decide, and carries out what it decided, until nothing is left to do at once.
-    fn work_touched(&mut self, now: Instant) {
+    fn work_touched(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        // The round has taken some time already: without it an answer that waits for no device would seem to cost none.
+        let now = clock::now();
         let mut touched = std::mem::take(&mut self.touched);
         for &key in &touched {
             let Some(slot) = self.volumes[key].as_mut() else { continue };

@@ -569,6 +569,11 @@ impl Oracle {
         self.writes[id as usize].fua
     }
 
+    /// It makes a range zero.
+    pub fn is_zero(&self, id: WriteId) -> bool {
+        self.writes[id as usize].zero
+    }
+
     /// The range of a write.
     pub fn range(&self, id: WriteId) -> (u64, u64) {
         let write = &self.writes[id as usize];

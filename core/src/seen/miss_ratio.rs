@@ -179,6 +179,15 @@ impl ReuseSampler {
         }
     }
 
+    /// Memory that it takes, all of it from the beginning.
+    pub fn bytes(&self) -> usize {
+        self.samples.capacity() * size_of::<(BlockIndex, u32)>()
+            + self.by_block.bytes()
+            + self.order.len() * size_of::<u32>()
+            + self.used.len() * size_of::<u64>()
+            + self.used_of_group.len() * size_of::<u16>()
+    }
+
     /// A client reads these blocks; counted in the curve.
     pub fn read(&mut self, curve: &mut MissRatio, first: BlockIndex, count: u64) {
         curve.reads += count;
@@ -193,8 +202,8 @@ impl ReuseSampler {
         }
     }
 
-    /// A client writes these blocks.
-    pub fn write(&mut self, first: BlockIndex, count: u64) {
+    /// A client writes these blocks: the cache has them now.
+    pub fn touch(&mut self, first: BlockIndex, count: u64) {
         for block in first.0..first.0 + count {
             if hash(block) <= self.threshold {
                 self.use_again(BlockIndex(block));

@@ -12,6 +12,7 @@ use alloc::collections::BTreeMap;
 struct Waiter {
     lsn: Lsn,
     id: RequestId,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -19,6 +20,7 @@ struct Through {
     id: RequestId,
     first: Lsn,
     left: u32,
+    since: Instant,
 }
 
 /// Requests that wait, by ground.
@@ -98,17 +100,18 @@ impl Volume {
         if planted!(self, acknowledge_before_held) && matches!(ground, Ground::Held) {
             return self.answer(id, Ok(()));
         }
+        let since = self.now;
         match ground {
             Ground::Held if self.committed >= lsn => self.answer(id, Ok(())),
-            Ground::Held => self.acks.held.push_back(Waiter { lsn, id }),
+            Ground::Held => self.acks.held.push_back(Waiter { lsn, id, since }),
             Ground::Synced if self.flushed() >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
-            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id }),
+            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since }),
             Ground::Written(left) => {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
-                self.acks.written.insert(lsn, Through { id, first, left });
+                self.acks.written.insert(lsn, Through { id, first, left, since });
             }
             Ground::Vouched if self.vouched(lsn) => self.answer(id, Ok(())),
-            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id }),
+            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since }),
         }
     }
 
@@ -119,6 +122,11 @@ impl Volume {
     }
 
     pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
+        if self.is_mute() || result.is_err() {
+            self.recorder.forget(id);
+        } else {
+            self.recorder.answered(id, false, self.now);
+        }
         if !self.is_mute() {
             self.effects.push_back(Effect::Reply { id, result: result.map(|()| Pieces::new()) });
         }
@@ -149,6 +157,7 @@ impl Volume {
             self.keep_whole();
             self.tell_watermark();
         }
+        self.note_members_hold();
         while let Some(first) = self.acks.held.front()
             && first.lsn <= self.committed
         {
@@ -159,6 +168,17 @@ impl Volume {
         self.write_checkpoint();
         if self.role == Role::Owner {
             self.answer_flushed();
+        }
+    }
+
+    fn note_members_hold(&mut self) {
+        if !self.recorder.awaits_any() {
+            return;
+        }
+        if self.members.is_alone() {
+            self.recorder.awaits_none();
+        } else {
+            self.recorder.held_by_members(self.members.held_by_all(Lsn(u64::MAX)), self.now);
         }
     }
 
@@ -219,6 +239,7 @@ impl Volume {
         through.left -= 1;
         if through.left == 0 {
             let id = through.id;
+            self.recorder.backed(id, self.now - through.since);
             self.acks.written.remove(&last);
             // Every member holds what goes to the backing (D1), or who takes over would destage older records over it (A1).
             self.answer_at(id, last, Ground::Held);
@@ -265,6 +286,7 @@ impl Volume {
     pub(super) fn answer_vouched(&mut self) {
         for waiter in core::mem::take(&mut self.acks.vouched) {
             if self.vouched(waiter.lsn) {
+                self.recorder.backed(waiter.id, self.now - waiter.since);
                 self.answer(waiter.id, Ok(()));
             } else {
                 self.acks.vouched.push_back(waiter);

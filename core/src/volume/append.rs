@@ -213,6 +213,8 @@ impl Volume {
                         segment: batch.segment,
                         at: batch.at,
                         lsn_max: batch.lsn_max,
+                        writes: batch.writes,
+                        begun: self.now,
                         records,
                         frames: batch.frames.clone(),
                         done: false,
@@ -223,14 +225,14 @@ impl Volume {
                     let entry = self.ops.vacant_entry();
                     let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
                     self.op_next += 1;
-                    entry.insert((op, Op::Batch { sequence }));
+                    entry.insert((op, self.now, Op::Batch { sequence }));
                     self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
                 }
                 Owed::Summary { segment, at, bytes } => {
                     let entry = self.ops.vacant_entry();
                     let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
                     self.op_next += 1;
-                    entry.insert((op, Op::Summary { segment }));
+                    entry.insert((op, self.now, Op::Summary { segment }));
                     self.counters.tier_writes += 1;
                     self.effects.push_back(Effect::TierWrite { op, at, head: bytes, frames: Vec::new() });
                 }
@@ -261,6 +263,7 @@ impl Volume {
         {
             let batch = flash.flying.pop_front().expect("looked at above");
             held = held.max(batch.lsn_max);
+            self.recorder.held(self.now - batch.begun, batch.writes);
             flash.batch_held = batch.sequence;
             flash.unsynced_blocks += 1 + batch.frames.len() as u32;
             flash.segments[batch.segment as usize].busy -= 1;

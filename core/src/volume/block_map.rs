@@ -39,6 +39,11 @@ impl BlockMap {
         self.len
     }
 
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<u64>()
+    }
+
     fn home(&self, block: BlockIndex) -> usize {
         // Fibonacci hashing of lines: their neighbours land far apart, which keeps probe runs short under sequential load.
         let line = (block.0 / LINE as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift;

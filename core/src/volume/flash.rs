@@ -95,6 +95,8 @@ pub struct Building {
     pub frames: Vec<FrameId>,
     /// Highest position first written here (compaction repeats older ones).
     pub lsn_max: Lsn,
+    /// Clients' writes that end here.
+    pub writes: u64,
 }
 
 /// A write the log owes to the device, in order.
@@ -124,6 +126,10 @@ pub struct Flying {
     pub at: TierBlock,
     /// Highest position first written here.
     pub lsn_max: Lsn,
+    /// Clients' writes that end here.
+    pub writes: u64,
+    /// When it was submitted.
+    pub begun: Instant,
     /// How many it has.
     pub records: usize,
     /// Pinned frames.
@@ -351,9 +357,15 @@ impl FlashLog {
             records: Vec::with_capacity(BATCH_DESCRIPTORS_MAX),
             frames: Vec::with_capacity(BATCH_DESCRIPTORS_MAX),
             lsn_max: Lsn(0),
+            writes: 0,
         });
         self.next_batch += 1;
         true
+    }
+
+    /// The record that was put in last ends a client's write.
+    pub fn note_write(&mut self) {
+        self.building.as_mut().expect("a record was put into it").writes += 1;
     }
 
     /// The batch that collects is worth a write of its own beside those in flight. Each write costs the CPU what ten

@@ -19,7 +19,7 @@
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
-//! [`control`] policies, drain, hold, stop.
+//! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
@@ -47,6 +47,7 @@ mod pace;
 mod pins;
 mod ranges;
 mod read;
+mod recorder;
 mod recover;
 mod rewrite;
 mod rules;
@@ -70,6 +71,7 @@ pub use former::KeptCache;
 use frames::FramePool;
 pub use kept::Kept;
 use live::LiveLog;
+pub use recorder::MEASURED_BYTES_MAX;
 pub use rules::Rules;
 use slab::Slab;
 use terms::Role;
@@ -266,14 +268,15 @@ pub struct Volume {
     recovery: Option<recover::Recovery>,
 
     effects: VecDeque<Effect>,
-    ops: Slab<(OpId, Op)>,
+    /// With when each was asked for.
+    ops: Slab<(OpId, Instant, Op)>,
     op_next: u64,
     claims: shares::Claims,
     holds: shares::Holds,
     now: Instant,
     counters: Counters,
     peer_counters: PeerCounters,
-    seen: Box<Seen>,
+    recorder: recorder::Recorder,
     dead: Vec<u32>,
 }
 
@@ -363,7 +366,7 @@ impl Volume {
             now,
             counters: Counters::default(),
             peer_counters: PeerCounters::default(),
-            seen: Box::new(Seen::new(u64::from(config.frames))),
+            recorder: recorder::Recorder::new(u64::from(config.frames)),
             dead: Vec::new(),
             config,
         };
@@ -439,7 +442,8 @@ impl Volume {
     }
 
     fn advance(&mut self, now: Instant) {
-        self.now = now;
+        // A round of events has the time of its beginning, and ends later than the last settling in it.
+        self.now = self.now.max(now);
         self.forgive_peers();
     }
 
@@ -447,7 +451,10 @@ impl Volume {
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.advance(now);
         match event {
-            Event::Request { id, request } => self.on_request(id, request),
+            Event::Request { id, request } => {
+                self.recorder.arrived(id, &request, self.now);
+                self.on_request(id, request);
+            }
             Event::Sent(pieces) => self.unpin_pieces(&pieces),
             Event::Hangup(ids) => self.on_hangup(&ids),
             // What is under way to a backing may end after the stop, and must not go on.
@@ -529,7 +536,11 @@ impl Volume {
         if self.effects.is_empty() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);
         }
-        self.effects.pop_front()
+        let next = self.effects.pop_front();
+        if next.is_none() {
+            self.recorder.count(self.now);
+        }
+        next
     }
 
     /// When `settle` must be called at the latest.
@@ -550,15 +561,16 @@ impl Volume {
         assert!(index < 1 << OP_INDEX_BITS, "operations in flight are bounded");
         let id = OpId(self.op_next << OP_INDEX_BITS | index);
         self.op_next += 1;
-        entry.insert((id, op));
+        entry.insert((id, self.now, op));
         id
     }
 
     fn on_done(&mut self, id: OpId, outcome: Outcome) {
         let index = (id.0 & ((1 << OP_INDEX_BITS) - 1)) as usize;
-        let known = self.ops.get(index).is_some_and(|(asked, _)| *asked == id);
+        let known = self.ops.get(index).is_some_and(|(asked, ..)| *asked == id);
         assert!(known, "an operation completes once, and only if it was asked for");
-        let (_, op) = self.ops.remove(index);
+        let (_, begun, op) = self.ops.remove(index);
+        let took = self.now - begun;
         let failed = match outcome {
             Outcome::Failed(error) => Some(error),
             Outcome::Ok | Outcome::Bytes(_) | Outcome::Merged(_) => None,
@@ -582,8 +594,11 @@ impl Volume {
                 };
                 self.on_merged(task, edge, merged);
             }
-            Op::ReadBacking { fill } => self.on_backing_read(fill, failed),
+            Op::ReadBacking { fill } => self.on_backing_read(fill, took, failed),
             Op::ReadTier { read, frame, segment, block, lsn } => {
+                if failed.is_none() {
+                    self.note_tier_read(read, took);
+                }
                 self.on_tier_read(read, frame, segment, block, lsn, failed)
             }
             Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
@@ -595,8 +610,18 @@ impl Volume {
             Op::JournalWrite => self.on_journal_written(failed),
             Op::JournalSync => self.on_journal_synced(failed),
             Op::OldBlock { write } => self.on_old_block_read(write, failed),
-            Op::Destage { write } => self.on_destage_done(write, failed),
-            Op::BackingSync { through } => self.on_backing_synced(through, failed),
+            Op::Destage { write } => {
+                if failed.is_none() {
+                    self.recorder.seen.destage.record(took);
+                }
+                self.on_destage_done(write, failed);
+            }
+            Op::BackingSync { through } => {
+                if failed.is_none() {
+                    self.recorder.seen.backing_sync.record(took);
+                }
+                self.on_backing_synced(through, failed);
+            }
             Op::LoadForPeer { message, segment } => self.on_loaded_for_peer(message, segment, failed),
             Op::Send { message } => self.end_message(message),
             Op::Recover(step) => self.on_recovery_step(step, outcome),
@@ -689,7 +714,7 @@ impl Volume {
 
     /// What it has measured since it began.
     pub fn seen(&self) -> &Seen {
-        &self.seen
+        &self.recorder.seen
     }
 
     /// Extents from `offset` on, at most `max` of them and over at most [`EXTENT_BLOCKS_MAX`] blocks that must be looked
@@ -755,6 +780,7 @@ impl Volume {
             assert!(kept || self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+        self.recorder.validate(&self.counters);
     }
 }
 

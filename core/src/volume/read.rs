@@ -39,6 +39,8 @@ struct Reading {
     checks: Checks,
     left: u32,
     failed: bool,
+    /// Nothing had to be waited for.
+    from_memory: bool,
 }
 
 /// Blocks on their way into frames, from the backing or from the cache of the former owner.
@@ -50,8 +52,9 @@ pub(super) struct Fill {
     /// For each block: no record was live when the fill began.
     cacheable: SmallVec<[bool; 2]>,
     stale: bool,
-    /// The former owner is asked first.
+    /// The former owner is asked first, and since then.
     ask: bool,
+    begun: Instant,
 }
 
 impl Fill {
@@ -69,6 +72,7 @@ impl Fill {
             cacheable: SmallVec::from_slice(&self.cacheable[from..to]),
             stale: self.stale,
             ask: false,
+            begun: self.begun,
         }
     }
 }
@@ -170,7 +174,11 @@ impl Volume {
 
     pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
         self.reads.waiting.retain(|(target, ..)| match target {
-            Target::Client(id) | Target::Prefetch(id) => !ids.contains(id),
+            Target::Client(id) | Target::Prefetch(id) if ids.contains(id) => {
+                self.recorder.forget(*id);
+                false
+            }
+            Target::Client(_) | Target::Prefetch(_) => true,
             Target::Edge { .. } | Target::Nobody => true,
         });
     }
@@ -254,7 +262,14 @@ impl Volume {
             Target::Edge { .. } => self.checks_in_memory(first),
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
         };
-        let reading = Reading { target, pieces: Pieces::new(), checks: Checks::new(), left: 0, failed: false };
+        let reading = Reading {
+            target,
+            pieces: Pieces::new(),
+            checks: Checks::new(),
+            left: 0,
+            failed: false,
+            from_memory: false,
+        };
         let read = self.reads.reading.insert(reading);
         let mut pieces = Pieces::new();
         let mut run: Option<Fill> = None;
@@ -317,6 +332,7 @@ impl Volume {
                                     cacheable: SmallVec::from_slice(&[cacheable]),
                                     stale: false,
                                     ask,
+                                    begun: self.now,
                                 });
                             }
                         }
@@ -332,6 +348,7 @@ impl Volume {
         reading.pieces = pieces;
         reading.checks = checks;
         reading.left = left;
+        reading.from_memory = left == 0;
         if left == 0 {
             self.end_read(read);
         }
@@ -401,6 +418,9 @@ impl Volume {
 
     /// The former owner has answered, or is not waited for: what it has not sent is read from the backing.
     pub(super) fn end_asked(&mut self, fill: Fill, there: &[bool]) {
+        if let Target::Client(_) = self.reads.reading[fill.read].target {
+            self.recorder.seen.reads.network.record(self.now - fill.begun);
+        }
         let has = |at: usize| there.get(at).copied().unwrap_or(false);
         let mut at = 0;
         while at < fill.frames.len() {
@@ -458,10 +478,21 @@ impl Volume {
         self.end_part(read, failed);
     }
 
-    pub(super) fn on_backing_read(&mut self, fill: usize, failed: Option<IoError>) {
+    /// A block has come from flash.
+    pub(super) fn note_tier_read(&mut self, read: usize, took: Duration) {
+        if let Target::Client(_) = self.reads.reading[read].target {
+            self.recorder.seen.reads.local.record(took);
+        }
+    }
+
+    pub(super) fn on_backing_read(&mut self, fill: usize, took: Duration, failed: Option<IoError>) {
         let fill = self.reads.fills.remove(fill);
-        if failed.is_some() {
-            self.counters.backing_errors += 1;
+        let seen = &mut self.recorder.seen;
+        match (failed, self.reads.reading[fill.read].target) {
+            (Some(_), _) => self.counters.backing_errors += 1,
+            (None, Target::Client(_)) => seen.reads.backing.record(took),
+            (None, Target::Edge { .. }) => seen.writes.backing.record(took),
+            (None, Target::Prefetch(_) | Target::Nobody) => {}
         }
         self.settle_fill(&fill, failed.is_none());
         self.end_part(fill.read, failed);
@@ -493,11 +524,17 @@ impl Volume {
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { target, pieces, checks, failed, .. } = self.reads.reading.remove(read);
+        let Reading { target, pieces, checks, failed, from_memory, .. } = self.reads.reading.remove(read);
         match target {
-            Target::Client(_) if self.is_mute() => self.unpin_pieces(&pieces),
+            Target::Client(id) if self.is_mute() => {
+                self.recorder.forget(id);
+                self.unpin_pieces(&pieces);
+            }
             Target::Client(id) if !failed && !self.has_lease() => self.leaseless.push((id, pieces)),
-            Target::Client(id) if !failed => self.effects.push_back(Effect::Reply { id, result: Ok(pieces) }),
+            Target::Client(id) if !failed => {
+                self.recorder.answered(id, from_memory, self.now);
+                self.effects.push_back(Effect::Reply { id, result: Ok(pieces) });
+            }
             Target::Client(id) => {
                 self.unpin_pieces(&pieces);
                 self.answer(id, Err(RequestError::Io));

@@ -335,6 +335,9 @@ impl Volume {
         let blocks = self.messages[message].frames.len() as u64;
         let (mark, sync) = match self.members.place_of(&to) {
             Some(at) => {
+                if self.members.peers[at].named {
+                    self.recorder.sent_to_member(through, self.now);
+                }
                 let newest = self.standing.mark.number;
                 let wanted = self.sync_wanted().min(through);
                 let stream = &mut self.members.peers[at].stream;

@@ -329,6 +329,7 @@ impl Volume {
             return;
         }
         for (id, pieces) in core::mem::take(&mut self.leaseless) {
+            self.recorder.answered(id, false, self.now);
             self.effects.push_back(Effect::Reply { id, result: Ok(pieces) });
         }
         self.write_out_leaseless();

@@ -108,6 +108,7 @@ impl Volume {
             Request::Read { offset, length } => {
                 self.counters.reads += 1;
                 self.counters.read_bytes += u64::from(length);
+                self.recorder.reads(offset, length);
                 self.read(Target::Client(id), offset, length);
             }
             Request::Prefetch { offset, length } => self.read(Target::Prefetch(id), offset, length),
@@ -120,6 +121,7 @@ impl Volume {
                     self.begin_write(id, request);
                 } else {
                     self.counters.throttled_writes += 1;
+                    self.recorder.waits(id);
                     self.writes.waiting.push_back((id, request));
                 }
             }
@@ -182,7 +184,12 @@ impl Volume {
             };
             let mut kept = VecDeque::with_capacity(queue.len());
             while let Some((id, request)) = queue.pop_front() {
-                if ids.contains(&id) { taken.push((id, request)) } else { kept.push_back((id, request)) }
+                if ids.contains(&id) {
+                    self.recorder.forget(id);
+                    taken.push((id, request));
+                } else {
+                    kept.push_back((id, request));
+                }
             }
             *queue = kept;
         }
@@ -267,6 +274,7 @@ impl Volume {
                 self.writes.waiting.push_front((id, request));
                 return;
             }
+            self.recorder.admitted(id, self.now);
             if !self.begin_write(id, request) {
                 return;
             }
@@ -475,7 +483,9 @@ impl Volume {
             Request::Write { offset, length, payload, fua } => {
                 self.counters.writes += 1;
                 self.counters.write_bytes += u64::from(length);
+                self.recorder.writes(offset, u64::from(length));
                 self.accept_data(offset, u64::from(length), &payload, edges);
+                self.note_write();
                 fua
             }
             Request::Zero { offset, length, hole, fua } => {
@@ -495,6 +505,17 @@ impl Volume {
             self.on_held(lsn);
         }
         self.answer_at(id, lsn, ground);
+    }
+
+    /// A client's write is in the log: its legs begin.
+    fn note_write(&mut self) {
+        match &mut self.flash {
+            Some(flash) => flash.note_write(),
+            None => self.recorder.logged(self.now),
+        }
+        if !self.members.is_alone() {
+            self.recorder.awaits_members(self.accepted);
+        }
     }
 
     fn accept_data(&mut self, offset: u64, length: u64, payload: &[Payload], edges: &[Edge]) {

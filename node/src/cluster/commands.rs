@@ -19,6 +19,7 @@ use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
+use forebay_core::seen::Seen;
 use forebay_core::types::*;
 use forebay_io::fence::ReservableDevice;
 use forebay_io::{Backing, BackingOptions, LockAttempt};
@@ -399,24 +400,34 @@ impl Cluster {
     // --- reports ---
 
     pub(super) async fn show(&self, volume: VolumeId) -> Option<Shown> {
+        self.show_with(volume, false).await
+    }
+
+    async fn show_with(&self, volume: VolumeId, with_seen: bool) -> Option<Shown> {
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Show { volume, with_seen: false, answer });
+        self.mail(ToDriver::Show { volume, with_seen, answer });
         answered.await.ok()
     }
 
     /// A volume of the cluster, as this node sees it.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
+        Ok(self.look(name, false).await?.0)
+    }
+
+    /// The same, and what it has measured, where that is asked for and a tier of it is open here.
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let Some((definition, facts)) =
             self.known().get(&volume).map(|known| (known.definition.clone(), known.facts.clone()))
         else {
             return no_such_volume(name);
         };
-        let Some(shown) = self.show(volume).await else {
+        let Some(mut shown) = self.show_with(volume, with_seen).await else {
             let waits = self.known().get(&volume).and_then(|known| known.waits.clone());
             let why = waits.map(|waits| format!("; it waits for {waits}")).unwrap_or_default();
             return failure(FailureKind::Conflict, format!("volume {name} is being opened{why}"));
         };
+        let seen = shown.volume.as_mut().and_then(|snapshot| snapshot.seen.take());
         let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
         cluster.fence = Some(self.fence_report(&definition, &shown));
         cluster.without_copy = self.without_copy(&definition, &cluster).await;
@@ -431,7 +442,7 @@ impl Cluster {
         }
         report.cluster = Some(cluster);
         report.tier.changing = self.medium_report(&definition);
-        Ok(report)
+        Ok((report, seen))
     }
 
     /// Bound on the memory of its volumes on this node.

@@ -1,8 +1,9 @@
 //! What a look at a volume finds, and what two looks say about the time between them. The same difference serves a second
 //! and ten minutes, so that a coarse step's rates and percentiles are those of its whole time, not means of means.
 
-use super::series::{NO_VALUES, VOLUME, Values};
+use super::series::{self, NO_VALUES, VOLUME, Values};
 use crate::report::VolumeReport;
+use forebay_core::seen::{Histogram, Legs, Seen, Streams};
 
 /// Counters, which only grow while a volume stays attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,11 +68,58 @@ pub struct Reading {
     groups_waiting: u32,
     /// Bytes that compression has kept from the wire for this volume, in all.
     pub saved_bytes: u64,
+    times: Option<Box<Times>>,
+}
+
+/// The part of what a volume has measured that becomes series.
+#[derive(Clone, Debug)]
+struct Times {
+    reads: Legs,
+    writes: Legs,
+    flush: Histogram,
+    streams: Streams,
+}
+
+impl Times {
+    fn since(&self, earlier: &Times, values: &mut Values) {
+        let streams = self.streams.minus(&earlier.streams);
+        let mut both = streams.reads();
+        both.merge(&streams.writes());
+        values[SEQUENTIAL_RATIO] = figure(both.sequential_ratio());
+        values[FLUSH_P99_US] = figure(self.flush.minus(&earlier.flush).percentile(99.0).map(|us| us as f64));
+        let (reads, writes) = (self.reads.minus(&earlier.reads), self.writes.minus(&earlier.writes));
+        let legs =
+            [&reads, &writes].into_iter().flat_map(|legs| [&legs.client, &legs.local, &legs.network, &legs.backing]);
+        for (number, leg) in legs.enumerate() {
+            let us = |time: Option<u64>| figure(time.map(|us| us as f64));
+            let place = series::LEGS + number * 4;
+            values[place] = figure(leg.mean_us());
+            values[place + 1] = us(leg.percentile(50.0));
+            values[place + 2] = us(leg.percentile(99.0));
+            values[place + 3] = us(leg.max_us());
+        }
+    }
+}
+
+const SEQUENTIAL_RATIO: usize = 13;
+const FLUSH_P99_US: usize = 14;
+
+fn figure(value: Option<f64>) -> f32 {
+    value.map_or(f32::NAN, |value| value as f32)
 }
 
 impl Reading {
     /// Of a volume that runs.
-    pub fn new(report: &VolumeReport) -> Reading {
+    pub fn new(report: &VolumeReport, seen: Option<&Seen>) -> Reading {
+        let times = |seen: &Seen| {
+            let Seen { reads, writes, flush, streams, .. } = seen;
+            Box::new(Times {
+                reads: reads.clone(),
+                writes: writes.clone(),
+                flush: flush.clone(),
+                streams: streams.clone(),
+            })
+        };
         Reading {
             counts: Counts::of(report),
             dirty_bytes: report.dirty.bytes,
@@ -79,6 +127,7 @@ impl Reading {
             oldest_dirty_s: report.dirty.oldest_s,
             groups_waiting: report.dirty.groups_waiting,
             saved_bytes: 0,
+            times: seen.map(times),
         }
     }
 
@@ -109,7 +158,10 @@ impl Reading {
             Some(rate(c.throttled)),
         ];
         for (place, figure) in figures.into_iter().enumerate() {
-            values[place] = figure.map_or(f32::NAN, |figure| figure as f32);
+            values[place] = self::figure(figure);
+        }
+        if let (Some(now), Some(earlier)) = (&self.times, &earlier.times) {
+            now.since(earlier, &mut values);
         }
         values
     }
@@ -124,11 +176,45 @@ pub fn is_amount(place: usize) -> bool {
 mod tests {
     use super::*;
     use crate::history::series::Kind;
+    use forebay_core::types::Duration;
 
-    fn report(counters: &[(&str, u64)]) -> VolumeReport {
+    fn reading(counters: &[(&str, u64)]) -> Reading {
         let (_, mut report) = crate::report::tests::example();
         report.counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        report
+        Reading::new(&report, None)
+    }
+
+    #[test]
+    fn legs_are_those_of_the_time_between_two_looks() {
+        let (_, report) = crate::report::tests::example();
+        let mut seen = Seen::new(100);
+        let us = Duration::from_micros;
+        seen.reads.client.record_many(us(1000), 50);
+        let before = Reading::new(&report, Some(&seen));
+        seen.reads.client.record_many(us(10), 98);
+        seen.reads.client.record_many(us(100), 2);
+        seen.writes.network.record(us(64));
+        seen.flush.record(us(1 << 20));
+        seen.streams.read(0, 4096);
+        seen.streams.read(4096, 4096);
+        let values = Reading::new(&report, Some(&seen)).since(&before, 1.0);
+        let near = |name: &str, expected: f32| {
+            let found = value(&values, name);
+            assert!((expected..=expected * 1.13).contains(&found), "{name}: {found}, not {expected}");
+        };
+        near("read_client_us", 11.8);
+        near("read_client_p50_us", 10.0);
+        near("read_client_p99_us", 100.0);
+        near("read_client_max_us", 100.0);
+        near("write_network_p50_us", 64.0);
+        near("flush_p99_us", (1 << 20) as f32);
+        assert_eq!(value(&values, "sequential_ratio"), 0.5);
+        assert!(value(&values, "write_client_us").is_nan(), "nothing was written");
+        let unmeasured = Reading::new(&report, None).since(&before, 1.0);
+        assert!(value(&unmeasured, "read_client_us").is_nan());
+        for (place, name) in [(SEQUENTIAL_RATIO, "sequential_ratio"), (FLUSH_P99_US, "flush_p99_us")] {
+            assert_eq!(Kind::Volume.place(name), Some(place));
+        }
     }
 
     fn value(values: &Values, name: &str) -> f32 {
@@ -137,8 +223,8 @@ mod tests {
 
     #[test]
     fn two_looks_say_what_happened_between_them() {
-        let before = Reading::new(&report(&[("reads", 100), ("read_bytes", 1000)]));
-        let after = Reading::new(&report(&[
+        let before = reading(&[("reads", 100), ("read_bytes", 1000)]);
+        let after = reading(&[
             ("reads", 300),
             ("read_bytes", 5000),
             ("writes", 10),
@@ -146,7 +232,7 @@ mod tests {
             ("read_blocks_from_log", 2),
             ("read_blocks_from_cache", 1),
             ("read_blocks_from_backing", 1),
-        ]));
+        ]);
         let values = after.since(&before, 2.0);
         assert_eq!(value(&values, "read_iops"), 100.0);
         assert_eq!(value(&values, "read_bytes_per_s"), 2000.0);
@@ -160,8 +246,8 @@ mod tests {
 
     #[test]
     fn counters_that_began_anew_are_no_drop() {
-        let before = Reading::new(&report(&[("reads", 1_000_000), ("writes", 5)]));
-        let after = Reading::new(&report(&[("reads", 40), ("writes", 9)]));
+        let before = reading(&[("reads", 1_000_000), ("writes", 5)]);
+        let after = reading(&[("reads", 40), ("writes", 9)]);
         let values = after.since(&before, 1.0);
         assert_eq!((value(&values, "read_iops"), value(&values, "write_iops")), (40.0, 9.0));
     }

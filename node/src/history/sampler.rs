@@ -15,10 +15,11 @@ use crate::calendar;
 use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::{self, Degraded, Since, Told};
 use crate::events::{Happened, Severity};
-use crate::node::Node;
+use crate::node::{Look, Node};
 use crate::report::VolumeReport;
 use crate::seeing::{Latest, Seeing};
 use crate::volume_store::VolumeId;
+use forebay_core::seen::Seen;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -176,7 +177,7 @@ impl Sampler {
         &mut self,
         at: u64,
         moment: Instant,
-        looks: Vec<(VolumeId, VolumeReport)>,
+        looks: Vec<Look>,
         nodes: &[ClusterNodeReport],
         present: &HashSet<VolumeId>,
     ) {
@@ -189,11 +190,11 @@ impl Sampler {
         let mut volumes = BTreeMap::new();
         let mut changed = false;
         let mut dirty = 0;
-        for (volume, report) in &looks {
+        for Look { volume, report, seen } in &looks {
             found.extend(degraded::of_volume(report));
             dirty += report.dirty.bytes;
             changed |= self.note_changes(*volume, report, moment);
-            let values = self.look_at(*volume, report, at, moment, &shares);
+            let values = self.look_at(*volume, report, seen.as_deref(), at, moment, &shares);
             volumes.insert(report.name.clone(), values);
         }
         changed |= self.forget_gone(present);
@@ -214,6 +215,7 @@ impl Sampler {
         &mut self,
         volume: VolumeId,
         report: &VolumeReport,
+        seen: Option<&Seen>,
         at: u64,
         moment: Instant,
         shares: &Shares,
@@ -223,7 +225,7 @@ impl Sampler {
             self.volumes.remove(&volume);
             return NO_VALUES;
         }
-        let mut reading = Reading::new(report);
+        let mut reading = Reading::new(report, seen);
         let Some((track, name)) = self.volumes.get_mut(&volume) else {
             let track = Track::new(Owner::volume(volume.0), at, moment, Some(reading));
             self.volumes.insert(volume, (track, report.name.clone()));
@@ -231,7 +233,7 @@ impl Sampler {
         };
         name.clone_from(&report.name);
         let before = track.reading.as_ref().expect("a volume's track has a reading");
-        reading.saved_bytes = before.saved_bytes + shares.saved(report, before);
+        reading.saved_bytes = before.saved_bytes + shares.of_volume(reading.peer_blocks_since(before));
         let elapsed = moment.saturating_duration_since(track.moment).as_secs_f64().max(1e-3);
         let values = reading.since(before, elapsed);
         let slots = track.advance(at, moment, Some(reading), &values);
@@ -376,18 +378,17 @@ impl Shares {
     fn of(
         before: &NodeCounts,
         now: &NodeCounts,
-        looks: &[(VolumeId, VolumeReport)],
+        looks: &[Look],
         tracks: &HashMap<VolumeId, (Track, String)>,
     ) -> Shares {
-        let blocks = looks.iter().filter_map(|(volume, report)| {
-            let before = tracks.get(volume)?.0.reading.as_ref()?;
-            Some(Reading::new(report).peer_blocks_since(before))
+        let blocks = looks.iter().filter_map(|look| {
+            let before = tracks.get(&look.volume)?.0.reading.as_ref()?;
+            Some(Reading::new(&look.report, None).peer_blocks_since(before))
         });
         Shares { saved_bytes: now.saved_bytes.saturating_sub(before.saved_bytes), blocks: blocks.sum() }
     }
 
-    fn saved(&self, report: &VolumeReport, before: &Reading) -> u64 {
-        let own = Reading::new(report).peer_blocks_since(before);
+    fn of_volume(&self, own: u64) -> u64 {
         (u128::from(self.saved_bytes) * u128::from(own)).checked_div(u128::from(self.blocks)).unwrap_or(0) as u64
     }
 }
@@ -404,7 +405,7 @@ mod tests {
     }
 
     fn track(at: u64, moment: Instant) -> Track {
-        Track::new(Owner::volume([1; 16]), at, moment, Some(Reading::new(&report(0, 0))))
+        Track::new(Owner::volume([1; 16]), at, moment, Some(Reading::new(&report(0, 0), None)))
     }
 
     /// One look a second, each with its wall time; of each what was written.
@@ -412,7 +413,7 @@ mod tests {
         let mut written = Vec::new();
         for (number, &(at, writes, dirty)) in looks.iter().enumerate() {
             let moment = begin + Duration::from_secs(number as u64 + 1);
-            let reading = Reading::new(&report(writes, dirty));
+            let reading = Reading::new(&report(writes, dirty), None);
             let elapsed = moment.saturating_duration_since(track.moment).as_secs_f64();
             let values = reading.since(track.reading.as_ref().unwrap(), elapsed);
             written.push(track.advance(at, moment, Some(reading), &values));

@@ -4,9 +4,20 @@ use super::{Answer, Node, no_such_volume};
 use crate::report::VolumeReport;
 use crate::seeing::Seeing;
 use crate::volume_store::VolumeId;
+use forebay_core::seen::Seen;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+
+/// A volume as it is now.
+pub struct Look {
+    /// Its identity.
+    pub volume: VolumeId,
+    /// Its words.
+    pub report: VolumeReport,
+    /// What it has measured since it was opened, if it runs here.
+    pub seen: Option<Box<Seen>>,
+}
 
 impl Node {
     /// What is seen of it.
@@ -35,12 +46,15 @@ impl Node {
         }
     }
 
-    /// Those of the volumes that answer in time.
-    pub async fn looks(self: &Arc<Node>, until: Instant) -> Vec<(VolumeId, VolumeReport)> {
+    /// Those of the volumes that answer in time, with what they have measured.
+    pub async fn looks(self: &Arc<Node>, until: Instant) -> Vec<Look> {
         let mut asked = JoinSet::new();
         for (name, volume) in self.identities() {
             let node = self.clone();
-            asked.spawn(async move { Some((volume, node.report(&name).await.ok()?)) });
+            asked.spawn(async move {
+                let (report, seen) = node.look(&name, true).await.ok()?;
+                Some(Look { volume, report, seen })
+            });
         }
         let mut looks = Vec::new();
         while let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await {

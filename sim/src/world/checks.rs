@@ -132,6 +132,7 @@ impl World {
             return;
         }
         trace!(self, "at rest");
+        self.check_seen_at_rest();
         self.backing_has_all_before(self.moment, "the backing of a volume without dirty data");
     }
 

@@ -294,6 +294,7 @@ impl World {
         }
         self.progress = self.now;
         self.note_wait(open.asked_at);
+        self.note_answer(&open, result.is_ok());
         let client = open.client;
         let listens = |client: &Client| client.session == open.session && client.node == self.at;
         if !open.hung_up && self.clients.get(client).is_some_and(listens) {

@@ -43,6 +43,7 @@ mod operator;
 mod ownership;
 mod replicas;
 mod rot;
+mod seen;
 mod stages;
 mod terms;
 mod tier;
@@ -56,7 +57,7 @@ use crate::pattern;
 use crate::random::Random;
 use crate::setup::{Crash, Lie, Setup, Step};
 use brief::{brief_effect, brief_event};
-use clients::{Audit, Client, Coming, Open};
+use clients::{Asked, Audit, Client, Coming, Open};
 use cluster::Cluster;
 use coordinator::{Coordinator, Loss, Question, Verdict};
 use crash::Late;
@@ -74,6 +75,7 @@ use links::{Letter, Links, index_of, name_of};
 use node::{Clock, Node};
 use ownership::Part;
 use rot::Rot;
+use seen::Answers;
 use stages::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use terms::Terms;
@@ -507,6 +509,9 @@ impl World {
         {
             volume.settle(now);
             self.pump();
+            if self.node.crash.is_none() {
+                self.check_seen();
+            }
         }
     }
 

@@ -77,6 +77,7 @@ pub(super) struct Node {
     pub(super) tier_errors: u32,
 
     pub(super) open: BTreeMap<u64, Open>,
+    pub(super) answers: Answers,
     pub(super) coming: BTreeMap<u64, Coming>,
     pub(super) controls: BTreeMap<u64, (Control, Moment)>,
     pub(super) stopping: bool,
@@ -121,6 +122,7 @@ impl Node {
             taken: vec![false; count],
             tier_errors: 0,
             open: BTreeMap::new(),
+            answers: Answers::default(),
             coming: BTreeMap::new(),
             controls: BTreeMap::new(),
             stopping: false,
@@ -157,6 +159,7 @@ impl Node {
     /// A new life of the process begins.
     pub(super) fn begin_life(&mut self, volume: Volume) {
         self.volume = Some(volume);
+        self.answers = Answers::default();
         self.serving = false;
         self.backing_ready = false;
         self.tier_errors = 0;
