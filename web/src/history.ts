@@ -123,7 +123,16 @@ export class Figure {
     const { data } = this;
     if (!("window" in this.#range) || this.#step > 1 || !figures) return;
     const last = data.at.at(-1);
-    if (last !== undefined && at <= last) return;
+    if (last !== undefined && at <= last) {
+      // The answer to the question had this second already, but perhaps not yet what was in it.
+      const known = data.at.lastIndexOf(at);
+      for (const name of this.#series) {
+        const column = data.avg[name];
+        if (column && known >= 0) column[known] ??= figures[name] ?? null;
+      }
+      this.#changed();
+      return;
+    }
     const first = at - WINDOWS[this.#range.window];
     const gone = data.at.findIndex((time) => time >= first);
     // A hole in what was recorded stays a hole in the line.
