@@ -69,7 +69,20 @@ async function checkStrings() {
   }
 }
 
+/** Everything that is built with has a licence that the project takes; the list is that of xtask/src/licences.rs. */
+async function checkLicences() {
+  const list = await readFile(path("../xtask/src/licences.rs"), "utf8");
+  const allowed = new Set([.../ALLOWED[^\]]*\] = \[([^\]]*)\]/.exec(list)[1].matchAll(/"([^"]+)"/g)].map(([, licence]) => licence));
+  const { packages } = JSON.parse(await readFile(path("package-lock.json"), "utf8"));
+  const wrong = Object.entries(packages).filter(([name, { license }]) => name !== "" && !allowed.has(license));
+  if (wrong.length > 0) {
+    for (const [name, { license }] of wrong) console.error(`${name}: licence ${license} is not on the list in xtask/src/licences.rs`);
+    process.exit(1);
+  }
+}
+
 await checkStrings();
+await checkLicences();
 const files = await build();
 if (process.argv.includes("--check")) {
   let same = true;

@@ -27,6 +27,8 @@ export interface Spec {
   top?: number;
   /** The axis is divided by binary units. */
   binary?: boolean;
+  /** The axis is divided by whole numbers. */
+  whole?: boolean;
   logarithmic?: boolean;
   tall?: boolean;
 }
@@ -93,6 +95,7 @@ function times(splits: number[], from: number, to: number): string[] {
   });
 }
 
+const WHOLE_STEPS = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 export class Chart {
@@ -292,7 +295,7 @@ export class Chart {
       : [];
     const vertical: uPlot.Scale = spec.logarithmic
       ? { distr: 3, range: (_plot, low, high) => logarithmicRange(low, high) }
-      : { range: (_plot, _low, high) => [0, spec.top ?? (high > 0 ? high * 1.08 : 1)] };
+      : { range: (_plot, _low, high) => [0, spec.top ?? (high > 0 ? high * 1.08 : spec.binary ? 1024 : 1)] };
     const values = spec.logarithmic
       ? (_plot: uPlot, splits: number[]) => splits.map((value) => (Number.isInteger(Math.log10(value)) ? spec.format(value) : ""))
       : (_plot: uPlot, splits: number[]) => splits.map((value) => spec.format(value));
@@ -304,7 +307,7 @@ export class Chart {
       scales: { x: { time: true, range: () => [this.#data.from, this.#data.to] }, y: vertical },
       axes: [
         { ...axis, size: 28, space: 70, values: (_plot, splits) => times(splits, this.#data.from, this.#data.to) },
-        { ...axis, size: 66, space: 30, values, ...(spec.binary ? { incrs: BINARY_STEPS } : {}) },
+        { ...axis, size: 66, space: 30, values, ...(spec.binary ? { incrs: BINARY_STEPS } : spec.whole ? { incrs: WHOLE_STEPS } : {}) },
       ],
       series: [{}, ...lines, ...edges],
       bands,

@@ -3,7 +3,7 @@
 import { h } from "./dom";
 import type { Degraded, FleetNode, Volume } from "./types";
 import { span } from "./units";
-import { t, word } from "./words";
+import { known, t, word } from "./words";
 
 export type Health = "good" | "warning" | "error";
 
@@ -47,6 +47,6 @@ export function degradedLine(degraded: Degraded): HTMLElement {
     " ",
     h("a", { href: path }, what),
     since,
-    h("div", { class: "weak" }, degraded.text),
+    h("div", { class: "weak" }, known(`reason-why.${degraded.code}`) ? `${word("reason-why", degraded.code)} ` : "", degraded.text),
   );
 }

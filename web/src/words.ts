@@ -12,14 +12,14 @@ export type Language = keyof typeof LANGUAGES;
 
 const tables: Record<Language, Table> = { en: english, ja: japanese, ko: korean };
 
-const known = (word: string | null | undefined): word is Language => !!word && Object.hasOwn(tables, word);
+const isLanguage = (word: string | null | undefined): word is Language => !!word && Object.hasOwn(tables, word);
 
 function first(): Language {
   const kept = localStorage.getItem("language");
-  if (known(kept)) return kept;
+  if (isLanguage(kept)) return kept;
   for (const wanted of navigator.languages) {
     const short = wanted.slice(0, 2).toLowerCase();
-    if (known(short)) return short;
+    if (isLanguage(short)) return short;
   }
   return "en";
 }
@@ -29,7 +29,7 @@ let current = first();
 export const language = (): Language => current;
 
 export function speak(wanted: string): void {
-  if (!known(wanted)) return;
+  if (!isLanguage(wanted)) return;
   current = wanted;
   localStorage.setItem("language", wanted);
 }
@@ -39,8 +39,11 @@ export function t(key: Key, given: Record<string, string | number> = {}): string
   return tables[current][key].replace(/\{(\w+)\}/g, (whole, name: string) => String(given[name] ?? whole));
 }
 
+/** Whether the table has it. */
+export const known = (key: string): key is Key => Object.hasOwn(english, key);
+
 /** The text of a word of the API; the word itself where this table does not know it, which a newer daemon may send. */
 export function word(group: string, code: string): string {
   const key = `${group}.${code}`;
-  return Object.hasOwn(english, key) ? t(key as Key) : code;
+  return known(key) ? t(key) : code;
 }

@@ -27,10 +27,17 @@ const LEGS: [leg: "client" | "local" | "network" | "backing", hue: Hue, shape: S
   ["backing", "orange", "square"],
 ];
 
-function legLines(statistic: Statistic): Line[] {
+/** What the latency chart shows. The network is a leg of those volumes that have copies elsewhere. */
+interface Choice {
+  statistic: Statistic;
+  logarithmic: boolean;
+  peers: boolean;
+}
+
+function legLines({ statistic, peers }: Choice): Line[] {
   const suffix = statistic === "mean" ? "us" : `${statistic}_us`;
   return (["write", "read"] as const).flatMap((side) =>
-    LEGS.filter(([leg]) => side === "write" || leg !== "network").map(
+    LEGS.filter(([leg]) => leg !== "network" || (peers && side === "write")).map(
       ([leg, hue, shape]): Line => ({
         series: `${side}_${leg}_${suffix}`,
         label: `${t(`side.${side}`)}: ${t(`leg.${leg}`)}`,
@@ -42,11 +49,11 @@ function legLines(statistic: Statistic): Line[] {
   );
 }
 
-function specs(statistic: Statistic, logarithmic: boolean): Spec[] {
+function specs(choice: Choice): Spec[] {
   const write = (series: string, label: string): Line => ({ series, label, hue: "blue", shape: "circle" });
   const read = (series: string, label: string): Line => ({ series, label, hue: "orange", shape: "square", dashed: true });
   return [
-    { id: "latency", title: t("chart.latency"), lines: legLines(statistic), format: latency, tall: true, logarithmic },
+    { id: "latency", title: t("chart.latency"), lines: legLines(choice), format: latency, tall: true, logarithmic: choice.logarithmic },
     { id: "iops", title: t("chart.iops"), lines: [write("write_iops", t("line.writes")), read("read_iops", t("line.reads"))], format: perSecond },
     {
       id: "throughput",
@@ -63,7 +70,7 @@ function specs(statistic: Statistic, logarithmic: boolean): Spec[] {
       lines: [write("drain_s", t("line.drain")), read("oldest_dirty_s", t("line.oldest"))],
       format: span,
     },
-    { id: "groups", title: t("chart.groups"), lines: [write("groups_waiting", t("line.groups"))], format: count },
+    { id: "groups", title: t("chart.groups"), lines: [write("groups_waiting", t("line.groups"))], format: count, whole: true },
     {
       id: "destage",
       title: t("chart.destage"),
@@ -78,6 +85,7 @@ function specs(statistic: Statistic, logarithmic: boolean): Spec[] {
       format: perSecond,
     },
     { id: "sequential", title: t("chart.sequential"), lines: [write("sequential_ratio", t("line.sequential"))], format: ratio, top: 1 },
+    { id: "flush", title: t("chart.flush"), lines: [write("flush_p99_us", t("line.flush"))], format: latency },
   ];
 }
 
@@ -104,26 +112,27 @@ function facts(volume: Volume): [string, string][] {
   return list;
 }
 
-/** Why it is not as asked for: in the chosen language, then in the daemon's words. */
+/** Why it is not as it should be. What the daemon tells comes first; what is seen here before it has looked, then. */
 function problems(volume: Volume): HTMLElement[] {
-  const found: HTMLElement[] = [];
-  const say = (head: string, text: string | undefined) => found.push(h("li", {}, h("strong", {}, head), text ? h("div", { class: "weak" }, text) : ""));
+  const told = (known()?.degraded ?? []).filter((one) => one.volume === volume.name);
+  const found = told.map(degradedLine);
+  const say = (code: string, head: string, text: string | undefined) => {
+    if (!told.some((one) => one.code === code)) found.push(h("li", { "data-code": code }, badge("warning", head), text ? h("div", { class: "weak" }, text) : ""));
+  };
   const { policy, backing } = volume;
-  if (policy.effective !== policy.requested || policy.reason !== "as-requested") {
+  if (policy.reason !== "as-requested") {
     const words = { effective: word("policy", policy.effective), requested: word("policy", policy.requested) };
-    const head = policy.effective === policy.requested ? word("policy", policy.effective) : t("volume.not-as-asked", words);
-    say(`${head}: ${word("reason", policy.reason)} (${t("value.for", { time: span(policy.since_s) })})`, word("reason-why", policy.reason));
+    const head = policy.effective === policy.requested ? words.effective : t("volume.not-as-asked", words);
+    say(policy.reason, `${head}: ${word("reason", policy.reason)} (${t("value.for", { time: span(policy.since_s) })})`, word("reason-why", policy.reason));
   }
-  if (backing.state === "failing") say(t("backing.failing"), backing.error);
-  if (backing.displaced) say(t("backing.displaced"), backing.displaced);
-  if (volume.problem) say(word("phase", volume.phase), volume.problem);
-  for (const one of (known()?.degraded ?? []).filter((one) => one.volume === volume.name)) found.push(degradedLine(one));
+  if (backing.state === "failing") say("backing-failing", t("backing.failing"), backing.error);
+  if (backing.displaced) say("image-displaced", t("backing.displaced"), backing.displaced);
+  if (volume.problem) say(`volume-${volume.phase}`, word("phase", volume.phase), volume.problem);
   return found;
 }
 
 export function volumePage(name: string, range: Range): Page {
-  let statistic: Statistic = "mean";
-  let logarithmic = true;
+  const choice: Choice = { statistic: "mean", logarithmic: true, peers: false };
   let volume: Volume | undefined;
   let said = "";
   const mine = { kind: "volume", name } as const;
@@ -144,13 +153,13 @@ export function volumePage(name: string, range: Range): Page {
 
   const choose = h(
     "select",
-    { id: "statistic", change: () => { statistic = STATISTICS.find((one) => one === choose.value) ?? "mean"; board.rebuild(specs(statistic, logarithmic)); } },
+    { id: "statistic", change: () => choosing({ statistic: STATISTICS.find((one) => one === choose.value) ?? "mean" }) },
     ...STATISTICS.map((one) => h("option", { value: one }, t(`statistic.${one}`))),
   );
-  const scale = h("button", { type: "button", "aria-pressed": "true", click: () => { logarithmic = !logarithmic; scale.setAttribute("aria-pressed", String(logarithmic)); board.rebuild(specs(statistic, logarithmic)); } }, t("chart.log"));
+  const scale = h("button", { type: "button", "aria-pressed": "true", click: () => choosing({ logarithmic: !choice.logarithmic }) }, t("chart.log"));
 
   let shownEvents = "";
-  const board = new Board(path, mine, specs(statistic, logarithmic), range, () => {
+  const board = new Board(path, mine, specs(choice), range, () => {
     say(missing, board.figure.problem ?? "");
     const key = board.figure.events.map((event) => event.id).join();
     if (key !== shownEvents || events.childElementCount === 0) {
@@ -160,6 +169,12 @@ export function volumePage(name: string, range: Range): Page {
     more();
   });
   board.toolbar.append(h("span", { class: "choices" }, h("label", { for: "statistic" }, t("chart.statistic")), choose, scale));
+
+  function choosing(next: Partial<Choice>): void {
+    Object.assign(choice, next);
+    scale.setAttribute("aria-pressed", String(choice.logarithmic));
+    board.rebuild(specs(choice));
+  }
 
   let moreAt = "";
   /** Heat map and miss ratio, of the same range; in a live window not more often than they change to the eye. */
@@ -176,6 +191,8 @@ export function volumePage(name: string, range: Range): Page {
 
   function show(next: Volume): void {
     volume = next;
+    const peers = (next.cluster?.peers ?? 0) > 0;
+    if (peers !== choice.peers) choosing({ peers });
     const found = health(next);
     const words = JSON.stringify([found, next.policy, next.backing.state, next.phase, next.cluster?.members.length, next.cluster?.owner]);
     if (words.replace(/"since_s":[0-9.]+/, "") !== said) {
@@ -189,7 +206,7 @@ export function volumePage(name: string, range: Range): Page {
     trouble.replaceChildren(...wrong);
     const rows = facts(next);
     if (list.childElementCount !== rows.length) {
-      list.replaceChildren(...rows.map(([fact, value]) => h("div", {}, h("dt", {}, fact), h("dd", {}, value))));
+      list.replaceChildren(...rows.map(([fact, value]) => h("div", { class: value.length > 26 ? "long" : "" }, h("dt", {}, fact), h("dd", {}, value))));
     } else {
       rows.forEach(([fact, value], index) => {
         const pair = list.children[index];
