@@ -8,12 +8,15 @@ use crate::degraded::Degraded;
 use crate::events::{Event, Events, Filter, Happened, encode_line};
 use crate::history::files;
 use crate::history::format::Owner;
+use crate::history::pictures::{self, PICTURE_S, Picture};
 use crate::history::query::{self, History, Query};
 use crate::history::series::{Kind, NO_VALUES, Values};
 use crate::history::writer::{Job, State, Writer};
+use crate::volume_store::VolumeId;
 use anyhow::Result;
 use axum::body::Bytes;
-use std::collections::BTreeMap;
+use forebay_core::seen::Seen;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -40,6 +43,26 @@ pub struct Latest {
     pub degraded: Vec<Degraded>,
 }
 
+/// What a volume measures since its last picture.
+struct Measured {
+    from: u64,
+    to: u64,
+    first: Box<Seen>,
+    last: Box<Seen>,
+}
+
+impl Measured {
+    fn picture(&self) -> Picture {
+        Picture { from: self.from.min(self.to), to: self.to, seen: self.last.minus(&self.first) }
+    }
+}
+
+/// Nothing was asked of the volume.
+fn is_idle(seen: &Seen) -> bool {
+    let histograms = [&seen.reads.client, &seen.writes.client, &seen.zeros, &seen.flush, &seen.destage];
+    histograms.iter().all(|histogram| histogram.count() == 0)
+}
+
 /// What somebody watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
@@ -61,6 +84,7 @@ pub struct Seeing {
     name: Mutex<String>,
     events: Mutex<Events>,
     latest: Mutex<Latest>,
+    measured: Mutex<HashMap<VolumeId, Measured>>,
     readers: Mutex<Vec<Reader>>,
     /// The daemon ends: volumes that go are no news.
     ending: AtomicBool,
@@ -78,6 +102,7 @@ impl Seeing {
             dir,
             name: Mutex::new(name),
             latest: Mutex::new(Latest { at: 0, volumes: BTreeMap::new(), node: NO_VALUES, degraded: Vec::new() }),
+            measured: Mutex::default(),
             readers: Mutex::default(),
             ending: AtomicBool::new(false),
         })
@@ -125,6 +150,9 @@ impl Seeing {
 
     /// Has everything on its way to the disk there, if the disk takes it in time.
     pub fn end(&self) {
+        for (volume, mut measured) in self.measured.lock().expect(HELD).drain() {
+            self.keep(volume, &mut measured);
+        }
         self.writer.end();
     }
 
@@ -151,6 +179,46 @@ impl Seeing {
             self.tell(|_| Some(message.clone()));
         }
         *self.latest.lock().expect(HELD) = latest;
+    }
+
+    // --- what volumes have measured ---
+
+    /// What a volume has measured until the end of a second.
+    pub fn measured(&self, volume: VolumeId, at: u64, seen: Box<Seen>) {
+        let mut all = self.measured.lock().expect(HELD);
+        let Some(measured) = all.get_mut(&volume) else {
+            all.insert(volume, Measured { from: at + 1, to: at + 1, first: seen.clone(), last: seen });
+            return;
+        };
+        (measured.to, measured.last) = (at + 1, seen);
+        // A clock that was set back begins a new one.
+        if !(measured.from..measured.from + PICTURE_S).contains(&measured.to) {
+            self.keep(volume, measured);
+        }
+    }
+
+    fn keep(&self, volume: VolumeId, measured: &mut Measured) {
+        let picture = measured.picture();
+        if !is_idle(&picture.seen) {
+            self.writer.send(Job::Picture(Owner::volume(volume.0), Box::new(picture)));
+        }
+        (measured.from, measured.first) = (measured.to, measured.last.clone());
+    }
+
+    /// A volume is gone, and everything that was kept of it.
+    pub fn forget(&self, volume: VolumeId) {
+        self.measured.lock().expect(HELD).remove(&volume);
+        self.writer.send(Job::Forget(Owner::volume(volume.0)));
+    }
+
+    /// What was measured in a time, by whole pictures; none where nothing was. Reads files, as [`Seeing::history`] does.
+    pub fn picture(&self, volume: VolumeId, from: u64, to: u64) -> Result<Option<Picture>> {
+        let mut all = pictures::read(&self.dir, &Owner::volume(volume.0), from, to)?;
+        let open = self.measured.lock().expect(HELD).get(&volume).map(Measured::picture);
+        if let Some(open) = open.filter(|open| open.to > from && open.from < to) {
+            pictures::add(&mut all, open);
+        }
+        Ok(all)
     }
 
     /// Writes what a sampler has made of its looks.

@@ -1,5 +1,6 @@
 //! Which sizes of requests take how long.
 
+use super::KEPT_COUNT_MAX;
 use crate::types::Duration;
 
 /// Classes of size: up to 512 bytes, up to 1 KiB, and so on up to 32 MiB.
@@ -77,6 +78,20 @@ impl HeatMap {
             since.with_cells_of(earlier, u64::wrapping_sub);
         }
         since
+    }
+
+    /// All that it holds, in a fixed order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.reads.iter().chain(&self.writes).flatten().copied()
+    }
+
+    /// Of what [`HeatMap::numbers`] gave.
+    pub(super) fn of_numbers(next: &mut impl FnMut() -> u64) -> HeatMap {
+        let mut map = HeatMap::default();
+        for cell in map.reads.iter_mut().chain(&mut map.writes).flatten() {
+            *cell = next().min(KEPT_COUNT_MAX);
+        }
+        map
     }
 
     fn with_cells_of(&mut self, other: &HeatMap, combine: impl Fn(u64, u64) -> u64) {

@@ -1,6 +1,7 @@
 //! How long things took: counts in classes whose width is an eighth of a power of two, so that a percentile is off by an
 //! eighth at most however long the times are.
 
+use super::KEPT_COUNT_MAX;
 use crate::types::Duration;
 
 /// Classes in each power of two.
@@ -113,6 +114,18 @@ impl Histogram {
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(class, &count)| (edge_above(class), count))
+    }
+
+    /// All that it holds, in a fixed order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        core::iter::once(self.sum_ns).chain(self.buckets.iter().copied())
+    }
+
+    /// Of what [`Histogram::numbers`] gave.
+    pub(super) fn of_numbers(next: &mut impl FnMut() -> u64) -> Histogram {
+        let sum_ns = next();
+        let buckets = core::array::from_fn(|_| next().min(KEPT_COUNT_MAX));
+        Histogram { buckets, count: buckets.iter().sum(), sum_ns }
     }
 
     /// How many took less than this; exact where an upper edge of a class is given, as every power of two is.

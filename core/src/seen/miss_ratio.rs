@@ -9,6 +9,7 @@
 //! curve ends at [`MissRatio::deepest_blocks`]. The paper's way to a fixed size lowers the rate with each new block instead and
 //! never raises it: one scan of a large volume would leave a hot set of some gigabytes with hardly a sampled block for ever.
 
+use super::KEPT_COUNT_MAX;
 use super::histogram::{class_of, edge_above};
 use crate::types::{BLOCK_BYTES, BlockIndex};
 use crate::volume::block_map::BlockMap;
@@ -130,6 +131,20 @@ impl MissRatio {
             }
         }
         since
+    }
+
+    /// All that it holds, in a fixed order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let MissRatio { stride, deepest_blocks, cache_blocks, reads, sampled, distances } = self;
+        [*stride, *deepest_blocks, *cache_blocks, *reads, *sampled].into_iter().chain(distances.iter().copied())
+    }
+
+    /// Of what [`MissRatio::numbers`] gave.
+    pub(super) fn of_numbers(next: &mut impl FnMut() -> u64) -> MissRatio {
+        let [stride, deepest_blocks, cache_blocks] = [(); 3].map(|()| next().min(1 << 35));
+        let [reads, sampled] = [(); 2].map(|()| next().min(KEPT_COUNT_MAX));
+        let distances = core::array::from_fn(|_| next().min(KEPT_COUNT_MAX));
+        MissRatio { stride: stride.max(1), deepest_blocks, cache_blocks, reads, sampled, distances }
     }
 
     fn count(&mut self, distance: u64) {

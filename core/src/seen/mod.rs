@@ -17,6 +17,9 @@ pub use histogram::Histogram;
 pub use miss_ratio::{MissRatio, ReuseSampler};
 pub use streams::{Shares, Streams};
 
+/// Largest count that is taken from what was kept: hundred thousands of such add up without overflow.
+const KEPT_COUNT_MAX: u64 = 1 << 44;
+
 /// The legs of requests of one direction, each with its own count: not every request has every leg.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Legs {
@@ -41,6 +44,15 @@ impl Legs {
         self.local.merge(&other.local);
         self.network.merge(&other.network);
         self.backing.merge(&other.backing);
+    }
+
+    fn of_numbers(next: &mut impl FnMut() -> u64) -> Legs {
+        Legs {
+            client: Histogram::of_numbers(next),
+            local: Histogram::of_numbers(next),
+            network: Histogram::of_numbers(next),
+            backing: Histogram::of_numbers(next),
+        }
     }
 
     /// What was counted since an earlier look.
@@ -96,6 +108,51 @@ impl Seen {
         }
     }
 
+    fn histograms(&self) -> [&Histogram; 13] {
+        [
+            &self.reads.client,
+            &self.reads.local,
+            &self.reads.network,
+            &self.reads.backing,
+            &self.writes.client,
+            &self.writes.local,
+            &self.writes.network,
+            &self.writes.backing,
+            &self.zeros,
+            &self.flush,
+            &self.throttled,
+            &self.destage,
+            &self.backing_sync,
+        ]
+    }
+
+    /// All counts, in a fixed order, for whoever keeps them. What is no count (the streams that are followed) is not among
+    /// them.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let histograms = self.histograms().into_iter().flat_map(Histogram::numbers);
+        histograms.chain(self.heat.numbers()).chain(self.streams.numbers()).chain(self.miss_ratio.numbers())
+    }
+
+    /// Of what [`Seen::numbers`] gave; where it ends early zeros follow. Numbers from outside do no harm: what cannot be is
+    /// made the nearest that can.
+    pub fn of_numbers(numbers: impl Iterator<Item = u64>) -> Seen {
+        let mut numbers = numbers.fuse();
+        let mut next = || numbers.next().unwrap_or(0);
+        let next = &mut next;
+        Seen {
+            reads: Legs::of_numbers(next),
+            writes: Legs::of_numbers(next),
+            zeros: Histogram::of_numbers(next),
+            flush: Histogram::of_numbers(next),
+            throttled: Histogram::of_numbers(next),
+            destage: Histogram::of_numbers(next),
+            backing_sync: Histogram::of_numbers(next),
+            heat: HeatMap::of_numbers(next),
+            streams: Streams::of_numbers(next),
+            miss_ratio: MissRatio::of_numbers(next),
+        }
+    }
+
     /// Adds what another look at the same volume has counted.
     pub fn merge(&mut self, other: &Seen) {
         self.reads.merge(&other.reads);
@@ -124,5 +181,53 @@ impl Seen {
             streams: self.streams.minus(&earlier.streams),
             miss_ratio: self.miss_ratio.minus(&earlier.miss_ratio),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BlockIndex, Duration};
+    use alloc::vec::Vec;
+
+    fn some() -> Seen {
+        let mut seen = Seen::new(1000);
+        for (number, histogram) in (1..).zip([&mut seen.reads.client, &mut seen.writes.network, &mut seen.backing_sync])
+        {
+            histogram.record_many(Duration::from_micros(number * 10), number);
+        }
+        seen.heat.write(4096, Duration::from_micros(70));
+        seen.streams.read(0, 512);
+        let mut sampler = ReuseSampler::new(&seen.miss_ratio);
+        for block in 0..2000 {
+            sampler.read(&mut seen.miss_ratio, BlockIndex(block % 500), 1);
+        }
+        seen
+    }
+
+    #[test]
+    fn what_was_kept_comes_back() {
+        let seen = some();
+        let numbers: Vec<u64> = seen.numbers().collect();
+        let mut back = Seen::of_numbers(numbers.iter().copied());
+        // Which streams are followed is no count.
+        assert_eq!((back.streams.reads(), back.streams.writes()), (seen.streams.reads(), seen.streams.writes()));
+        back.streams = seen.streams;
+        assert_eq!(back, seen);
+        assert!(back.miss_ratio.hit_ratio(1000 * 4096).is_some());
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_do_no_harm() {
+        for number in [0, 1, u64::MAX] {
+            let mut seen = Seen::of_numbers(core::iter::repeat(number));
+            for _ in 0..100 {
+                seen.merge(&seen.clone().minus(&Seen::new(0)));
+                seen = Seen::of_numbers(seen.numbers());
+            }
+            let _ = (seen.miss_ratio.hit_ratio(u64::MAX), seen.miss_ratio.working_set_bytes());
+            let _ = (seen.reads.client.percentile(99.0), seen.miss_ratio.cache_bytes());
+        }
+        assert_eq!(Seen::of_numbers(core::iter::empty()).reads, Legs::default());
     }
 }

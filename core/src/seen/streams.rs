@@ -1,5 +1,7 @@
 //! Whether clients read and write in sequence.
 
+use super::KEPT_COUNT_MAX;
+
 /// Streams that are followed at one time, in each direction.
 const FOLLOWED: usize = 8;
 
@@ -111,6 +113,23 @@ impl Streams {
     /// Of writes.
     pub fn writes(&self) -> Shares {
         self.writes.shares
+    }
+
+    /// What both have brought, in a fixed order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        [&self.reads.shares, &self.writes.shares].into_iter().flat_map(|shares| {
+            let Shares { sequential, sequential_bytes, random, random_bytes } = *shares;
+            [sequential, sequential_bytes, random, random_bytes]
+        })
+    }
+
+    /// Of what [`Streams::numbers`] gave; it follows no stream.
+    pub(super) fn of_numbers(next: &mut impl FnMut() -> u64) -> Streams {
+        let mut shares = || {
+            let [sequential, sequential_bytes, random, random_bytes] = [(); 4].map(|()| next().min(KEPT_COUNT_MAX));
+            Direction { shares: Shares { sequential, sequential_bytes, random, random_bytes }, ..Direction::default() }
+        };
+        Streams { reads: shares(), writes: shares() }
     }
 
     /// Adds what another has counted.

@@ -54,6 +54,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
         ("get", "/v1/fleet", get(seeing::fleet)),
         ("get", "/v1/volumes/{name}/history", get(seeing::of_volume)),
+        ("get", "/v1/volumes/{name}/heatmap", get(seeing::heat_map)),
+        ("get", "/v1/volumes/{name}/miss-ratio", get(seeing::miss_ratio)),
         ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
         ("get", "/v1/events", get(seeing::events)),
         ("get", "/v1/stream", get(seeing::stream)),

@@ -6,15 +6,18 @@ use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::Degraded;
 use crate::events::Filter;
 use crate::history::format::Owner;
+use crate::history::pictures::Picture;
 use crate::history::query::{POINTS_MAX, Query as Asked, SERIES_ASKED_MAX, WINDOW_MAX_S};
 use crate::history::series::{Kind, Values};
 use crate::node::Node;
 use crate::report::{NodeReport, VolumeReport};
 use crate::seeing::Interest;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use forebay_core::seen::{HeatMap, Histogram, LATENCY_CLASSES, Legs, MissRatio, SIZE_CLASSES, Seen, Shares};
 use hyper::body::{Body, Frame};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -194,15 +197,19 @@ fn asked(kind: Kind, window: &Window, now: u64) -> Result<Asked, Failed> {
     Ok(Asked { from, to, points, series })
 }
 
-type Limits = Result<Query<Window>, axum::extract::rejection::QueryRejection>;
+type Limits = Result<Query<Window>, QueryRejection>;
 
 async fn history(node: Arc<Node>, owner: Owner, window: Limits) -> Result<crate::history::query::History, Failed> {
     let Query(window) = window.map_err(|rejection| invalid(rejection.body_text()))?;
     let now = calendar::now_ms() / 1000;
     let asked = asked(owner.series(), &window, now)?;
-    let read = move || node.seeing().history(&owner, &asked, now);
+    read_files(move || node.seeing().history(&owner, &asked, now)).await
+}
+
+/// Away from the control thread, which a slow disk would stop.
+async fn read_files<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, Failed> {
     match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(history)) => Ok(history),
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read the history: {error:#}"))),
         Err(_) => Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, "reading the history panicked; this is a bug".into())),
     }
@@ -226,6 +233,116 @@ pub(super) async fn of_node(State(node): State<Arc<Node>>, Path(name): Path<Stri
     ok(history)
 }
 
+// --- what was measured ---
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PictureTime {
+    window: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// A cache of this many parts of sixteen of the one that there is.
+const CURVE_SIXTEENTHS: [u64; 14] = [1, 2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128];
+
+async fn picture(
+    node: Arc<Node>,
+    name: &str,
+    time: Result<Query<PictureTime>, QueryRejection>,
+) -> Result<Option<Picture>, Failed> {
+    let Query(time) = time.map_err(|rejection| invalid(rejection.body_text()))?;
+    let now = calendar::now_ms() / 1000;
+    let (from, to) = range(time.window.as_deref(), time.from.as_deref(), time.to.as_deref(), now)?;
+    let volume = node.identity(name)?;
+    read_files(move || node.seeing().picture(volume, from, to)).await
+}
+
+pub(super) async fn heat_map(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    time: Result<Query<PictureTime>, QueryRejection>,
+) -> Outcome {
+    let picture = picture(node, &name, time).await?;
+    let (from, to) = picture.as_ref().map_or((None, None), |picture| (Some(picture.from), Some(picture.to)));
+    let seen = picture.map_or_else(|| Seen::new(0), |picture| picture.seen);
+    let shares = |shares: Shares| {
+        serde_json::json!({
+            "requests": shares.sequential,
+            "bytes": shares.sequential_bytes,
+            "random_requests": shares.random,
+            "random_bytes": shares.random_bytes,
+            "ratio": shares.sequential_ratio(),
+        })
+    };
+    let (reads, writes) = (seen.streams.reads(), seen.streams.writes());
+    let mut both = reads;
+    both.merge(&writes);
+    ok(serde_json::json!({
+        "volume": name,
+        "from": from,
+        "to": to,
+        "sizes": (0..SIZE_CLASSES).map(HeatMap::size_bytes).collect::<Vec<_>>(),
+        "latencies_us": (0..LATENCY_CLASSES).map(HeatMap::latency_us).collect::<Vec<_>>(),
+        "reads": seen.heat.reads().iter().map(|row| row.to_vec()).collect::<Vec<_>>(),
+        "writes": seen.heat.writes().iter().map(|row| row.to_vec()).collect::<Vec<_>>(),
+        "sequential": { "ratio": both.sequential_ratio(), "reads": shares(reads), "writes": shares(writes) },
+        "legs": { "read": legs(&seen.reads), "write": legs(&seen.writes) },
+        "flush": times(&seen.flush),
+        "zero": times(&seen.zeros),
+        "throttled": times(&seen.throttled),
+        "destage": times(&seen.destage),
+        "backing_sync": times(&seen.backing_sync),
+    }))
+}
+
+fn legs(legs: &Legs) -> serde_json::Value {
+    serde_json::json!({
+        "client": times(&legs.client),
+        "local": times(&legs.local),
+        "network": times(&legs.network),
+        "backing": times(&legs.backing),
+    })
+}
+
+fn times(histogram: &Histogram) -> serde_json::Value {
+    serde_json::json!({
+        "count": histogram.count(),
+        "mean_us": histogram.mean_us(),
+        "p50_us": histogram.percentile(50.0),
+        "p90_us": histogram.percentile(90.0),
+        "p99_us": histogram.percentile(99.0),
+        "p999_us": histogram.percentile(99.9),
+        "max_us": histogram.max_us(),
+    })
+}
+
+pub(super) async fn miss_ratio(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    time: Result<Query<PictureTime>, QueryRejection>,
+) -> Outcome {
+    let picture = picture(node, &name, time).await?;
+    let (from, to) = picture.as_ref().map_or((None, None), |picture| (Some(picture.from), Some(picture.to)));
+    let curve = picture.map(|picture| picture.seen.miss_ratio);
+    let cache_bytes = curve.as_ref().map(MissRatio::cache_bytes);
+    let point = |curve: &MissRatio, bytes: u64| serde_json::json!({ "cache_bytes": bytes, "hit_ratio": curve.hit_ratio(bytes) });
+    let points = curve.iter().flat_map(|curve| {
+        let sizes = CURVE_SIXTEENTHS.iter().map(|parts| curve.cache_bytes() / 16 * parts);
+        sizes.filter(|&bytes| bytes <= curve.deepest_bytes()).map(|bytes| point(curve, bytes)).collect::<Vec<_>>()
+    });
+    ok(serde_json::json!({
+        "volume": name,
+        "from": from,
+        "to": to,
+        "cache_bytes": cache_bytes,
+        "points": points.collect::<Vec<_>>(),
+        "working_set_bytes": curve.as_ref().and_then(MissRatio::working_set_bytes),
+        "deepest_bytes": curve.as_ref().map(MissRatio::deepest_bytes),
+        "blocks_read": curve.as_ref().map_or(0, MissRatio::blocks_read),
+    }))
+}
+
 // --- events ---
 
 #[derive(Deserialize)]
@@ -242,7 +359,7 @@ pub(super) struct EventsAsked {
 
 pub(super) async fn events(
     State(node): State<Arc<Node>>,
-    asked: Result<Query<EventsAsked>, axum::extract::rejection::QueryRejection>,
+    asked: Result<Query<EventsAsked>, QueryRejection>,
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
     let limit = asked.limit.unwrap_or(EVENTS_DEFAULT);
@@ -287,7 +404,7 @@ impl Body for Live {
 pub(super) async fn stream(
     State(node): State<Arc<Node>>,
     headers: HeaderMap,
-    asked: Result<Query<StreamAsked>, axum::extract::rejection::QueryRejection>,
+    asked: Result<Query<StreamAsked>, QueryRejection>,
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
     let volumes = asked.volumes.map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>());

@@ -7,6 +7,7 @@
 use super::format::{self, BadHeader, FILE_BYTES, HEADER_BYTES, Owner, RINGS, Ring, SLOT_BYTES_MAX, Slot};
 use super::query::{self, Collector, History, Plan};
 use super::series::Kind;
+use crate::units::show_size;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use std::fs::{File, OpenOptions};
@@ -110,18 +111,7 @@ impl HistoryFile {
 
 /// Made aside and renamed, so that a file of that name is whole.
 fn make(dir: &Path, path: &Path, owner: &Owner, now: u64) -> Result<File> {
-    let needed = FILE_BYTES + KEPT_FREE_BYTES;
-    let free = free_bytes(dir).with_context(|| format!("cannot ask how much room is in {}", dir.display()))?;
-    if free < needed {
-        bail!(
-            "no room for {}: a history takes {}, {} are to stay free, and {} has {} left; free some space there",
-            path.display(),
-            crate::units::show_size(FILE_BYTES),
-            crate::units::show_size(KEPT_FREE_BYTES),
-            dir.display(),
-            crate::units::show_size(free)
-        );
-    }
+    require_room(dir, FILE_BYTES)?;
     let aside = path.with_extension("history.new");
     let made = || -> std::io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&aside)?;
@@ -135,7 +125,22 @@ fn make(dir: &Path, path: &Path, owner: &Owner, now: u64) -> Result<File> {
         // What is half made takes room for nothing; it may not even be there.
         let _ = std::fs::remove_file(&aside);
     }
-    file.with_context(|| format!("cannot make {} of {}", path.display(), crate::units::show_size(FILE_BYTES)))
+    file.with_context(|| format!("cannot make {} of {}", path.display(), show_size(FILE_BYTES)))
+}
+
+/// What is to be written must leave room for others.
+pub fn require_room(dir: &Path, bytes: u64) -> Result<()> {
+    let free = free_bytes(dir).with_context(|| format!("cannot ask how much room is in {}", dir.display()))?;
+    if free < bytes + KEPT_FREE_BYTES {
+        bail!(
+            "no room for the history: it takes {} more, {} are to stay free, and {} has {} left; free some space there",
+            show_size(bytes),
+            show_size(KEPT_FREE_BYTES),
+            dir.display(),
+            show_size(free)
+        );
+    }
+    Ok(())
 }
 
 /// Takes the room at once: a history that finds the disk full does so when it begins.

@@ -2,9 +2,11 @@
 //!
 //! [`sampler`] looks once a second; [`reading`] makes figures of two looks; [`series`] names them; [`writer`] is the thread
 //! that writes them into the [`files`], whose bytes are [`format`]'s; [`query`] makes charts' lines of them again.
+//! [`pictures`] keeps the whole histograms of each five minutes beside them.
 
 pub mod files;
 pub mod format;
+pub mod pictures;
 pub mod query;
 pub mod reading;
 pub mod sampler;

@@ -190,12 +190,15 @@ impl Sampler {
         let mut volumes = BTreeMap::new();
         let mut changed = false;
         let mut dirty = 0;
-        for Look { volume, report, seen } in &looks {
-            found.extend(degraded::of_volume(report));
+        for Look { volume, report, seen } in looks {
+            found.extend(degraded::of_volume(&report));
             dirty += report.dirty.bytes;
-            changed |= self.note_changes(*volume, report, moment);
-            let values = self.look_at(*volume, report, seen.as_deref(), at, moment, &shares);
-            volumes.insert(report.name.clone(), values);
+            changed |= self.note_changes(volume, &report, moment);
+            let values = self.look_at(volume, &report, seen.as_deref(), at, moment, &shares);
+            if let Some(seen) = seen {
+                self.seeing.measured(volume, at, seen);
+            }
+            volumes.insert(report.name, values);
         }
         changed |= self.forget_gone(present);
         changed |= self.since.note(&mut found, moment);
@@ -262,7 +265,7 @@ impl Sampler {
         for volume in &gone {
             let told = self.told.remove(volume).expect("it was just found there");
             self.volumes.remove(volume);
-            self.seeing.write(Job::Forget(Owner::volume(volume.0)));
+            self.seeing.forget(*volume);
             let text = "it was deleted, and its history with it; its backing stays";
             self.seeing.happened(Happened::new("volume-deleted", Severity::Info, text).of(told.name()));
         }

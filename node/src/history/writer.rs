@@ -2,8 +2,9 @@
 //!
 //! What cannot be taken is dropped and counted; what fails is told by [`Writer::state`], and tried again.
 
-use super::files::HistoryFile;
+use super::files::{self, HistoryFile};
 use super::format::{FILE_BYTES, Owner, Slot};
+use super::pictures::{self, Album, Picture};
 use crate::calendar;
 use crate::events;
 use anyhow::Context;
@@ -29,6 +30,8 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 86400);
 pub enum Job {
     /// Slots of a file, each with the number of its ring.
     Slots(Owner, Vec<(usize, Slot)>),
+    /// What a volume has measured in some minutes.
+    Picture(Owner, Box<Picture>),
     /// A line of the events.
     Line(String),
     /// A volume is gone, and its history with it.
@@ -70,6 +73,7 @@ impl Writer {
             dir: dir.to_owned(),
             state: state.clone(),
             files: HashMap::new(),
+            albums: HashMap::new(),
             journal: None,
             failing: HashMap::new(),
         };
@@ -104,13 +108,19 @@ impl Writer {
     }
 }
 
-/// What has failed: the events' file, or one of the history.
-type Place = Option<Owner>;
+/// What has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Events,
+    Points(Owner),
+    Pictures(Owner),
+}
 
 struct Work {
     dir: PathBuf,
     state: Arc<Mutex<State>>,
     files: HashMap<Owner, HistoryFile>,
+    albums: HashMap<Owner, Album>,
     journal: Option<events::Journal>,
     /// What fails, and when it is tried again.
     failing: HashMap<Place, (String, Instant)>,
@@ -121,11 +131,17 @@ impl Work {
         remove_leftovers(&self.dir);
         while let Ok(job) = jobs.recv() {
             match job {
-                Job::Slots(owner, slots) => self.attempt(Some(owner), |work| work.write(owner, &slots)),
-                Job::Line(line) => self.attempt(None, |work| work.add_line(&line)),
+                Job::Slots(owner, slots) => self.attempt(Place::Points(owner), |work| work.write(owner, &slots)),
+                Job::Picture(owner, picture) => {
+                    self.attempt(Place::Pictures(owner), |work| work.add_picture(owner, &picture));
+                }
+                Job::Line(line) => self.attempt(Place::Events, |work| work.add_line(&line)),
                 Job::Forget(owner) => {
                     self.files.remove(&owner);
-                    self.failing.remove(&Some(owner));
+                    self.albums.remove(&owner);
+                    self.failing.remove(&Place::Points(owner));
+                    self.failing.remove(&Place::Pictures(owner));
+                    pictures::remove(&self.dir, &owner);
                     // One that is not there need not be removed; one that cannot be is a leftover.
                     let _ = std::fs::remove_file(owner.path(&self.dir));
                 }
@@ -149,8 +165,9 @@ impl Work {
                 self.failing.insert(place, (format!("{error:#}"), now + RETRY));
                 // Opened anew: what is there then may be another disk.
                 match place {
-                    Some(owner) => drop(self.files.remove(&owner)),
-                    None => self.journal = None,
+                    Place::Points(owner) => drop(self.files.remove(&owner)),
+                    Place::Pictures(owner) => drop(self.albums.remove(&owner)),
+                    Place::Events => self.journal = None,
                 }
             }
         }
@@ -173,6 +190,16 @@ impl Work {
         }
         let file = self.files.get_mut(&owner).expect("it was just put there");
         slots.iter().try_for_each(|(ring, slot)| file.write(*ring, slot))
+    }
+
+    fn add_picture(&mut self, owner: Owner, picture: &Picture) -> anyhow::Result<()> {
+        if !self.albums.contains_key(&owner) {
+            // A volume without a file has no album, either: that bounds them.
+            anyhow::ensure!(self.files.contains_key(&owner), "no pictures of a volume without a history");
+            self.albums.insert(owner, Album::open(&self.dir, owner)?);
+        }
+        files::require_room(&self.dir, pictures::FILE_BYTES_MAX)?;
+        self.albums.get_mut(&owner).expect("it was just put there").add(picture)
     }
 
     fn add_line(&mut self, line: &str) -> anyhow::Result<()> {
@@ -204,7 +231,9 @@ fn remove_leftovers(dir: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let ours = name.to_str().is_some_and(|name| {
-            [".history", ".history.damaged", ".history.new"].iter().any(|ending| name.ends_with(ending))
+            [".history", ".history.damaged", ".history.new", ".pictures", ".pictures.1"]
+                .iter()
+                .any(|ending| name.ends_with(ending))
         });
         let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
         if ours && old().is_some_and(|age| age > LEFTOVER_AGE) {
