@@ -3,7 +3,7 @@
 
 import { ask } from "./api";
 import { h } from "./dom";
-import type { Heat } from "./types";
+import type { Heat, Times } from "./types";
 import { bytes, count, latency, ratio } from "./units";
 import { isDark } from "./theme";
 import { t } from "./words";
@@ -108,15 +108,29 @@ export function heatSection(path: string): Section {
   return section(t("heat.title"), async (when, signal) => {
     const heat = await ask<Heat>(`${path}/heatmap?${when}`, signal);
     const nodes: Node[] = [h("div", { class: "heats" }, map(t("line.writes"), heat, heat.writes), map(t("line.reads"), heat, heat.reads))];
-    const shares = Object.entries(heat.sequential ?? {}).filter(([name, share]) => name.endsWith("ratio") && share !== null);
-    if (shares.length > 0) {
-      nodes.push(h("p", {}, t("heat.sequential", { writes: part(heat, "writes"), reads: part(heat, "reads") })));
-    }
+    const { reads, writes } = heat.sequential;
+    const share = (ratio_: number | null) => (ratio_ === null ? "–" : ratio(ratio_));
+    nodes.push(h("p", {}, t("heat.sequential", { writes: share(writes.ratio), reads: share(reads.ratio) })), timesTable(heat));
     return nodes;
   });
 }
 
-function part(heat: Heat, side: "reads" | "writes"): string {
-  const share = heat.sequential?.[`${side}_ratio`];
-  return share === null || share === undefined ? "–" : ratio(share);
+/** Percentiles of all requests of the time that is shown, not of its seconds. */
+function timesTable(heat: Heat): HTMLElement {
+  const rows: [string, Times][] = [];
+  for (const side of ["write", "read"] as const) {
+    for (const leg of ["client", "local", "network", "backing"] as const) {
+      rows.push([`${t(`side.${side}`)}: ${t(`leg.${leg}`)}`, heat.legs[side][leg]]);
+    }
+  }
+  rows.push([t("heat.flush"), heat.flush], [t("heat.destage"), heat.destage]);
+  const heads = [t("heat.what"), t("heat.count"), t("statistic.mean"), t("statistic.p50"), "90 %", "99 %", "99.9 %", t("statistic.max")];
+  const body = h("tbody");
+  for (const [name, { count: requests, ...times }] of rows) {
+    if (requests === 0) continue;
+    const figures = [times.mean_us, times.p50_us, times.p90_us, times.p99_us, times.p999_us, times.max_us];
+    body.append(h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "figure" }, count(requests)), ...figures.map((us) => h("td", { class: "figure" }, us === null ? "–" : latency(us)))));
+  }
+  const head = h("tr", {}, ...heads.map((name, index) => h("th", { scope: "col", class: index > 0 ? "figure" : "" }, name)));
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("heat.times") }, h("table", { class: "times" }, h("caption", {}, t("heat.times")), h("thead", {}, head), body));
 }

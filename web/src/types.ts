@@ -111,18 +111,36 @@ export interface History {
   series: Record<string, Column>;
 }
 
+/** The times of many requests. */
+export interface Times {
+  count: number;
+  mean_us: number | null;
+  p50_us: number | null;
+  p90_us: number | null;
+  p99_us: number | null;
+  p999_us: number | null;
+  max_us: number | null;
+}
+
+type Legs = Record<"client" | "local" | "network" | "backing", Times>;
+
 export interface Heat {
+  /** Largest request of a class. */
   sizes: number[];
+  /** A request of a class took less. */
   latencies_us: number[];
   reads: number[][];
   writes: number[][];
-  sequential?: Record<string, number | null>;
+  sequential: { reads: { ratio: number | null }; writes: { ratio: number | null } };
+  legs: { read: Legs; write: Legs };
+  flush: Times;
+  destage: Times;
 }
 
 export interface MissRatio {
-  cache_bytes: number;
-  points: { cache_bytes: number; hit_ratio: number }[];
-  working_set_bytes?: number;
+  cache_bytes: number | null;
+  points: { cache_bytes: number; hit_ratio: number | null }[];
+  working_set_bytes: number | null;
 }
 
 export interface Happening {
