@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need and this machine lacks; says what it does; changes nothing else.
 #
 #   scripts/setup.sh            install what is missing
-#   scripts/setup.sh --gate     and cargo-deny, which only the gate needs
+#   scripts/setup.sh --gate     and what only the gate needs: cargo-deny, a browser, what the dashboard is built with
 #   scripts/setup.sh --check    only say what is missing (exit 1 if anything is)
 #
 # Debian and Ubuntu (apt). Elsewhere it lists what is missing and leaves the installing to you.
@@ -57,10 +57,20 @@ command -v ipmitool                    | ipmitool         | tests of fences
 command -v systemd-analyze             | systemd          | checking the packaged units
 command -v etcd                        | etcd-server      | coordinator of a cluster, in tests
 command -v etcdctl                     | etcd-client      | coordinator of a cluster, in tests
+command -v promtool                    | prometheus       | checking metrics, alerts and dashboard by a real one
+command -v tmux                        | tmux             | driving forebay top
 command -v ip                          | iproute2         | hosts as network namespaces
 command -v tc                          | iproute2         | links that are slow
 command -v nft                         | nftables         | links that are silent
 '
+
+if [ "$for_gate" = yes ]; then
+    needs="$needs
+command -v node                        | nodejs           | building the dashboard and driving a browser
+command -v npm                         | npm              | fetching what the dashboard is built with
+command -v chromium                    | chromium         | the dashboard in a real browser
+"
+fi
 
 missing=""
 while IFS='|' read -r test package purpose; do
@@ -102,9 +112,10 @@ if [ -n "$missing" ]; then
         as_root=sudo
     fi
     echo "setup: apt-get install --no-install-recommends$missing"
-    # Debian's package starts a server that this machine has not asked for: the tests start their own.
-    own_etcd=no
-    case " $missing " in *" etcd-server "*) own_etcd=yes ;; esac
+    # Debian's packages start servers that this machine has not asked for: the tests start their own.
+    servers=""
+    case " $missing " in *" etcd-server "*) servers="etcd" ;; esac
+    case " $missing " in *" prometheus "*) servers="$servers prometheus" ;; esac
     # Stale package lists are the usual reason for a failed install; refreshing them is tried once, then.
     # shellcheck disable=SC2086 # the names are words
     if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1; then
@@ -112,10 +123,11 @@ if [ -n "$missing" ]; then
         # shellcheck disable=SC2086
         $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
     fi
-    if [ "$own_etcd" = yes ] && [ -d /run/systemd/system ]; then
-        echo "setup: systemctl disable --now etcd (which the package has just started)"
-        $as_root systemctl disable --now --quiet etcd || echo "setup: etcd is still running; stop it if it is not wanted" >&2
-    fi
+    for server in $servers; do
+        [ -d /run/systemd/system ] || continue
+        echo "setup: systemctl disable --now $server (which the package has just started)"
+        $as_root systemctl disable --now --quiet "$server" || echo "setup: $server is still running; stop it if it is not wanted" >&2
+    done
 fi
 
 if [ "$rust" = no ]; then
@@ -145,6 +157,16 @@ install_cargo_deny() {
     cargo install --locked --quiet --jobs 2 --version "$version" cargo-deny ||
         echo "setup: cargo-deny cannot be built either; licences of all targets, sources and advisories stay unchecked" >&2
 }
+# What builds the dashboard and drives the browser, in the versions of web/package-lock.json. The binary needs none of it.
+install_npm_packages() {
+    web="$(dirname "$0")/../web"
+    if [ "$web/node_modules/.package-lock.json" -nt "$web/package-lock.json" ]; then return; fi
+    echo "setup: npm ci in web/"
+    (cd "$web" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) ||
+        echo "setup: npm brings nothing; the dashboard is not tested, and stays as it was built last" >&2
+}
+if [ "$for_gate" = yes ] && command -v npm >/dev/null 2>&1; then install_npm_packages; fi
+
 if [ "$for_gate" = yes ] && ! cargo deny --version >/dev/null 2>&1; then install_cargo_deny; fi
 
 if [ -n "$missing" ] || [ "$rust" = no ]; then

@@ -7,6 +7,7 @@ pub mod fence;
 pub mod watchdog;
 
 use self::address::CidrAddress;
+use crate::api::Role;
 use crate::coordinator::words::FlushName;
 use crate::units;
 use anyhow::{Context, Result, bail};
@@ -86,6 +87,8 @@ pub struct ListenConfig {
     pub nbd: Vec<NbdAddress>,
     /// HTTP over TCP; none = 127.0.0.1:7070 if it is free.
     pub http: Option<HttpAddress>,
+    /// TLS of HTTP over TCP.
+    pub http_tls: Option<HttpTls>,
     /// The admin API's unix socket.
     pub api: Option<PathBuf>,
     /// Client connections of each listener.
@@ -106,9 +109,31 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
+/// `[listen] http_tls`: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpTls {
+    /// The server's certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Authorities of clients' certificates: who shows one needs no token.
+    pub client_ca: Option<PathBuf>,
+    /// What such a client may do: `admin` or `read-only`.
+    #[serde(default)]
+    pub client_role: Role,
+}
+
 impl Default for ListenConfig {
     fn default() -> Self {
-        ListenConfig { nbd: Vec::new(), http: None, api: None, connections_max: CONNECTIONS_MAX_DEFAULT, nbd_tls: None }
+        ListenConfig {
+            nbd: Vec::new(),
+            http: None,
+            http_tls: None,
+            api: None,
+            connections_max: CONNECTIONS_MAX_DEFAULT,
+            nbd_tls: None,
+        }
     }
 }
 
@@ -536,6 +561,9 @@ impl Config {
                 "TLS is for NBD clients that come over TCP, and no TCP address is given: add --nbd tcp:HOST:PORT \
                  (config: [listen] nbd = [\"tcp:HOST:PORT\"]), or leave TLS out"
             );
+        }
+        if self.listen.http_tls.is_some() && self.listen.http == Some(HttpAddress::Off) {
+            bail!("TLS is for HTTP, and that is off: give it an address with --http HOST:PORT, or leave TLS out");
         }
         fence::check(&self.fence, self.cluster.is_some())?;
         if let Some(watchdog) = &self.watchdog {

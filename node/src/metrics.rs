@@ -1,41 +1,150 @@
-//! Prometheus text exposition of the reports. The format is a few lines of text; a registry would only copy what core
-//! counts already.
+//! Metrics of the node, its volumes and its links, in the words of the reports. The formats are a few lines of text; a
+//! registry would only copy what core counts already.
 
-use crate::cluster::report::{ClusterNodeReport, ForwardingReport};
-use crate::config::DestageName;
+mod exposition;
+
+use crate::cluster::report::{ClusterNodeReport, ClusterReport, ForwardingReport};
+use crate::config::{DestageName, PolicyName};
+use crate::history::sampler;
+use crate::history::writer::State as HistoryState;
+use crate::node::Look;
 use crate::report::{NodeReport, VolumeReport};
-use std::fmt::Write;
-
-/// Content type of [`render`].
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub use exposition::Format;
+use exposition::{Exposition, Kind};
+use forebay_core::seen::{Histogram, Legs, Seen};
 
 /// What a family says of a volume; nothing where that is not known.
 type Value = Box<dyn Fn(&VolumeReport) -> Option<f64>>;
 
-/// One family: name without prefix, help, type, and the value of each volume.
+/// One family of volumes: name without prefix and suffix, help, type, and the value of each volume.
 struct Family {
     name: String,
     help: String,
-    counter: bool,
+    kind: Kind,
     value: Value,
 }
 
 fn gauge(name: &str, help: &str, value: impl Fn(&VolumeReport) -> f64 + 'static) -> Family {
-    Family { name: name.to_owned(), help: help.to_owned(), counter: false, value: Box::new(move |v| Some(value(v))) }
+    maybe(name, help, move |v| Some(value(v)))
 }
 
-/// All metrics. Label values are names of volumes and nodes, which hold no character that needs an escape.
-pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeReport]) -> String {
-    let mut out = String::new();
-    let mut alone = |name: &str, help: &str, labels: &str, value: f64| {
-        let _ =
-            writeln!(out, "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name}{labels} {value}");
-    };
-    let build = format!("{{version=\"{}\",io=\"{}\"}}", node.version, node.io_mode);
-    alone("build_info", "Version and I/O mode of the daemon.", &build, 1.0);
-    alone("uptime_seconds", "Time since the daemon's start.", "", node.uptime_s);
-    alone("memory_bytes_max", "Bound on the daemon's memory, arenas included.", "", node.memory_bytes_max as f64);
+fn maybe(name: &str, help: &str, value: impl Fn(&VolumeReport) -> Option<f64> + 'static) -> Family {
+    Family { name: name.to_owned(), help: help.to_owned(), kind: Kind::Gauge, value: Box::new(value) }
+}
 
+fn counter(name: &str, help: String, value: impl Fn(&VolumeReport) -> Option<f64> + 'static) -> Family {
+    Family { name: name.to_owned(), help, kind: Kind::Counter, value: Box::new(value) }
+}
+
+/// All metrics.
+pub fn render(
+    format: Format,
+    node: &NodeReport,
+    looks: &[Look],
+    nodes: &[ClusterNodeReport],
+    history: &HistoryState,
+) -> String {
+    let mut out = Exposition::new(format);
+    out.family(Kind::Info, "forebay_build", "Version and I/O mode of the daemon.")
+        .sample(&[("version", &node.version), ("io", &node.io_mode)], 1.0);
+    let mut alone = |name: &str, help: &str, value: f64| out.family(Kind::Gauge, name, help).sample(&[], value);
+    alone("forebay_uptime_seconds", "Time since the daemon's start.", node.uptime_s);
+    alone("forebay_memory_bytes_max", "Bound on the daemon's memory, arenas included.", node.memory_bytes_max as f64);
+    render_process(&mut out, history);
+    for family in of_volumes() {
+        let mut samples = out.family(family.kind, &format!("forebay_{}", family.name), &family.help);
+        for Look { report: volume, .. } in looks {
+            if let Some(value) = (family.value)(volume) {
+                samples.sample(&[("volume", &volume.name)], value);
+            }
+        }
+    }
+    render_degraded(&mut out, looks);
+    render_measured(&mut out, looks);
+    render_links(&mut out, nodes);
+    out.finish()
+}
+
+/// Upper edges of the classes that are told, in microseconds: 32 us to 16.8 s, at powers of two, where what is counted has an
+/// edge of its own.
+const EDGES_US: std::ops::RangeInclusive<u32> = 5..=24;
+
+/// How long things took.
+fn render_measured(out: &mut Exposition, looks: &[Look]) {
+    let measured: Vec<(&String, &Seen)> =
+        looks.iter().filter_map(|look| Some((&look.report.name, look.seen.as_deref()?))).collect();
+    let write = |family: &mut exposition::Family<'_>, labels: &[(&str, &str)], times: &Histogram| {
+        let classes: Vec<(f64, u64)> =
+            EDGES_US.map(|power| 1u64 << power).map(|us| (us as f64 / 1e6, times.count_below(us))).collect();
+        family.histogram(labels, &classes, times.count(), times.sum_us() as f64 / 1e6);
+    };
+    let help = "Time of requests by leg: client is what clients see, local the tier, network other nodes.";
+    let mut family = out.family(Kind::Histogram, "forebay_volume_latency_seconds", help);
+    for (name, seen) in &measured {
+        for (side, legs) in [("read", &seen.reads), ("write", &seen.writes)] {
+            let Legs { client, local, network, backing } = legs;
+            for (leg, times) in [("client", client), ("local", local), ("network", network), ("backing", backing)] {
+                write(&mut family, &[("volume", name), ("side", side), ("leg", leg)], times);
+            }
+        }
+    }
+    type Of = fn(&Seen) -> &Histogram;
+    let families: [(&str, &str, Of); 4] = [
+        ("forebay_volume_flush_seconds", "Time of flushes, as clients see it.", |s| &s.flush),
+        ("forebay_volume_throttled_seconds", "Time that writes waited for room.", |s| &s.throttled),
+        ("forebay_volume_destage_seconds", "Time of writes to the backing while destaging.", |s| &s.destage),
+        ("forebay_volume_backing_sync_seconds", "Time of syncs of the backing.", |s| &s.backing_sync),
+    ];
+    for (family, help, of) in families {
+        let mut family = out.family(Kind::Histogram, family, help);
+        for (name, seen) in &measured {
+            write(&mut family, &[("volume", name)], of(seen));
+        }
+    }
+}
+
+/// The daemon itself, under the names that all exporters use for it, and how its history fares.
+fn render_process(out: &mut Exposition, history: &HistoryState) {
+    out.family(Kind::Counter, "process_cpu_seconds", "CPU time of the daemon, all threads.")
+        .sample(&[], sampler::cpu_seconds());
+    let mut alone = |name: &str, help: &str, value: f64| out.family(Kind::Gauge, name, help).sample(&[], value);
+    if let Some(bytes) = sampler::memory_bytes() {
+        alone("process_resident_memory_bytes", "Memory of the daemon, arenas included.", bytes as f64);
+    }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        alone("process_open_fds", "Open file descriptors of the daemon.", open.count() as f64);
+    }
+    let failing = f64::from(u8::from(history.problem.is_some()));
+    alone("forebay_history_failing", "1 while the history cannot be written.", failing);
+    alone("forebay_history_bytes", "What the history takes of the disk.", history.bytes as f64);
+    out.family(Kind::Counter, "forebay_history_dropped", "Points and events that were not written.")
+        .sample(&[], history.dropped as f64);
+}
+
+/// The reason is a label, of a closed set of words: a volume has one sample while its policy is not the requested one.
+fn render_degraded(out: &mut Exposition, looks: &[Look]) {
+    let word = |policy: PolicyName| match policy {
+        PolicyName::Through => "through",
+        PolicyName::Back => "back",
+    };
+    let help = "1 with the reason, while the effective policy is not the requested one.";
+    let mut samples = out.family(Kind::Gauge, "forebay_volume_degraded", help);
+    for Look { report: volume, .. } in looks {
+        let policy = &volume.policy;
+        if policy.requested == policy.effective {
+            continue;
+        }
+        let labels = [
+            ("volume", volume.name.as_str()),
+            ("requested", word(policy.requested)),
+            ("effective", word(policy.effective)),
+            ("reason", &policy.reason),
+        ];
+        samples.sample(&labels, 1.0);
+    }
+}
+
+fn of_volumes() -> Vec<Family> {
     let mut families = vec![
         gauge("volume_size_bytes", "Size of the volume.", |v| v.size_bytes as f64),
         gauge("volume_serving", "1 while the volume serves clients.", |v| f64::from(u8::from(v.phase == "serving"))),
@@ -80,90 +189,80 @@ pub fn render(node: &NodeReport, volumes: &[VolumeReport], nodes: &[ClusterNodeR
         }),
         gauge("volume_groups_waiting", "Barrier groups waiting to be destaged.", |v| f64::from(v.dirty.groups_waiting)),
         gauge("volume_oldest_dirty_seconds", "Age of the oldest dirty write.", |v| v.dirty.oldest_s),
-        Family {
-            name: "volume_drain_seconds".to_owned(),
-            help: "Dirty bytes at the backing's measured speed; absent while that is not known.".to_owned(),
-            counter: false,
-            value: Box::new(|v| v.dirty.drain_left_s),
-        },
+        maybe(
+            "volume_drain_seconds",
+            "Dirty bytes at the backing's measured speed; absent while that is not known.",
+            |v| v.dirty.drain_left_s,
+        ),
         gauge("volume_drain_seconds_max", "Time to drain at which writes are slowed; 0 = no such limit.", |v| {
             v.dirty.drain_max_s as f64
         }),
         gauge("volume_destage_bytes_per_second", "Measured speed of the backing.", |v| {
             v.dirty.destage_bytes_per_s as f64
         }),
-        Family {
-            name: "volume_unfenced_owners".to_owned(),
-            help: "Former owners that may still write to the backing; absent for a volume of one node.".to_owned(),
-            counter: false,
-            value: Box::new(|v| v.cluster.as_ref().map(|c| f64::from(c.unfenced))),
-        },
-        Family {
-            name: "volume_unfenced_seconds".to_owned(),
-            help: "For how long this node has looked in vain for proof about a former owner.".to_owned(),
-            counter: false,
-            value: Box::new(|v| {
-                let fence = v.cluster.as_ref()?.fence.as_ref()?;
-                Some(fence.former.iter().map(|former| former.waiting_s).fold(0.0, f64::max))
-            }),
-        },
-        Family {
-            name: "volume_fence_class".to_owned(),
-            help: "What there is about a former owner's writes: 0 detection, 1 evidence, 2 a fence.".to_owned(),
-            counter: false,
-            value: Box::new(|v| match v.cluster.as_ref()?.fence.as_ref()?.class.as_str() {
+        of_cluster("volume_replicas_requested", "Copies of the log besides the owner's that are asked for.", |c| {
+            Some(f64::from(c.peers))
+        }),
+        of_cluster("volume_replicas", "Copies of the log besides the owner's that count.", |c| {
+            Some(c.members.iter().filter(|member| member.role == "member").count() as f64)
+        }),
+        of_cluster("volume_owned", "1 on the node that owns the volume.", |c| {
+            Some(f64::from(u8::from(c.state == "owner")))
+        }),
+        of_cluster("volume_unfenced_owners", "Former owners that may still write to the backing.", |c| {
+            Some(f64::from(c.unfenced))
+        }),
+        of_cluster(
+            "volume_unfenced_seconds",
+            "For how long this node has looked in vain for proof about a former owner.",
+            |c| Some(c.fence.as_ref()?.former.iter().map(|former| former.waiting_s).fold(0.0, f64::max)),
+        ),
+        of_cluster(
+            "volume_fence_class",
+            "What there is about a former owner's writes: 0 detection, 1 evidence, 2 a fence.",
+            |c| match c.fence.as_ref()?.class.as_str() {
                 "fence" => Some(2.0),
                 "evidence" => Some(1.0),
                 _ => Some(0.0),
-            }),
-        },
+            },
+        ),
         gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| f64::from(v.dirty.waiting_writes)),
     ];
     families.extend(of_forwarding());
     for (name, _) in crate::report::counters(&Default::default()) {
-        families.push(Family {
-            name: format!("volume_{name}_total"),
-            help: format!("{} since the daemon's start.", name.replace('_', " ")),
-            counter: true,
-            value: Box::new(move |v| Some(v.counters.get(name).copied().unwrap_or(0) as f64)),
-        });
+        let help = format!("{} since the daemon's start.", name.replace('_', " "));
+        families.push(counter(&format!("volume_{name}"), help, move |v| {
+            Some(v.counters.get(name).copied().unwrap_or(0) as f64)
+        }));
     }
-    let of_cluster = |v: &VolumeReport, name: &str| Some(*v.cluster.as_ref()?.counters.get(name)? as f64);
     for (name, _) in crate::cluster::report::counters(&Default::default(), &Default::default()) {
-        families.push(Family {
-            name: format!("volume_{name}_total"),
-            help: format!("{} of a cluster's volume on this node since its start.", name.replace('_', " ")),
-            counter: true,
-            value: Box::new(move |v| of_cluster(v, name)),
-        });
+        let help = format!("{} of a cluster's volume on this node since its start.", name.replace('_', " "));
+        families.push(counter(&format!("volume_{name}"), help, move |v| {
+            Some(*v.cluster.as_ref()?.counters.get(name)? as f64)
+        }));
     }
-    for family in families {
-        let kind = if family.counter { "counter" } else { "gauge" };
-        let _ = writeln!(out, "# HELP forebay_{0} {1}\n# TYPE forebay_{0} {kind}", family.name, family.help);
-        for volume in volumes {
-            if let Some(value) = (family.value)(volume) {
-                let _ = writeln!(out, "forebay_{}{{volume=\"{}\"}} {value}", family.name, volume.name);
-            }
-        }
-    }
-    render_links(&mut out, nodes);
-    out
+    families
+}
+
+/// Absent for a volume of one node.
+fn of_cluster(name: &str, help: &str, value: fn(&ClusterReport) -> Option<f64>) -> Family {
+    maybe(name, help, move |v| value(v.cluster.as_ref()?))
 }
 
 /// Requests of this node's clients that other nodes answer; absent for volumes of one node.
 fn of_forwarding() -> Vec<Family> {
     type Of = fn(&ForwardingReport) -> u64;
-    let families: [(&str, &str, bool, Of); 5] = [
-        ("volume_forwarding_clients", "NBD clients whose requests another node answers.", false, |f| f.clients),
-        ("volume_forwarding_waiting", "Requests forwarded, or to be, and not answered.", false, |f| f.waiting),
-        ("volume_forwarded_requests_total", "Requests forwarded since the daemon's start.", true, |f| f.requests),
-        ("volume_forwarded_bytes_total", "Bytes of reads and writes among them.", true, |f| f.bytes),
-        ("volume_forwarded_again_total", "Requests that were asked again after a break.", true, |f| f.again),
+    let families: [(&str, &str, Kind, Of); 5] = [
+        ("volume_forwarding_clients", "NBD clients whose requests another node answers.", Kind::Gauge, |f| f.clients),
+        ("volume_forwarding_waiting", "Requests forwarded, or to be, and not answered.", Kind::Gauge, |f| f.waiting),
+        ("volume_forwarded_requests", "Requests forwarded since the daemon's start.", Kind::Counter, |f| f.requests),
+        ("volume_forwarded_bytes", "Bytes of reads and writes among them.", Kind::Counter, |f| f.bytes),
+        ("volume_forwarded_again", "Requests that were asked again after a break.", Kind::Counter, |f| f.again),
     ];
-    let family = |(name, help, counter, of): (&str, &str, bool, Of)| Family {
+    let family = |(name, help, kind, of): (&str, &str, Kind, Of)| Family {
         name: name.to_owned(),
         help: help.to_owned(),
-        counter,
+        kind,
         value: Box::new(move |v| v.cluster.as_ref().map(|cluster| of(&cluster.forwarding) as f64)),
     };
     families.into_iter().map(family).collect()
@@ -173,57 +272,51 @@ fn of_forwarding() -> Vec<Family> {
 type LinkValue = fn(&ClusterNodeReport) -> f64;
 
 /// The links to the other nodes of the cluster, each under the other node's name.
-fn render_links(out: &mut String, nodes: &[ClusterNodeReport]) {
-    let families: [(&str, &str, &str, LinkValue); 10] = [
-        ("link_up", "1 while something can be sent to the node.", "gauge", |n| f64::from(n.up == Some(true))),
-        ("link_channels_up", "Channels of the link that are in use.", "gauge", |n| {
+fn render_links(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
+    let families: [(&str, &str, Kind, LinkValue); 10] = [
+        ("link_up", "1 while something can be sent to the node.", Kind::Gauge, |n| f64::from(n.up == Some(true))),
+        ("link_channels_up", "Channels of the link that are in use.", Kind::Gauge, |n| {
             n.channels.iter().filter(|channel| channel.phase == "up").count() as f64
         }),
-        ("link_channels", "Channels of the link.", "gauge", |n| n.channels.len() as f64),
-        ("link_sent_bytes_total", "Bytes sent to the node.", "counter", |n| {
+        ("link_channels", "Channels of the link.", Kind::Gauge, |n| n.channels.len() as f64),
+        ("link_sent_bytes", "Bytes sent to the node.", Kind::Counter, |n| {
             n.channels.iter().map(|channel| channel.sent_bytes).sum::<u64>() as f64
         }),
-        ("link_received_bytes_total", "Bytes received from the node.", "counter", |n| {
+        ("link_received_bytes", "Bytes received from the node.", Kind::Counter, |n| {
             n.channels.iter().map(|channel| channel.received_bytes).sum::<u64>() as f64
         }),
-        ("link_resent_messages_total", "Messages sent again by another channel.", "counter", |n| {
+        ("link_resent_messages", "Messages sent again by another channel.", Kind::Counter, |n| {
             n.channels.iter().map(|channel| channel.resent).sum::<u64>() as f64
         }),
-        ("link_compression", "1 while payload to the node is compressed.", "gauge", |n| {
+        ("link_compression", "1 while payload to the node is compressed.", Kind::Gauge, |n| {
             f64::from(n.compression.as_ref().is_some_and(|compression| compression.now != "off"))
         }),
-        ("link_compression_from_bytes_total", "Payload that was sent compressed, as it was before.", "counter", |n| {
+        ("link_compression_from_bytes", "Payload that was sent compressed, as it was before.", Kind::Counter, |n| {
             n.compression.as_ref().map_or(0.0, |compression| compression.from_bytes as f64)
         }),
-        ("link_compression_saved_bytes_total", "Bytes that compression kept from the wire.", "counter", |n| {
+        ("link_compression_saved_bytes", "Bytes that compression kept from the wire.", Kind::Counter, |n| {
             n.compression.as_ref().map_or(0.0, |compression| compression.saved_bytes as f64)
         }),
-        ("link_compression_cpu_seconds_total", "CPU time that compression has taken.", "counter", |n| {
+        ("link_compression_cpu_seconds", "CPU time that compression has taken.", Kind::Counter, |n| {
             n.compression.as_ref().map_or(0.0, |compression| compression.cpu_s)
         }),
     ];
-    if nodes.iter().all(|node| node.own) {
-        return;
-    }
     for (name, help, kind, value) in families {
-        let _ = writeln!(out, "# HELP forebay_{name} {help}\n# TYPE forebay_{name} {kind}");
+        let mut samples = out.family(kind, &format!("forebay_{name}"), help);
         for node in nodes.iter().filter(|node| !node.own) {
-            let _ = writeln!(out, "forebay_{name}{{node=\"{}\"}} {}", node.name, value(node));
+            samples.sample(&[("node", &node.name)], value(node));
         }
     }
     render_compression_off(out, nodes);
 }
 
 /// The reason is a label, of a closed set of words: a link has one sample, and none while it compresses.
-fn render_compression_off(out: &mut String, nodes: &[ClusterNodeReport]) {
-    let name = "forebay_link_compression_off";
-    let _ = writeln!(
-        out,
-        "# HELP {name} 1 with the reason why payload to the node is not compressed.\n# TYPE {name} gauge"
-    );
+fn render_compression_off(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
+    let help = "1 with the reason why payload to the node is not compressed.";
+    let mut samples = out.family(Kind::Gauge, "forebay_link_compression_off", help);
     for node in nodes {
         if let Some(reason) = node.compression.as_ref().and_then(|compression| compression.reason.as_ref()) {
-            let _ = writeln!(out, "{name}{{node=\"{}\",reason=\"{reason}\"}} 1", node.name);
+            samples.sample(&[("node", &node.name), ("reason", reason)], 1.0);
         }
     }
 }
@@ -232,26 +325,76 @@ fn render_compression_off(out: &mut String, nodes: &[ClusterNodeReport]) {
 mod tests {
     use super::*;
     use crate::report::tests::example;
+    use crate::volume_store::VolumeId;
+    use forebay_core::types::Duration;
+    use std::collections::BTreeSet;
+
+    fn rendered(format: Format) -> String {
+        let (node, volume) = example();
+        let peer = crate::cluster::report::example_node();
+        let mut seen = Seen::new(1);
+        seen.writes.local.record(Duration::from_micros(100));
+        seen.writes.local.record(Duration::from_secs(100));
+        let look = Look { volume: VolumeId([0; 16]), report: volume, seen: Some(Box::new(seen)) };
+        let history = HistoryState { dropped: 3, ..HistoryState::default() };
+        render(format, &node, &[look], &[peer], &history)
+    }
 
     #[test]
     fn each_sample_has_a_type_and_a_finite_value() {
-        let (node, volume) = example();
-        let peer = crate::cluster::report::example_node();
-        let text = render(&node, &[volume], &[peer]);
-        let mut samples = 0;
-        for line in text.lines().filter(|l| !l.starts_with('#')) {
-            let (name, value) = line.rsplit_once(' ').unwrap();
-            let family = name.split('{').next().unwrap();
-            assert!(text.contains(&format!("# TYPE {family} ")), "{family} has no type");
-            assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
-            samples += 1;
+        for format in [Format::Text, Format::OpenMetrics] {
+            let text = rendered(format);
+            let mut samples = 0;
+            for line in text.lines().filter(|l| !l.starts_with('#')) {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                let name = name.split('{').next().unwrap();
+                let family = match format {
+                    Format::Text => name,
+                    Format::OpenMetrics => name.trim_end_matches("_total").trim_end_matches("_info"),
+                };
+                let family = ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .filter_map(|suffix| family.strip_suffix(suffix))
+                    .find(|family| text.contains(&format!("# TYPE {family} histogram")))
+                    .unwrap_or(family);
+                assert!(text.contains(&format!("# TYPE {family} ")), "{family} has no type");
+                assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+                samples += 1;
+            }
+            assert!(samples > 70, "{samples}");
         }
-        assert!(samples > 40, "{samples}");
-        assert!(text.contains("forebay_volume_dirty_bytes{volume=\"vm1\"} 4096\n"), "{text}");
-        assert!(text.contains("forebay_link_channels_up{node=\"beta\"} 1\n"), "{text}");
-        assert!(text.contains("forebay_link_compression_saved_bytes_total{node=\"beta\"} 200\n"), "{text}");
-        let off = "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1\n";
-        assert!(text.contains(off), "{text}");
-        assert!(text.contains("forebay_volume_backing_displaced{volume=\"vm1\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn samples_say_what_the_reports_say() {
+        let text = rendered(Format::Text);
+        for line in [
+            "forebay_volume_dirty_bytes{volume=\"vm1\"} 4096",
+            "forebay_volume_writes_total{volume=\"vm1\"} 7",
+            "forebay_volume_degraded{volume=\"vm1\",requested=\"back\",effective=\"through\",reason=\"tier-error\"} 1",
+            "forebay_link_channels_up{node=\"beta\"} 1",
+            "forebay_link_compression_saved_bytes_total{node=\"beta\"} 200",
+            "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1",
+            "forebay_volume_backing_displaced{volume=\"vm1\"} 1",
+            "forebay_history_failing 0",
+            "forebay_history_dropped_total 3",
+            "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000064\"} 0",
+            "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000128\"} 1",
+            "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"16.777216\"} 1",
+            "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"+Inf\"} 2",
+            "forebay_volume_latency_seconds_sum{volume=\"vm1\",side=\"write\",leg=\"local\"} 100.0001",
+            "forebay_volume_latency_seconds_count{volume=\"vm1\",side=\"write\",leg=\"local\"} 2",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn no_two_families_have_the_same_name() {
+        let text = rendered(Format::OpenMetrics);
+        let mut seen = BTreeSet::new();
+        for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+            assert!(seen.insert(family.to_owned()), "{family} comes twice");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A process that is killed at any point leaves nothing behind that the next start cannot take up: sockets of dead
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
-use crate::api::{self, Bounded, Peer};
+use crate::api::{self, Bounded, Listening, Peer, Secured, Tokens};
 use crate::cluster::control::Cluster;
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
 
 /// What a client may cost besides frames: bytes that wait for room, reply heads, its request table, its TLS session, and
 /// its socket's buffer of answers.
@@ -75,6 +76,9 @@ async fn serve(config: Config) -> Result<bool> {
     let (api_path, api_listener) = bind_api(&config, &state)?;
     socket_files.0.push(api_path.clone());
     let http = bind_http(&config)?;
+    let http_tls = config.listen.http_tls.as_ref().map(api::load_tls).transpose();
+    let http_tls =
+        http_tls.context("cannot offer HTTP over TLS; give PEM files by --http-tls-cert and --http-tls-key")?;
 
     let directory = Arc::new(Directory::default());
     let mut handles = Vec::new();
@@ -96,8 +100,8 @@ async fn serve(config: Config) -> Result<bool> {
         Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides, seeing);
 
     // An answer to whoever looks while a long start is under way.
-    let token = api::token(&state)?;
-    let local = api::router(node.clone(), token.clone(), None);
+    let tokens = Tokens::load(&state)?;
+    let local = api::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
         let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), node.keys());
@@ -112,8 +116,9 @@ async fn serve(config: Config) -> Result<bool> {
     }
     let http_address = http.as_ref().map(|(address, _)| *address);
     if let Some((address, listener)) = http {
-        let remote = api::router(node.clone(), token.clone(), Some(address));
-        tokio::spawn(serve_tcp(listener, remote));
+        let tls = config.listen.http_tls.as_ref().map(|tls| tls.client_role);
+        let remote = api::router(node.clone(), tokens.clone(), Some(Listening { at: address, tls }));
+        tokio::spawn(serve_tcp(listener, http_tls, remote));
     }
 
     let opening = open_volumes(&node, &store, &config);
@@ -128,7 +133,7 @@ async fn serve(config: Config) -> Result<bool> {
         };
         handles[0].send(ToShard::Listen { socket, tls, connections_max: config.listen.connections_max });
     }
-    announce(&node, &config, &api_path, http_address, &token).await;
+    announce(&node, &config, &api_path, http_address, &tokens).await;
     notify(&[sd_notify::NotifyState::Ready]);
     tell_start(node.seeing());
     tokio::spawn(history::sampler::run(node.clone()));
@@ -370,6 +375,12 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
         Some(HttpAddress::At(address)) => (address, true),
         None => (SocketAddr::from(([127, 0, 0, 1], 7070)), false),
     };
+    if !address.ip().to_canonical().is_loopback() && config.listen.http_tls.is_none() {
+        eprintln!(
+            "forebay: warning: HTTP on {address} is not encrypted: whoever listens on the wire has the token of whoever uses \
+             one; give --http-tls-cert and --http-tls-key"
+        );
+    }
     match TcpListener::bind(address) {
         Ok(listener) => {
             listener.set_nonblocking(true)?;
@@ -394,12 +405,16 @@ async fn serve_http(listener: UnixListener, router: axum::Router) {
     }
 }
 
-async fn serve_tcp(listener: TcpListener, router: axum::Router) {
-    let served = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => axum::serve(Bounded::new(listener), router.into_make_service_with_connect_info::<Peer>()).await,
-        Err(error) => Err(error),
+async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum::Router) {
+    let service = router.into_make_service_with_connect_info::<Peer>();
+    let serving = async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        match tls {
+            Some(acceptor) => axum::serve(Secured::new(listener, acceptor)?, service).await,
+            None => axum::serve(Bounded::new(listener), service).await,
+        }
     };
-    if let Err(error) = served {
+    if let Err(error) = serving.await {
         eprintln!("forebay: HTTP is closed: {error}");
     }
 }
@@ -442,7 +457,7 @@ async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, defaul
     }
 }
 
-async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>, token: &str) {
+async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>, tokens: &Tokens) {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out.push_str(&format!("{name:<9}{text}\n"));
     let report = node.node_report();
@@ -482,7 +497,12 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     }
     line("api", api.display().to_string());
     if let Some(address) = http {
-        line("page", format!("http://{address}/  (changes need the token: http://{address}/#token={token})"));
+        let token = &tokens.admin;
+        let scheme = if config.listen.http_tls.is_some() { "https" } else { "http" };
+        line("page", format!("{scheme}://{address}/  (changes need the token: {scheme}://{address}/#token={token})"));
+        if let Some(tls) = config.listen.http_tls.as_ref().filter(|tls| tls.client_ca.is_some()) {
+            line("", api::certificates_give(tls.client_role).to_owned());
+        }
     }
     let name = config.volume.first().map_or("NAME", |v| v.name.as_str());
     for address in nbd_addresses(config) {

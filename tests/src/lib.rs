@@ -8,12 +8,14 @@
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
 //! - [`certificates`]: authorities and certificates, good and bad, for TLS.
+//! - [`curl`] asks the daemon by HTTP, and so does [`mod@prometheus`], a real one.
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
 pub mod bmc;
 pub mod certificates;
 pub mod cluster;
+pub mod curl;
 pub mod etcd;
 pub mod eyes;
 pub mod harness;
@@ -23,5 +25,6 @@ pub mod late;
 pub mod logwrites;
 pub mod nbd;
 pub mod pattern;
+pub mod prometheus;
 pub mod rng;
 pub mod scene;

@@ -1,8 +1,9 @@
 //! What a user types and a program asks: commands and their `--json`, HTTP with and without the token, what systemd is
 //! told, the line for QEMU, pages and completions.
 
+use forebay_tests::curl::{curl, free_address};
 use forebay_tests::harness::{
-    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, workspace,
+    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, run_command, run_tool, workspace,
 };
 use forebay_tests::nbd::{Client, Target};
 use forebay_tests::pattern::check;
@@ -132,18 +133,9 @@ fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
     assert!(std::fs::read(volume.image()).unwrap()[65536..65536 + 4096].iter().all(|byte| *byte == 2));
 }
 
-/// Status and body of an answer, by curl.
 fn http(arguments: &[&str]) -> (u32, String) {
-    let mut command = Command::new(require_tool("curl"));
-    command.args(["--silent", "--show-error", "--max-time", "20", "--write-out", "\n%{http_code}"]).args(arguments);
-    let output = run_command(MINUTE, command).expect_success().stdout;
-    let (body, status) = output.rsplit_once('\n').expect("a status behind the body");
-    (status.parse().unwrap_or_else(|e| panic!("{status}: {e}")), body.to_owned())
-}
-
-/// A port that was free a moment ago.
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
+    let answer = curl(arguments);
+    (answer.status, answer.body)
 }
 
 #[test]

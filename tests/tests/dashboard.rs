@@ -12,14 +12,23 @@ use std::process::Command;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
+/// As web/package.json says.
+const NODE_MIN: u32 = 20;
 /// On a machine with two busy cores a browser takes its time.
 const PATIENCE: Duration = Duration::from_secs(420);
 
 /// What is not there, if anything is not.
 fn missing() -> Option<String> {
     let packages = workspace().join("web/node_modules/esbuild");
-    if find_tool("node").is_none() {
-        Some("node is not installed: run scripts/setup.sh --gate".to_owned())
+    let Some(node) = find_tool("node") else {
+        return Some("node is not installed: run scripts/setup.sh --gate".to_owned());
+    };
+    let mut version = Command::new(node);
+    version.arg("--version");
+    let version = run_command(PATIENCE, version).stdout;
+    let major: u32 = version.trim().trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    if major < NODE_MIN {
+        Some(format!("node is {}, and web/ is built by {NODE_MIN} or later", version.trim()))
     } else if !packages.is_dir() {
         Some(format!("{} is not there: run scripts/setup.sh --gate, or npm ci in web/", packages.display()))
     } else {

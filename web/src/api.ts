@@ -13,33 +13,47 @@ export class Refused extends Error {
 /** The daemon could not be asked at all. */
 export class Unreachable extends Error {}
 
-// Kept for this tab alone. It may come behind the # of the address that `serve` prints, which no server ever sees.
-let token = sessionStorage.getItem("token");
-const sessionListeners = new Set<() => void>();
-
-export function takeTokenFromAddress(): void {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!given) return;
-  setToken(given);
-  history.replaceState(null, "", `${location.pathname}#/`);
+/** What this browser may do, and by what it has that right. */
+interface Caller {
+  role: "read-only" | "admin" | null;
+  by: string | null;
 }
 
-export function setToken(given: string | null): void {
-  token = given;
-  if (given) sessionStorage.setItem("token", given);
-  else sessionStorage.removeItem("token");
-  for (const listener of sessionListeners) listener();
-}
+let caller: Caller = { role: null, by: null };
+const callerListeners = new Set<() => void>();
+
+export const mayChange = (): boolean => caller.role === "admin";
+export const isLoggedIn = (): boolean => caller.by === "session";
 
 /** Calls when somebody has logged in or out. */
-export function onSession(listener: () => void): void {
-  sessionListeners.add(listener);
+export function onCaller(listener: () => void): void {
+  callerListeners.add(listener);
 }
 
-export const hasToken = (): boolean => token !== null;
+function become(next: Caller): void {
+  caller = next;
+  for (const listener of callerListeners) listener();
+}
 
-function headers(more: Record<string, string> = {}): Record<string, string> {
-  return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+export async function whoAmI(): Promise<void> {
+  become(await ask<Caller>("/v1/login"));
+}
+
+/** A token becomes a session, whose cookie no script can read; nothing of it is kept here. */
+export async function logIn(token: string): Promise<void> {
+  become(await act<Caller>("POST", "/v1/login", { token }));
+}
+
+export async function logOut(): Promise<void> {
+  await act("DELETE", "/v1/login");
+  await whoAmI();
+}
+
+/** The token that `serve` prints behind the # of the address, which no server ever sees; it is taken from there. */
+export function tokenOfAddress(): string | null {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) history.replaceState(null, "", `${location.pathname}#/`);
+  return given;
 }
 
 /** A question that is not answered for so long is not answered. (A change may take longer: a drain takes what it takes.) */
@@ -63,28 +77,20 @@ async function refusal(answer: Response): Promise<Refused> {
 
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   const late = AbortSignal.timeout(ANSWER_MAX_MS);
-  const answer = await request(path, { headers: headers(), signal: signal ? AbortSignal.any([signal, late]) : late });
+  const answer = await request(path, { signal: signal ? AbortSignal.any([signal, late]) : late });
   if (!answer.ok) throw await refusal(answer);
   return (await answer.json()) as T;
 }
 
-/** A change. `body`: sent as JSON. */
+/** A change. `body`: sent as JSON. The header is what no other site can send in a session's name. */
 export async function act<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
-  const init: RequestInit = { method, headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  const headers: Record<string, string> = { "X-Forebay": "1" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
   const answer = await request(path, init);
   if (!answer.ok) throw await refusal(answer);
   return (answer.status === 204 ? undefined : await answer.json()) as T;
-}
-
-/** Whether a token is the right one: an empty change is refused as such (400), a wrong token before that (401). */
-export async function tokenIsRight(given: string): Promise<boolean> {
-  const answer = await request("/v1/volumes", {
-    method: "POST",
-    headers: { Authorization: `Bearer ${given}`, "Content-Type": "application/json" },
-    body: "{}",
-  });
-  return answer.status !== 401 && answer.status !== 403;
 }
 
 export const volumePath = (name: string): string => `/v1/volumes/${encodeURIComponent(name)}`;
@@ -129,8 +135,8 @@ export class Parser {
 const SILENCE_MAX_MS = 5000;
 
 /**
- * Reads the stream until it ends or `signal` is raised. Not EventSource: that cannot send the token, and does not say why it was
- * refused.
+ * Reads the stream until it ends or `signal` is raised. Not EventSource: that does not say why it was refused, and takes a stream
+ * that is silent for one that lives.
  */
 export async function follow(path: string, after: string | undefined, heard: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const own = new AbortController();
@@ -138,8 +144,8 @@ export async function follow(path: string, after: string | undefined, heard: (me
   signal.addEventListener("abort", stop);
   let timer = setTimeout(stop, SILENCE_MAX_MS);
   try {
-    const more: Record<string, string> = after ? { "Last-Event-ID": after } : {};
-    const answer = await request(path, { headers: headers(more), signal: own.signal });
+    const headers: Record<string, string> = after ? { "Last-Event-ID": after } : {};
+    const answer = await request(path, { headers, signal: own.signal });
     if (!answer.ok || !answer.body) throw await refusal(answer);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new Parser();

@@ -1,6 +1,6 @@
 // Questions before a change: what it means for safety, and who asks. Native dialogs: they keep the focus, and Escape ends them.
 
-import { Refused, act, hasToken, setToken, tokenIsRight } from "./api";
+import { Refused, act, logIn, mayChange, whoAmI } from "./api";
 import { type Child, h, say } from "./dom";
 import { refresh, restart } from "./live";
 import { t } from "./words";
@@ -46,8 +46,8 @@ function show(title: string, body: Child[], yes: string, check?: () => Promise<s
   });
 }
 
-/** Asks for the token; `true` when there is a right one. */
-export async function login(): Promise<boolean> {
+/** Asks for a token until there is a right one, or the question is put away. `change`: one that may only look is none. */
+export async function login(change = false): Promise<boolean> {
   const input = h("input", { id: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
   const body = [
     h("p", {}, t("login.why")),
@@ -56,13 +56,16 @@ export async function login(): Promise<boolean> {
     input,
   ];
   const given = await show(t("login.title"), body, t("login.yes"), async () => {
-    const token = input.value.trim();
-    return (await tokenIsRight(token)) ? undefined : t("login.wrong");
+    try {
+      await logIn(input.value.trim());
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) return t("login.wrong");
+      throw error;
+    }
+    return change && !mayChange() ? t("login.only-looks") : undefined;
   });
-  if (!given) return false;
-  setToken(input.value.trim());
-  restart();
-  return true;
+  if (given) restart();
+  return given;
 }
 
 /** What a change is, before it is made. */
@@ -84,15 +87,15 @@ export interface Question {
 export async function change(question: Question): Promise<void> {
   const body: Child[] = question.says.map((text) => h("p", {}, text));
   if (!(await show(question.title, [...body, ...(question.fields ?? [])], question.yes))) return;
-  if (!hasToken() && !(await login())) return;
+  if (!mayChange() && !(await login(true))) return;
   const note = notice(`${question.title}: ${t("action.running")}`, "info");
   try {
     await act(question.method, question.path, question.body?.());
     note.end(question.done, "info");
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    // A token that was right and is not any more is forgotten, so that the next try asks.
-    if (error instanceof Refused && error.status === 401) setToken(null);
+    // A session may have ended: then the next try asks for the token again.
+    if (error instanceof Refused && (error.status === 401 || error.status === 403)) await whoAmI().catch(() => undefined);
     note.end(`${question.title}: ${t("action.failed")} ${why}`, "error");
   }
   await refresh().catch(() => undefined);

@@ -1,7 +1,7 @@
 // Begins: the frame around the pages, and which page the address asks for.
 
-import { hasToken, onSession, setToken, takeTokenFromAddress } from "./api";
-import { login } from "./dialogs";
+import { Refused, isLoggedIn, logIn, logOut, mayChange, onCaller, tokenOfAddress, whoAmI } from "./api";
+import { login, notice } from "./dialogs";
 import { h, say } from "./dom";
 import { onState, restart } from "./live";
 import { eventsPage } from "./pages/events";
@@ -39,7 +39,7 @@ function decoded(text: string): string {
 }
 
 function go(): void {
-  takeTokenFromAddress();
+  void enter();
   page?.leave();
   page = open();
   main.replaceChildren(page.element);
@@ -51,7 +51,23 @@ function go(): void {
   }
 }
 
-const nameSession = (button: HTMLElement): void => say(button, hasToken() ? t("login.out") : t("login.in"));
+/** Logs in with what the address brings, if it does. */
+async function enter(): Promise<void> {
+  const token = tokenOfAddress();
+  if (!token) return;
+  try {
+    await logIn(token);
+    restart();
+  } catch (error) {
+    notice(error instanceof Refused && error.status === 401 ? t("login.wrong") : String(error), "error");
+  }
+}
+
+function nameSession(button: HTMLElement): void {
+  say(button, isLoggedIn() ? t("login.out") : t("login.in"));
+  // Whose certificate lets them change everything has nothing to log in for.
+  button.hidden = mayChange() && !isLoggedIn();
+}
 
 function frame(): HTMLElement {
   const languages = h("select", { id: "language", "aria-label": t("frame.language"), change: () => { speak(languages.value); begin(); } });
@@ -60,12 +76,8 @@ function frame(): HTMLElement {
   for (const one of THEMES) themes.append(h("option", { value: one, selected: one === theme() }, `◐ ${t(`theme.${one}`)}`));
   const session = h("button", { type: "button", id: "session" });
   session.addEventListener("click", () => {
-    if (hasToken()) {
-      setToken(null);
-      restart();
-    } else {
-      void login();
-    }
+    if (isLoggedIn()) void logOut().then(restart, (error: unknown) => notice(String(error), "error"));
+    else void login();
   });
   nameSession(session);
   // The link for those who skip: to the content, not to a page.
@@ -104,7 +116,7 @@ onState((state) => {
     void login();
   }
 });
-onSession(() => {
+onCaller(() => {
   const button = document.getElementById("session");
   if (button) nameSession(button);
 });
@@ -112,6 +124,7 @@ window.addEventListener("hashchange", go);
 onTheme(() => {
   if (page) go();
 });
-takeTokenFromAddress();
 begin();
+// Who asks is known from the daemon; where it does not answer, the page says so by itself.
+whoAmI().catch(() => undefined);
 restart();

@@ -1,8 +1,17 @@
 //! Who may call what.
+//!
+//! On the unix socket the kernel says who asks. On TCP it is a token, a client certificate, or a session that began with a
+//! token; a caller on this host reads without any. Nothing here is remembered but the sessions, and they end with the daemon.
 
+use super::sessions::Sessions;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Instant;
+
+/// With a session's cookie, changes need this header as well: no form and no link of another site can send it.
+pub const SESSION_HEADER: &str = "x-forebay";
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -13,57 +22,162 @@ pub enum Peer {
         uid: Option<u32>,
     },
     /// Over TCP.
-    Tcp(SocketAddr),
+    Tcp {
+        /// From there.
+        from: SocketAddr,
+        /// It has shown a certificate of the authority of clients.
+        certified: bool,
+    },
 }
 
-/// The rules, with what they compare to.
+/// What a caller may do; each includes the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Look at everything.
+    ReadOnly,
+    /// Change everything.
+    #[default]
+    Admin,
+}
+
+/// By what a caller has its role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// It came by the unix socket.
+    UnixSocket,
+    /// It gave a token.
+    Token,
+    /// It has a certificate.
+    Certificate,
+    /// It has logged in.
+    Session,
+    /// It is on this host.
+    Loopback,
+}
+
+/// A caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Caller {
+    /// What it may do; none: only what needs no login.
+    pub role: Option<Role>,
+    /// By what.
+    pub by: Option<By>,
+}
+
+/// Why a request goes no further.
+pub type Refusal = (StatusCode, String);
+
+/// The words that give a role.
+#[derive(Clone)]
+pub struct Tokens {
+    /// May change.
+    pub admin: String,
+    /// May look.
+    pub read_only: String,
+}
+
+impl Tokens {
+    /// Those of this state folder; made at the first start, readable by the daemon's user alone.
+    pub fn load(state: &Path) -> anyhow::Result<Tokens> {
+        Ok(Tokens { admin: token(&state.join("token"))?, read_only: token(&state.join("token-read"))? })
+    }
+
+    /// What a word gives.
+    pub fn role_of(&self, given: &str) -> Option<Role> {
+        let is = |token: &str| equal_in_constant_time(given.as_bytes(), token.as_bytes());
+        let (admin, read_only) = (is(&self.admin), is(&self.read_only));
+        if admin { Some(Role::Admin) } else { read_only.then_some(Role::ReadOnly) }
+    }
+}
+
+/// How a listener on TCP is reached.
+#[derive(Clone, Copy)]
+pub struct Listening {
+    /// The address that it is bound to.
+    pub at: SocketAddr,
+    /// It speaks TLS; then, the role of who shows a certificate of the authority of clients.
+    pub tls: Option<Role>,
+}
+
+/// The rules of one listener, with what they compare to.
 pub struct Guard {
-    /// What allows changes over TCP.
-    pub token: String,
-    /// The address of the TCP listener.
-    pub http: Option<SocketAddr>,
+    /// Of the daemon.
+    pub tokens: Tokens,
+    /// None: the unix socket.
+    pub listening: Option<Listening>,
+    /// Who has logged in by it.
+    pub sessions: Sessions,
+}
+
+/// What a request needs; none: nothing.
+fn needed(method: &Method, path: &str) -> Option<Role> {
+    let reads = method == Method::GET || method == Method::HEAD;
+    // The pages are the same for everybody and hold nothing; what they show they have to ask for.
+    let open = path == "/v1/login" || (reads && (path == "/" || path == "/login" || path.starts_with("/assets/")));
+    match (open, reads) {
+        (true, _) => None,
+        (false, true) => Some(Role::ReadOnly),
+        (false, false) => Some(Role::Admin),
+    }
 }
 
 impl Guard {
-    /// Whether a request may go on.
-    pub fn check(
-        &self,
-        peer: &Peer,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Result<(), (StatusCode, String)> {
-        let reads = method == Method::GET || method == Method::HEAD;
-        match peer {
+    /// Whether a request may go on, and who asks.
+    pub fn check(&self, peer: &Peer, method: &Method, path: &str, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let needed = needed(method, path);
+        let caller = match peer {
             Peer::Unix { uid } => {
-                if reads || *uid == Some(0) || *uid == Some(crate::paths::user_id()) {
-                    return Ok(());
-                }
-                Err((
-                    StatusCode::FORBIDDEN,
-                    "only root and the daemon's own user may change something; use sudo".to_owned(),
-                ))
+                let own = *uid == Some(0) || *uid == Some(crate::paths::user_id());
+                Caller { role: Some(if own { Role::Admin } else { Role::ReadOnly }), by: Some(By::UnixSocket) }
             }
-            Peer::Tcp(from) => {
+            Peer::Tcp { from, certified } => {
                 self.check_host(headers)?;
                 self.check_origin(headers)?;
-                // The dashboard is the same for everybody and holds nothing; what it shows it has to ask for.
-                let dashboard = path == "/" || path.starts_with("/assets/");
-                if self.has_token(headers) || (reads && (from.ip().is_loopback() || dashboard)) {
-                    return Ok(());
+                if needed.is_some() {
+                    check_site(headers)?;
                 }
-                Err((
-                    StatusCode::UNAUTHORIZED,
-                    "this needs the token: `Authorization: Bearer TOKEN`, from the file `token` in the state folder, or the \
-                     unix socket"
-                        .to_owned(),
-                ))
+                self.caller(from.ip(), *certified, headers)?
             }
+        };
+        let Some(needed) = needed else { return Ok(caller) };
+        if caller.role < Some(needed) {
+            return Err(lacking(caller, needed));
+        }
+        if needed == Role::Admin && caller.by == Some(By::Session) && !headers.contains_key(SESSION_HEADER) {
+            let why = "a change in a session needs the header `X-Forebay: 1`, which no other site can send";
+            return Err((StatusCode::FORBIDDEN, why.to_owned()));
+        }
+        Ok(caller)
+    }
+
+    fn caller(&self, from: IpAddr, certified: bool, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let known = |role, by| Ok(Caller { role: Some(role), by: Some(by) });
+        // Who names a token means it, and is told when it is wrong.
+        if let Some(given) = headers.get(header::AUTHORIZATION) {
+            let given = given.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+            return match given.and_then(|given| self.tokens.role_of(given.trim())) {
+                Some(role) => known(role, By::Token),
+                None => Err((
+                    StatusCode::UNAUTHORIZED,
+                    "this is not a token of this daemon: they are in the files `token` and `token-read` of its state folder"
+                        .to_owned(),
+                )),
+            };
+        }
+        let of_certificate = self.listening.and_then(|listening| listening.tls).filter(|_| certified);
+        let of_session = self.session_id(headers).and_then(|id| self.sessions.role_of(id, Instant::now()));
+        match (of_certificate, of_session) {
+            (Some(role), session) if Some(role) >= session => known(role, By::Certificate),
+            (_, Some(role)) => known(role, By::Session),
+            _ if from.to_canonical().is_loopback() => known(Role::ReadOnly, By::Loopback),
+            _ => Ok(Caller { role: None, by: None }),
         }
     }
 
     /// A name that leads here only by somebody's own DNS is refused: a page loaded under it could read the answers.
-    fn check_host(&self, headers: &HeaderMap) -> Result<(), (StatusCode, String)> {
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let refuse = |host: &str| {
             Err((
                 StatusCode::MISDIRECTED_REQUEST,
@@ -72,14 +186,17 @@ impl Guard {
         };
         let Some(host) = headers.get(header::HOST).and_then(|h| h.to_str().ok()) else { return refuse("") };
         let (name, port) = split_host(host);
-        let Some(bound) = self.http else { return refuse(host) };
-        if port.unwrap_or(80) != bound.port() {
+        let Some(Listening { at, tls }) = self.listening else { return refuse(host) };
+        let usual = if tls.is_some() { 443 } else { 80 };
+        if port.unwrap_or(usual) != at.port() {
             return refuse(host);
         }
         let address: Option<IpAddr> = name.parse().ok();
         let known = match address {
             // An address cannot be rebound to another.
             Some(_) => true,
+            // Under TLS the browser has found the name in the certificate, which a stranger's name is not in.
+            None if tls.is_some() => true,
             None => {
                 name.eq_ignore_ascii_case("localhost") || name.eq_ignore_ascii_case(&crate::volume_store::host_name())
             }
@@ -87,20 +204,67 @@ impl Guard {
         if known { Ok(()) } else { refuse(host) }
     }
 
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), (StatusCode, String)> {
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
-        if origin.to_str().is_ok_and(|o| o.eq_ignore_ascii_case(&format!("http://{host}"))) {
+        let own = format!("{}://{host}", if self.under_tls() { "https" } else { "http" });
+        if origin.to_str().is_ok_and(|o| o.eq_ignore_ascii_case(&own)) {
             return Ok(());
         }
         Err((StatusCode::FORBIDDEN, format!("a page of {origin:?} may not call this API")))
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok()).unwrap_or_default();
-        given
-            .strip_prefix("Bearer ")
-            .is_some_and(|given| equal_in_constant_time(given.as_bytes(), self.token.as_bytes()))
+    fn under_tls(&self) -> bool {
+        self.listening.is_some_and(|listening| listening.tls.is_some())
+    }
+
+    /// Cookies know no ports: two daemons of a host must not take each other's.
+    fn cookie_name(&self) -> String {
+        format!("forebay-{}", self.listening.map_or(0, |listening| listening.at.port()))
+    }
+
+    /// The session that a request names.
+    pub fn session_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let name = self.cookie_name();
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+        cookies.flat_map(|cookies| cookies.split(';')).find_map(|cookie| {
+            let (key, value) = cookie.trim().split_once('=')?;
+            (key == name).then_some(value)
+        })
+    }
+
+    /// The cookie that keeps a session in a browser; `id` empty: that ends it there.
+    pub fn cookie(&self, id: &str) -> String {
+        let seconds = if id.is_empty() { 0 } else { super::sessions::LIFE.as_secs() };
+        let secure = if self.under_tls() { "; Secure" } else { "" };
+        format!("{}={id}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", self.cookie_name())
+    }
+}
+
+fn lacking(caller: Caller, needed: Role) -> Refusal {
+    let text = match (caller.by, caller.role) {
+        (Some(By::UnixSocket), _) => "only root and the daemon's own user may change something; use sudo",
+        (Some(By::Token | By::Session | By::Certificate), _) => {
+            "this login may only look; a change needs the token in the file `token` of the state folder, or the unix socket"
+        }
+        _ if needed == Role::ReadOnly => {
+            "this needs a login: `Authorization: Bearer TOKEN` with the file `token-read` or `token` of the state folder, a \
+             client certificate where the daemon takes them, or /login in a browser"
+        }
+        _ => {
+            "this needs the token: `Authorization: Bearer TOKEN`, from the file `token` in the state folder, or /login in a \
+             browser, or the unix socket"
+        }
+    };
+    let logged_in = matches!(caller.by, Some(By::UnixSocket | By::Token | By::Session | By::Certificate));
+    (if logged_in { StatusCode::FORBIDDEN } else { StatusCode::UNAUTHORIZED }, text.to_owned())
+}
+
+/// Browsers say whose page asks. Another port of this host is another site here.
+fn check_site(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get("sec-fetch-site").map(|site| site.as_bytes()) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => Err((StatusCode::FORBIDDEN, "a page of another site may not call this API".to_owned())),
     }
 }
 
@@ -120,26 +284,29 @@ fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
 }
 
-/// The token of this state folder; made at the first start, readable by the daemon's user alone.
-pub fn token(state: &Path) -> anyhow::Result<String> {
+/// 192 random bits, so that nobody need count attempts to guess them.
+pub fn random_word() -> anyhow::Result<String> {
+    let mut bytes = [0u8; 24];
+    crate::volume_store::random_bytes(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn token(path: &Path) -> anyhow::Result<String> {
     use anyhow::Context;
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
-    let path = state.join("token");
-    match std::fs::read_to_string(&path) {
+    match std::fs::read_to_string(path) {
         Ok(text) if text.trim().len() >= 32 => return Ok(text.trim().to_owned()),
-        Ok(_) => std::fs::remove_file(&path).with_context(|| format!("cannot replace the empty {}", path.display()))?,
+        Ok(_) => std::fs::remove_file(path).with_context(|| format!("cannot replace the empty {}", path.display()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
-    let mut bytes = [0u8; 24];
-    crate::volume_store::random_bytes(&mut bytes)?;
-    let token: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let token = random_word()?;
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&path)
+        .open(path)
         .with_context(|| format!("cannot write {}", path.display()))?;
     writeln!(file, "{token}").with_context(|| format!("cannot write {}", path.display()))?;
     Ok(token)
@@ -149,63 +316,135 @@ pub fn token(state: &Path) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn guard() -> Guard {
-        Guard { token: "secret-of-a-decent-length".into(), http: Some("127.0.0.1:7070".parse().unwrap()) }
+    const ADMIN: &str = "secret-of-a-decent-length";
+    const READER: &str = "another-one-that-may-look";
+    const HERE: &str = "127.0.0.1:1";
+    const THERE: &str = "10.0.0.2:1";
+
+    fn guard(tls: Option<Role>) -> Guard {
+        Guard {
+            tokens: Tokens { admin: ADMIN.into(), read_only: READER.into() },
+            listening: Some(Listening { at: "127.0.0.1:7070".parse().unwrap(), tls }),
+            sessions: Sessions::default(),
+        }
     }
 
-    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn tcp(from: &str, method: Method, pairs: &[(header::HeaderName, &str)]) -> Result<(), StatusCode> {
-        let peer = Peer::Tcp(from.parse().unwrap());
-        guard().check(&peer, &method, "/v1/volumes", &headers(pairs)).map_err(|(status, _)| status)
+    fn peer(from: &str, certified: bool) -> Peer {
+        Peer::Tcp { from: from.parse().unwrap(), certified }
     }
 
-    const HOST: (header::HeaderName, &str) = (header::HOST, "127.0.0.1:7070");
-    const BEARER: (header::HeaderName, &str) = (header::AUTHORIZATION, "Bearer secret-of-a-decent-length");
+    /// May look, may change: what the guard says to a GET and to a POST.
+    fn may(guard: &Guard, peer: &Peer, pairs: &[(&'static str, &str)]) -> [Result<(), u16>; 2] {
+        let mut all = vec![("host", "127.0.0.1:7070")];
+        all.extend(pairs);
+        [Method::GET, Method::POST].map(|method| {
+            let checked = guard.check(peer, &method, "/v1/volumes", &headers(&all));
+            checked.map(|_| ()).map_err(|(status, _)| status.as_u16())
+        })
+    }
 
     #[test]
-    fn loopback_reads_and_changes_only_with_the_token() {
-        assert_eq!(tcp("127.0.0.1:1", Method::GET, &[HOST]), Ok(()));
-        assert_eq!(tcp("127.0.0.1:1", Method::POST, &[HOST]), Err(StatusCode::UNAUTHORIZED));
-        assert_eq!(tcp("127.0.0.1:1", Method::DELETE, &[HOST, BEARER]), Ok(()));
-        let wrong = (header::AUTHORIZATION, "Bearer secret-of-a-decent-lengtH");
-        assert_eq!(tcp("127.0.0.1:1", Method::POST, &[HOST, wrong]), Err(StatusCode::UNAUTHORIZED));
+    fn who_may_what() {
+        let plain = guard(None);
+        let bearer = |token: &str| format!("Bearer {token}");
+        let (admin, reader, wrong) = (bearer(ADMIN), bearer(READER), bearer("secret-of-a-decent-lengtH"));
+        let session = |guard: &Guard, role| guard.cookie(&guard.sessions.begin(role, Instant::now()).unwrap());
+        let cookie = |set: String| set.split(';').next().unwrap().to_owned();
+        let (admins, readers) = (cookie(session(&plain, Role::Admin)), cookie(session(&plain, Role::ReadOnly)));
+        let (yes, login, no) = (Ok(()), Err(401), Err(403));
+        let header = ("x-forebay", "1");
+        for (what, from, pairs, expected) in [
+            ("nothing, from this host", HERE, vec![], [yes, login]),
+            ("nothing, from another", THERE, vec![], [login, login]),
+            ("the reading token", THERE, vec![("authorization", &*reader)], [yes, no]),
+            ("the admin's token", THERE, vec![("authorization", &*admin)], [yes, yes]),
+            ("a wrong token", THERE, vec![("authorization", &*wrong)], [login, login]),
+            ("a wrong token, from this host", HERE, vec![("authorization", &*wrong)], [login, login]),
+            ("a password", THERE, vec![("authorization", "Basic YTpi")], [login, login]),
+            ("a reader's session", THERE, vec![("cookie", &*readers), header], [yes, no]),
+            ("an admin's session", THERE, vec![("cookie", &*admins), header], [yes, yes]),
+            ("the same among others", THERE, vec![("cookie", &*format!("a=b; {admins}; c")), header], [yes, yes]),
+            ("the same without the header", THERE, vec![("cookie", &*admins)], [yes, no]),
+            ("a session of nobody", THERE, vec![("cookie", "forebay-7070=0"), header], [login, login]),
+            ("the header alone", THERE, vec![header], [login, login]),
+        ] {
+            assert_eq!(may(&plain, &peer(from, false), &pairs), expected, "{what}");
+        }
+        // A certificate counts where the listener says for what.
+        for (tls, expected) in
+            [(None, [login, login]), (Some(Role::ReadOnly), [yes, no]), (Some(Role::Admin), [yes, yes])]
+        {
+            assert_eq!(may(&guard(tls), &peer(THERE, true), &[]), expected, "{tls:?}");
+            assert_eq!(may(&guard(tls), &peer(THERE, false), &[]), [login, login], "{tls:?}");
+        }
     }
 
     #[test]
-    fn other_hosts_need_the_token_to_read() {
-        assert_eq!(tcp("10.0.0.2:1", Method::GET, &[HOST]), Err(StatusCode::UNAUTHORIZED));
-        assert_eq!(tcp("10.0.0.2:1", Method::GET, &[HOST, BEARER]), Ok(()));
-    }
-
-    #[test]
-    fn the_dashboard_itself_is_for_everybody() {
-        let other = Peer::Tcp("10.0.0.2:1".parse().unwrap());
-        let may = |path| guard().check(&other, &Method::GET, path, &headers(&[HOST])).is_ok();
-        assert!(may("/") && may("/assets/app.js"));
-        assert!(!may("/v1/fleet") && !may("/metrics") && !may("/assets"));
-        assert!(guard().check(&other, &Method::POST, "/assets/app.js", &headers(&[HOST])).is_err());
+    fn pages_and_the_login_are_for_everybody() {
+        let (guard, peer, host) = (guard(None), peer(THERE, false), headers(&[("host", "127.0.0.1:7070")]));
+        let open = |method, path| guard.check(&peer, &method, path, &host).is_ok();
+        for path in ["/", "/login", "/assets/app.js", "/v1/login"] {
+            assert!(open(Method::GET, path), "{path}");
+        }
+        assert!(open(Method::POST, "/v1/login") && open(Method::DELETE, "/v1/login"));
+        for path in ["/metrics", "/v1/volumes", "/v1/openapi.json", "/assets", "/x"] {
+            assert!(!open(Method::GET, path), "{path}");
+        }
+        assert!(!open(Method::POST, "/") && !open(Method::POST, "/assets/app.js"));
     }
 
     #[test]
     fn pages_of_other_sites_and_rebound_names_are_refused() {
+        let bearer = format!("Bearer {ADMIN}");
+        let status = |guard: &Guard, pairs: &[(&'static str, &str)]| {
+            let mut all = vec![("authorization", &*bearer)];
+            all.extend(pairs);
+            let checked = guard.check(&peer(HERE, false), &Method::POST, "/v1/volumes", &headers(&all));
+            checked.map(|_| 200).unwrap_or_else(|(status, _)| status.as_u16())
+        };
+        let (plain, secure) = (guard(None), guard(Some(Role::Admin)));
         for host in ["evil.example:7070", "evil.example", "127.0.0.1:80", "[::1"] {
-            let pairs = [(header::HOST, host), BEARER];
-            assert_eq!(tcp("127.0.0.1:1", Method::GET, &pairs), Err(StatusCode::MISDIRECTED_REQUEST), "{host}");
+            assert_eq!(status(&plain, &[("host", host)]), 421, "{host}");
         }
-        assert_eq!(tcp("127.0.0.1:1", Method::GET, &[(header::HOST, "LocalHost:7070")]), Ok(()));
-        assert_eq!(tcp("[::1]:1", Method::GET, &[(header::HOST, "[::1]:7070")]), Ok(()));
-        let origin = |o| tcp("127.0.0.1:1", Method::POST, &[HOST, BEARER, (header::ORIGIN, o)]);
-        assert_eq!(origin("http://evil.example"), Err(StatusCode::FORBIDDEN));
-        assert_eq!(origin("null"), Err(StatusCode::FORBIDDEN));
-        assert_eq!(origin("http://127.0.0.1:7070"), Ok(()));
+        assert_eq!(status(&plain, &[]), 421);
+        for host in ["LocalHost:7070", "[::1]:7070", "127.0.0.1:7070"] {
+            assert_eq!(status(&plain, &[("host", host)]), 200, "{host}");
+        }
+        assert_eq!(status(&secure, &[("host", "storage1.example:7070")]), 200, "its certificate names it");
+        assert_eq!(status(&secure, &[("host", "storage1.example")]), 421, "another port");
+        let host = ("host", "127.0.0.1:7070");
+        for (origin, allowed) in [
+            ("http://evil.example", false),
+            ("null", false),
+            ("http://127.0.0.1:7070", true),
+            ("https://127.0.0.1:7070", false),
+        ] {
+            assert_eq!(status(&plain, &[host, ("origin", origin)]) == 200, allowed, "{origin}");
+        }
+        assert_eq!(status(&secure, &[host, ("origin", "https://127.0.0.1:7070")]), 200);
+        assert_eq!(status(&secure, &[host, ("origin", "http://127.0.0.1:7070")]), 403);
+        for (site, allowed) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
+            assert_eq!(status(&plain, &[host, ("sec-fetch-site", site)]) == 200, allowed, "{site}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_for_this_site_and_this_daemon_alone() {
+        let plain = guard(None);
+        assert_eq!(plain.cookie("x"), "forebay-7070=x; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
+        assert!(guard(Some(Role::Admin)).cookie("x").ends_with("; Secure"));
+        assert!(plain.cookie("").contains("Max-Age=0"));
+        assert_eq!(plain.session_id(&headers(&[("cookie", "forebay-7071=x")])), None);
     }
 
     #[test]
     fn on_the_unix_socket_others_read_and_do_not_change() {
-        let check = |uid, method| guard().check(&Peer::Unix { uid }, &method, "/v1/volumes", &HeaderMap::new()).is_ok();
+        let guard = guard(None);
+        let check = |uid, method| guard.check(&Peer::Unix { uid }, &method, "/v1/volumes", &HeaderMap::new()).is_ok();
         let other = crate::paths::user_id() + 1;
         assert!(check(Some(other), Method::GET));
         assert!(!check(Some(other), Method::POST));
@@ -215,12 +454,16 @@ mod tests {
     }
 
     #[test]
-    fn token_is_kept_and_private() {
+    fn tokens_are_kept_and_private_and_differ() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
-        let first = token(dir.path()).unwrap();
-        assert_eq!(first.len(), 48);
-        assert_eq!(token(dir.path()).unwrap(), first);
-        assert_eq!(std::fs::metadata(dir.path().join("token")).unwrap().mode() & 0o777, 0o600);
+        let first = Tokens::load(dir.path()).unwrap();
+        assert_eq!((first.admin.len(), first.read_only.len()), (48, 48));
+        assert_ne!(first.admin, first.read_only);
+        let again = Tokens::load(dir.path()).unwrap();
+        assert_eq!((again.admin, again.read_only), (first.admin, first.read_only));
+        for name in ["token", "token-read"] {
+            assert_eq!(std::fs::metadata(dir.path().join(name)).unwrap().mode() & 0o777, 0o600);
+        }
     }
 }

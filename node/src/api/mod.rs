@@ -1,13 +1,15 @@
 //! The admin API: HTTP + JSON under `/v1`, metrics, and the dashboard.
 //!
 //! Who may do what: on the unix socket everybody who can open it reads, root and the daemon's own user change. On TCP a
-//! loopback address reads without login, everything else needs the token; `Host` and `Origin` are checked so that no
-//! web page of another site can speak in its visitor's name.
+//! loopback address reads without login, everything else needs a token, a client certificate or a session; `Host` and
+//! `Origin` are checked so that no web page of another site can speak in its visitor's name.
 
 mod access;
 mod assets;
 mod listener;
+mod login;
 mod seeing;
+mod sessions;
 
 use crate::cluster::control::Cluster;
 use crate::config::VolumeSpec;
@@ -15,27 +17,36 @@ use crate::events::{Happened, Severity};
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
 use crate::units::show_size;
-use access::Guard;
-pub use access::{Peer, token};
+use access::{Caller, Guard};
+pub use access::{Listening, Peer, Role, Tokens};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
-use axum::{Json, Router};
-pub use listener::Bounded;
+use axum::{Extension, Json, Router};
+pub use listener::{Bounded, Secured, load_tls};
+use login::by;
+pub use login::certificates_give;
 use serde::Deserialize;
-use std::net::SocketAddr;
+use sessions::Sessions;
 use std::sync::Arc;
+use std::time::Duration;
 
 const OPENAPI: &str = include_str!("openapi.json");
+/// A volume that has not answered by then is missing in the metrics, which then come all the same.
+const METRICS_WAIT: Duration = Duration::from_secs(2);
 
 /// Every route: the method, the path as the OpenAPI file spells it, and what answers.
 fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
     vec![
         ("get", "/", get(assets::index)),
-        ("get", "/assets/{file}", get(assets::asset)),
+        ("get", "/assets/{name}", get(assets::asset)),
+        ("get", "/login", get(login::page)),
+        ("get", "/v1/login", get(login::who)),
+        ("post", "/v1/login", post(login::log_in)),
+        ("delete", "/v1/login", delete(login::log_out)),
         ("get", "/metrics", get(metrics_text)),
         ("get", "/v1/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) })),
         ("get", "/v1/status", get(|State(node): State<Arc<Node>>| async move { Json(node.node_report()) })),
@@ -67,37 +78,56 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
     ]
 }
 
-/// The API of a node. `http`: the address it is bound to, on TCP.
-pub fn router(node: Arc<Node>, token: String, http: Option<SocketAddr>) -> Router {
+/// The API of a node, on TCP as it says or on the unix socket.
+pub fn router(node: Arc<Node>, tokens: Tokens, listening: Option<Listening>) -> Router {
     let mut router = Router::new();
     for (_, path, answer) in routes() {
         router = router.route(path, answer);
     }
-    let guard = Arc::new(Guard { token, http });
+    let guard = Arc::new(Guard { tokens, listening, sessions: Sessions::default() });
     router
         .fallback(|| async { Failed(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json".to_owned()) })
+        .layer(Extension(guard.clone()))
         .layer(axum::middleware::from_fn_with_state(guard, check))
         .with_state(node)
 }
 
+/// On every answer, refusals too. The pages need nothing from anywhere else, run no code but their files', and nobody needs
+/// to frame them. (Not HSTS: it would bind other servers of the same host name to TLS as well.)
+const HEADERS: [(header::HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // Not `no-referrer`: a form would then be sent from the origin `null`.
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
 async fn check(
     State(guard): State<Arc<Guard>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    match guard.check(&peer, request.method(), request.uri().path(), request.headers()) {
-        Ok(()) => {
-            let mut response = next.run(request).await;
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_SECURITY_POLICY, assets::CONTENT_SECURITY_POLICY);
-            // The dashboard's own files say how long they hold.
-            headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-store"));
-            headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-            response
+    let mut response = match guard.check(&peer, request.method(), request.uri().path(), request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
         }
         Err((status, why)) => Failed(status, why).into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, header::HeaderValue::from_static(value));
     }
+    // The dashboard's own files say how long they hold.
+    headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-store"));
+    response
 }
 
 /// An answer that says what went wrong.
@@ -134,13 +164,16 @@ fn ok(report: impl serde::Serialize) -> Outcome {
     Ok(Json(report).into_response())
 }
 
-async fn metrics_text(State(node): State<Arc<Node>>) -> impl IntoResponse {
+async fn metrics_text(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl IntoResponse {
     let nodes = match node.cluster() {
         Some(cluster) => cluster.node_reports().await,
         None => Vec::new(),
     };
-    let text = metrics::render(&node.node_report(), &node.reports().await, &nodes);
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
+    let format = metrics::Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let mut looks = node.looks(tokio::time::Instant::now() + METRICS_WAIT).await;
+    looks.sort_by(|a, b| a.report.name.cmp(&b.report.name));
+    let text = metrics::render(format, &node.node_report(), &looks, &nodes, &node.seeing().history_state());
+    ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text)
 }
 
 /// Runs a command to its end even if the client goes away: half a command would leave a volume in between.
@@ -252,15 +285,6 @@ async fn keep_node(State(node): State<Arc<Node>>, Path(name): Path<String>) -> O
     ok(to_the_end(async move { cluster.drain_node(&name, true).await }).await?)
 }
 
-/// Who speaks, for the audit log.
-fn by(peer: &Peer) -> String {
-    match peer {
-        Peer::Unix { uid: Some(uid) } => format!("user {uid} of this host"),
-        Peer::Unix { uid: None } => "a user of this host".to_owned(),
-        Peer::Tcp(from) => format!("the token's owner at {}", from.ip()),
-    }
-}
-
 /// A decision that costs something needs a second word.
 fn needs_second_word(said: bool, word: &str) -> Result<(), Failed> {
     if said {
@@ -282,12 +306,13 @@ struct OpenHow {
 async fn open(
     State(node): State<Arc<Node>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     body: Body<OpenHow>,
 ) -> Outcome {
     let Json(OpenHow { accept_loss, yes_lose_acknowledged_writes }) = body?;
     needs_second_word(!accept_loss || yes_lose_acknowledged_writes, "yes_lose_acknowledged_writes")?;
-    ok(to_the_end(async move { node.open_in_cluster(&name, accept_loss, &by(&peer)).await }).await?)
+    ok(to_the_end(async move { node.open_in_cluster(&name, accept_loss, &by(&peer, &caller)).await }).await?)
 }
 
 #[derive(Deserialize)]
@@ -299,11 +324,12 @@ struct FencedNodes {
 async fn fenced(
     State(node): State<Arc<Node>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     body: Body<FencedNodes>,
 ) -> Outcome {
     let Json(FencedNodes { i_fenced }) = body?;
-    ok(to_the_end(async move { node.fenced(&name, &i_fenced, &by(&peer)).await }).await?)
+    ok(to_the_end(async move { node.fenced(&name, &i_fenced, &by(&peer, &caller)).await }).await?)
 }
 
 #[derive(Deserialize)]
@@ -316,12 +342,13 @@ struct WentBack {
 async fn restore_record(
     State(node): State<Arc<Node>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     body: Body<WentBack>,
 ) -> Outcome {
     let Json(WentBack { yes_the_coordinator_went_back }) = body?;
     needs_second_word(yes_the_coordinator_went_back, "yes_the_coordinator_went_back")?;
-    ok(to_the_end(async move { node.restore_record(&name, &by(&peer)).await }).await?)
+    ok(to_the_end(async move { node.restore_record(&name, &by(&peer, &caller)).await }).await?)
 }
 
 #[derive(Deserialize)]
@@ -334,13 +361,14 @@ struct MachineGone {
 async fn forget(
     State(node): State<Arc<Node>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     body: Body<MachineGone>,
 ) -> Outcome {
     let Json(MachineGone { yes_its_machine_is_gone }) = body?;
     needs_second_word(yes_its_machine_is_gone, "yes_its_machine_is_gone")?;
     let forgotten = name.clone();
-    to_the_end(async move { node.forget(&name, &by(&peer)).await }).await?;
+    to_the_end(async move { node.forget(&name, &by(&peer, &caller)).await }).await?;
     ok(serde_json::json!({ "name": forgotten, "forgotten": true }))
 }
 

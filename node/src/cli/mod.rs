@@ -5,8 +5,10 @@ pub use client::Client;
 mod node;
 mod volume;
 
+use crate::api::Role;
 use crate::config::{
-    Config, DestageName, FormatName, HttpAddress, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles, VolumeSpec,
+    Config, DestageName, FormatName, HttpAddress, HttpTls, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles,
+    VolumeSpec,
 };
 use crate::units::{parse_seconds, parse_size};
 use anyhow::{Context, Result, bail};
@@ -165,6 +167,15 @@ struct ServeArgs {
     /// HTTP address, or off [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<HttpAddress>,
+    /// TLS for HTTP: the server's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "http_tls_key")]
+    http_tls_cert: Option<PathBuf>,
+    /// Key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
+    http_tls_key: Option<PathBuf>,
+    /// Authority (PEM) whose certificates let HTTP clients in without a token; they may change everything
+    #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
+    http_client_ca: Option<PathBuf>,
     /// The API's unix socket [default: /run/forebay/api.sock]
     #[arg(long, env = "FOREBAY_API", value_name = "PATH")]
     api: Option<PathBuf>,
@@ -228,6 +239,9 @@ impl ServeArgs {
             listen.nbd_tls = Some(TlsFiles { cert, key, client_ca: self.tls_client_ca });
         }
         listen.http = self.http.or(listen.http);
+        if let (Some(cert), Some(key)) = (self.http_tls_cert, self.http_tls_key) {
+            listen.http_tls = Some(HttpTls { cert, key, client_ca: self.http_client_ca, client_role: Role::Admin });
+        }
         listen.api = self.api.or(listen.api.take());
         config.check()?;
         Ok(config)
@@ -378,6 +392,12 @@ mod tests {
         assert!(with(&["--tls-cert", "c", "--tls-key", "k"]).is_ok());
         let error = config_of(&["--backing", "b", "--tls-cert", "c", "--tls-key", "k"]).unwrap_err();
         assert!(error.to_string().contains("tcp:HOST:PORT"), "{error}");
+        assert!(config_of(&["--backing", "b", "--http-tls-cert", "c"]).is_err(), "nor is this one");
+        assert!(config_of(&["--backing", "b", "--http-client-ca", "a"]).is_err());
+        let https = ["--backing", "b", "--http-tls-cert", "c", "--http-tls-key", "k"];
+        assert!(config_of(&https).unwrap().listen.http_tls.is_some());
+        let error = config_of(&[&https[..], &["--http", "off"]].concat()).unwrap_err();
+        assert!(error.to_string().contains("--http HOST:PORT"), "{error}");
         let error = config_of(&["--backing", "b", "--tier", "memory"]).unwrap_err();
         assert!(error.to_string().contains("--volatile"), "{error}");
     }

@@ -351,7 +351,7 @@ impl NodeCounts {
 }
 
 /// CPU time of the daemon, all threads.
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     // SAFETY: all zeros are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a place for one rusage.
@@ -363,7 +363,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// What the daemon has in RAM, arenas included.
-fn memory_bytes() -> Option<u64> {
+pub fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: a call with a number.

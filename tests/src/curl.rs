@@ -1,0 +1,57 @@
+//! The daemon's HTTP as a foreign client sees it: curl, with a time limit.
+
+use crate::harness::{require_tool, run_command};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status.
+    pub status: u32,
+    /// Status line and headers.
+    pub head: String,
+    /// Body.
+    pub body: String,
+}
+
+impl Answer {
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The body, which must be JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", self.body))
+    }
+}
+
+/// `curl ARGUMENTS`, which must reach a server.
+#[track_caller]
+pub fn curl(arguments: &[&str]) -> Answer {
+    try_curl(arguments).unwrap_or_else(|said| panic!("{said}"))
+}
+
+/// `curl ARGUMENTS`; where no answer came, what curl said.
+pub fn try_curl(arguments: &[&str]) -> Result<Answer, String> {
+    let mut command = Command::new(require_tool("curl"));
+    command.args(["--silent", "--show-error", "--include", "--max-time", "20"]).args(arguments);
+    let output = run_command(Duration::from_secs(30), command);
+    if !output.status.success() {
+        return Err(output.describe());
+    }
+    let (head, body) = output.stdout.split_once("\r\n\r\n").ok_or_else(|| output.describe())?;
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or_else(|| output.describe())?;
+    Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+/// A port of this host that was free a moment ago, with its address.
+pub fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
+}
