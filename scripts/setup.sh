@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need and this machine lacks; says what it does; changes nothing else.
 #
 #   scripts/setup.sh            install what is missing
-#   scripts/setup.sh --gate     and cargo-deny, which only the gate needs
+#   scripts/setup.sh --gate     and what only the gate needs: cargo-deny, a browser, what the dashboard is built with
 #   scripts/setup.sh --check    only say what is missing (exit 1 if anything is)
 #
 # Debian and Ubuntu (apt). Elsewhere it lists what is missing and leaves the installing to you.
@@ -63,6 +63,14 @@ command -v ip                          | iproute2         | hosts as network nam
 command -v tc                          | iproute2         | links that are slow
 command -v nft                         | nftables         | links that are silent
 '
+
+if [ "$for_gate" = yes ]; then
+    needs="$needs
+command -v node                        | nodejs           | building the dashboard and driving a browser
+command -v npm                         | npm              | fetching what the dashboard is built with
+command -v chromium                    | chromium         | the dashboard in a real browser
+"
+fi
 
 missing=""
 while IFS='|' read -r test package purpose; do
@@ -149,6 +157,16 @@ install_cargo_deny() {
     cargo install --locked --quiet --jobs 2 --version "$version" cargo-deny ||
         echo "setup: cargo-deny cannot be built either; licences of all targets, sources and advisories stay unchecked" >&2
 }
+# What builds the dashboard and drives the browser, in the versions of web/package-lock.json. The binary needs none of it.
+install_npm_packages() {
+    web="$(dirname "$0")/../web"
+    if [ "$web/node_modules/.package-lock.json" -nt "$web/package-lock.json" ]; then return; fi
+    echo "setup: npm ci in web/"
+    (cd "$web" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) ||
+        echo "setup: npm brings nothing; the dashboard is not tested, and stays as it was built last" >&2
+}
+if [ "$for_gate" = yes ] && command -v npm >/dev/null 2>&1; then install_npm_packages; fi
+
 if [ "$for_gate" = yes ] && ! cargo deny --version >/dev/null 2>&1; then install_cargo_deny; fi
 
 if [ -n "$missing" ] || [ "$rust" = no ]; then

@@ -132,7 +132,7 @@ fn every_answer_tells_browsers_to_keep_other_sites_out() {
     let site = Site::new(&folder, &[]);
     for (path, more, status) in [
         ("/", &[][..], 200),
-        ("/assets/page.js", &[], 200),
+        ("/assets/app.js", &[], 200),
         ("/login", &[], 200),
         ("/v1/volumes", &[], 200),
         ("/metrics", &[], 200),

@@ -316,8 +316,9 @@ pub fn lower_lengths(root: &Path) -> Outcome {
 
 fn leftovers(tree: &Tree, wrong: &mut Vec<String>) {
     for file in &tree.files {
-        let source =
-            [".rs", ".sh", ".py", ".toml", ".md", ".html", ".js", ".service"].iter().any(|end| file.ends_with(end));
+        let source = [".rs", ".sh", ".py", ".toml", ".md", ".html", ".js", ".mjs", ".ts", ".css", ".service"]
+            .iter()
+            .any(|end| file.ends_with(end));
         if !source && file != "Makefile" && !file.starts_with(".ci/") {
             continue;
         }

@@ -1,10 +1,11 @@
-//! The admin API: HTTP + JSON under `/v1`, metrics, and a page that shows the volumes.
+//! The admin API: HTTP + JSON under `/v1`, metrics, and the dashboard.
 //!
 //! Who may do what: on the unix socket everybody who can open it reads, root and the daemon's own user change. On TCP a
 //! loopback address reads without login, everything else needs a token, a client certificate or a session; `Host` and
 //! `Origin` are checked so that no web page of another site can speak in its visitor's name.
 
 mod access;
+mod assets;
 mod listener;
 mod login;
 mod seeing;
@@ -22,7 +23,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Extension, Json, Router};
 pub use listener::{Bounded, Secured, load_tls};
@@ -33,9 +34,6 @@ use sessions::Sessions;
 use std::sync::Arc;
 use std::time::Duration;
 
-const PAGE: &str = include_str!("page.html");
-const PAGE_SCRIPT: &str = include_str!("page.js");
-const PAGE_STYLE: &str = include_str!("page.css");
 const OPENAPI: &str = include_str!("openapi.json");
 /// A volume that has not answered by then is missing in the metrics, which then come all the same.
 const METRICS_WAIT: Duration = Duration::from_secs(2);
@@ -43,8 +41,8 @@ const METRICS_WAIT: Duration = Duration::from_secs(2);
 /// Every route: the method, the path as the OpenAPI file spells it, and what answers.
 fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
     vec![
-        ("get", "/", get(|| async { Html(PAGE) })),
-        ("get", "/assets/{name}", get(asset)),
+        ("get", "/", get(assets::index)),
+        ("get", "/assets/{name}", get(assets::asset)),
         ("get", "/login", get(login::page)),
         ("get", "/v1/login", get(login::who)),
         ("post", "/v1/login", post(login::log_in)),
@@ -127,17 +125,9 @@ async fn check(
     for (name, value) in HEADERS {
         headers.insert(name, header::HeaderValue::from_static(value));
     }
+    // The dashboard's own files say how long they hold.
     headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-store"));
     response
-}
-
-async fn asset(Path(name): Path<String>) -> Outcome {
-    let (kind, text) = match name.as_str() {
-        "page.js" => ("text/javascript; charset=utf-8", PAGE_SCRIPT),
-        "page.css" => ("text/css; charset=utf-8", PAGE_STYLE),
-        _ => return Err(Failed(StatusCode::NOT_FOUND, format!("there is no asset {name:?}"))),
-    };
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
 /// An answer that says what went wrong.
@@ -450,14 +440,5 @@ mod tests {
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {
             assert!(spec.contains_key(key), "VolumeSpec.{key} is not in the OpenAPI file");
         }
-    }
-
-    #[test]
-    fn page_is_self_contained_and_small() {
-        assert!(PAGE_SCRIPT.lines().count() < 150);
-        for text in [PAGE, PAGE_SCRIPT, PAGE_STYLE] {
-            assert!(!text.contains("http://") && !text.contains("https://"));
-        }
-        assert!(!PAGE.contains("<style") && !PAGE.contains("<script>"), "the policy allows no code in the page itself");
     }
 }

@@ -1,0 +1,152 @@
+//! The dashboard in a real browser, against a real daemon under real load; `tests/browser/dashboard.mjs` says what is looked at.
+//!
+//! The browser is Debian's Chromium, driven by what `npm ci` in `web/` brings. Where one of them is missing the tests skip: the
+//! binary needs neither.
+
+use forebay_tests::harness::{
+    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, find_tool, require_tool, run_command, skip, workspace,
+};
+use forebay_tests::hosts::Process;
+use forebay_tests::nbd::{Client, Target};
+use std::process::Command;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// As web/package.json says.
+const NODE_MIN: u32 = 20;
+/// On a machine with two busy cores a browser takes its time.
+const PATIENCE: Duration = Duration::from_secs(420);
+
+/// What is not there, if anything is not.
+fn missing() -> Option<String> {
+    let packages = workspace().join("web/node_modules/esbuild");
+    let Some(node) = find_tool("node") else {
+        return Some("node is not installed: run scripts/setup.sh --gate".to_owned());
+    };
+    let mut version = Command::new(node);
+    version.arg("--version");
+    let version = run_command(PATIENCE, version).stdout;
+    let major: u32 = version.trim().trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    if major < NODE_MIN {
+        Some(format!("node is {}, and web/ is built by {NODE_MIN} or later", version.trim()))
+    } else if !packages.is_dir() {
+        Some(format!("{} is not there: run scripts/setup.sh --gate, or npm ci in web/", packages.display()))
+    } else {
+        None
+    }
+}
+
+fn missing_for_a_browser() -> Option<String> {
+    let browser =
+        || find_tool("chromium").is_none().then(|| "chromium is not installed: run scripts/setup.sh --gate".to_owned());
+    missing().or_else(browser)
+}
+
+fn node(script: &str) -> Command {
+    let mut command = Command::new(require_tool("node"));
+    command.arg(workspace().join(script)).current_dir(workspace().join("web"));
+    command
+}
+
+#[test]
+fn what_the_binary_serves_is_what_the_sources_build_to() {
+    if let Some(reason) = missing() {
+        return skip(&reason);
+    }
+    let mut check = node("web/build.mjs");
+    check.arg("--check");
+    run_command(PATIENCE, check).expect_success();
+    let types = workspace().join("web/node_modules/.bin/tsc");
+    let mut command = Command::new(types);
+    command.args(["--noEmit", "--project"]).arg(workspace().join("web"));
+    run_command(PATIENCE, command).expect_success();
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
+}
+
+/// A volume on slow storage, with its dashboard on TCP.
+struct Site {
+    folder: TempDir,
+    volume: Volume,
+    daemon: Daemon,
+}
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let folder = TempDir::new(name);
+        let mut volume = Volume::new(&folder, 64 * MIB, Tier::Flash, IoMode::Uring);
+        volume.backing = format!("slow:iops=200,latency=4ms:{}", volume.backing);
+        volume.http = free_address();
+        let daemon = volume.start();
+        Site { folder, volume, daemon }
+    }
+
+    /// Another volume, whose backing takes no write.
+    fn add_failing(&self) {
+        let backing = format!("faulty:write_error=1:{}", self.folder.join("failing.img").display());
+        self.daemon
+            .volume_command([
+                "create",
+                "failing",
+                "--backing",
+                &backing,
+                "--size",
+                "16M",
+                "--create",
+                "--tier-size",
+                "64M",
+            ])
+            .expect_success();
+        let uri = format!("nbd+unix:///failing?socket={}", self.volume.socket().display());
+        let mut client = Client::connect(&Target::parse(&uri).expect("a plain address")).expect("it is served");
+        client.write(0, &[1; 4096], 0).expect("the connection lives").expect("the tier takes it");
+        client.flush().expect("the connection lives").expect("the tier takes it");
+    }
+
+    /// Reads and writes until it is dropped.
+    fn load(&self) -> Process {
+        let mut command = Command::new(require_tool("fio"));
+        command.args([
+            "--name=load",
+            "--ioengine=nbd",
+            "--rw=randrw",
+            "--rwmixread=40",
+            "--bsrange=4k-32k",
+            "--iodepth=4",
+        ]);
+        command.args(["--thread=1", "--time_based=1", "--rate_iops=300", "--size=32M", "--output=/dev/null"]);
+        command.arg(format!("--uri={}", self.volume.uri())).arg(format!("--runtime={}", PATIENCE.as_secs()));
+        command.current_dir(self.folder.path());
+        Process::spawn(command)
+    }
+
+    /// Runs a script of the browser; what it saw is in its output. Screenshots go where `FOREBAY_SCREENSHOTS` says.
+    fn browse(&self, script: &str) -> String {
+        let token = std::fs::read_to_string(self.volume.state().join("token")).expect("the daemon has made it");
+        let mut command = node(script);
+        command.env("FOREBAY_URL", format!("http://{}", self.volume.http)).env("FOREBAY_TOKEN", token.trim());
+        command.env("FOREBAY_VOLUME", VOLUME_NAME).env("FOREBAY_PID", self.daemon.pid().to_string());
+        command.env("FOREBAY_CHROMIUM", require_tool("chromium")).env("FOREBAY_PROFILE", self.folder.join("profile"));
+        let output = run_command(PATIENCE, command).expect_success();
+        println!("{}", output.stdout);
+        output.stdout
+    }
+}
+
+/// A promise of `tests/browser/dashboard.mjs` each; all in one life of one browser, which is what takes the time.
+#[test]
+fn people_see_and_change_their_volumes_in_a_browser() {
+    if let Some(reason) = missing_for_a_browser() {
+        return skip(&reason);
+    }
+    let mut site = Site::new("dashboard");
+    site.add_failing();
+    let load = site.load();
+    let output = site.browse("tests/browser/dashboard.mjs");
+    assert!(output.contains("every look was had"), "the script ended early: {output}");
+    drop(load);
+    site.daemon.assert_healthy();
+}
