@@ -89,7 +89,8 @@ fn a_person_watches_chooses_sorts_filters_and_quits() {
     });
     let rate = |text: &str| -> Option<f64> {
         let line = text.lines().find(|line| line.contains(VOLUME_NAME))?;
-        line.split_whitespace().rev().nth(6)?.parse().ok()
+        // Behind the name: policy, reads, writes.
+        line.split_whitespace().skip_while(|word| *word != VOLUME_NAME).nth(3)?.parse().ok()
     };
     screen.shows("writes a second", |text| rate(text).is_some_and(|rate| rate > 10.0));
     screen.press(&["s"]);
