@@ -254,7 +254,7 @@ fn review_of(name: &str, size_bytes: u64, measured: &Value, curve: &Value, histo
         line.into_iter().map(|value| value.map(f64::from)).collect()
     };
     let amount = |values: &[Option<f64>]| -> u64 {
-        values.iter().flatten().map(|rate| rate * history.step_s as f64).sum::<f64>() as u64
+        values.iter().flatten().map(|rate| rate * history.step_s as f64).sum::<f64>().round() as u64
     };
     let (written, destaged, read, hits) =
         (line("write_bytes_per_s"), line("destage_bytes_per_s"), line("read_bytes_per_s"), line("read_hit_ratio"));
@@ -329,9 +329,13 @@ fn review_of(name: &str, size_bytes: u64, measured: &Value, curve: &Value, histo
     }
 }
 
-/// Part of a whole as a percentage; nothing of nothing is none.
+/// Part of a whole as a percentage; nothing of nothing is none, and not quite all is not all.
 fn percent(part: u64, of: u64) -> String {
-    if of == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / of as f64) }
+    match of {
+        0 => "-".to_owned(),
+        of if part >= of => "100 %".to_owned(),
+        of => format!("{:.1} %", (part as f64 * 100.0 / of as f64).min(99.9)),
+    }
 }
 
 #[cfg(test)]
@@ -407,6 +411,14 @@ pub(crate) mod tests {
         let volume = review_of("new", 1, &json!({}), &json!({}), &history);
         assert_eq!((volume.totals, volume.read_hit_ratio, volume.from), (Totals::default(), None, None));
         assert!(volume.at_times.is_empty());
+    }
+
+    #[test]
+    fn not_quite_all_is_not_all() {
+        assert_eq!(
+            [percent(0, 0), percent(0, 9), percent(1999, 2000), percent(9, 9)],
+            ["-", "0.0 %", "99.9 %", "100 %"]
+        );
     }
 
     #[test]
