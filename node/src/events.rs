@@ -13,7 +13,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Lines of one of the two files, and half of what is kept in memory.
-const FILE_LINES_MAX: usize = 4096;
+const FILE_LINES_MAX: usize = 2048;
 /// Bytes that are read of a file; one that was written here is shorter.
 const FILE_BYTES_MAX: u64 = (FILE_LINES_MAX * LINE_BYTES_MAX) as u64;
 const LINE_BYTES_MAX: usize = 4096;
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(ids(Filter { volume: Some("vm2".into()), ..Filter::default() }, 9), [11]);
         assert_eq!(ids(Filter { kind: Some("other".into()), ..Filter::default() }, 9), [11]);
         let now = calendar::now_ms() / 1000;
-        assert_eq!(ids(Filter { from: Some(now + 100), ..Filter::default() }, 9), []);
+        assert!(ids(Filter { from: Some(now + 100), ..Filter::default() }, 9).is_empty());
         assert_eq!(ids(Filter { from: Some(now - 100), to: Some(now + 100), ..Filter::default() }, 99).len(), 11);
     }
 }

@@ -6,7 +6,7 @@
 //! - [`identity`] is who a node of a cluster is, [`coordinator`] who says who is who.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
 //! - [`seeing`] is what is seen of it, now and over time: [`history`], [`events`], what is [`degraded`].
-//! - [`api`], [`report`] and [`metrics`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
+//! - [`api`], [`report`], [`metrics`], [`top`] and [`review`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
 //!   loads one.
 
 mod api;
@@ -40,11 +40,13 @@ mod node;
 mod open;
 mod paths;
 mod report;
+mod review;
 mod salvage;
 mod seeing;
 mod serve;
 mod shard;
 mod tier_reader;
+mod top;
 mod units;
 mod volume_store;
 

@@ -26,7 +26,13 @@ use tokio::sync::mpsc;
 /// Whoever watches live, at one time.
 pub const READERS_MAX: usize = 32;
 /// Messages that wait for one of them: with one a second, it may pause for so many seconds.
-const READER_MESSAGES_MAX: usize = 16;
+const READER_MESSAGES_MAX: usize = 12;
+/// Volumes that a reader names: what it gets is made for it alone.
+pub const READER_VOLUMES_MAX: usize = 64;
+/// Bound on the memory of all this: events, what waits for the disk, and what waits for readers.
+pub const BYTES_MAX: u64 = 48 << 20;
+/// The same for each volume: its last looks, and what it measures.
+pub const VOLUME_BYTES_MAX: u64 = 256 << 10;
 /// Events that a reader gets at its begin, from the last that it had seen.
 pub const RESUMED_MAX: usize = 1000;
 
@@ -70,6 +76,8 @@ pub struct Interest {
     pub volumes: Option<Vec<String>>,
     /// Events, too.
     pub events: bool,
+    /// No figures.
+    pub without_points: bool,
 }
 
 struct Reader {
@@ -168,11 +176,12 @@ impl Seeing {
         let name = self.name();
         // One for all who want all: fifty volumes are written once, not once for each reader.
         let mut of_all = None;
-        self.tell(|reader| {
-            Some(match &reader.interest.volumes {
-                None => of_all.get_or_insert_with(|| point_message(&name, &latest, None)).clone(),
-                Some(volumes) => point_message(&name, &latest, Some(volumes)),
-            })
+        self.tell(|reader| match &reader.interest {
+            Interest { without_points: true, .. } => None,
+            Interest { volumes: None, .. } => {
+                Some(of_all.get_or_insert_with(|| point_message(&name, &latest, None)).clone())
+            }
+            Interest { volumes, .. } => Some(point_message(&name, &latest, volumes.as_ref())),
         });
         if changed {
             let message = fleet_message(&latest);
@@ -339,7 +348,7 @@ mod tests {
 
     fn latest(at: u64) -> Latest {
         let mut values = NO_VALUES;
-        (values[0], values[5]) = (1.5, 4_294_967_296.0);
+        (values[0], values[5]) = (1.5, 65_536.0);
         let volumes = ["vm1", "vm2"].map(|name| (name.to_owned(), values)).into();
         Latest { at, volumes, node: NO_VALUES, degraded: Vec::new() }
     }
@@ -358,14 +367,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let seeing = seeing(dir.path());
         let mut all = seeing.watch(Interest::default(), None).unwrap();
-        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true };
+        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true, without_points: false };
         let mut one = seeing.watch(interest, None).unwrap();
         assert!(text(&mut all).starts_with("retry: 2000\n\nevent: fleet\n") && !text(&mut one).is_empty());
         seeing.publish(latest(7), false);
         let point = data(&text(&mut all));
         assert_eq!(point["at"], 7);
         assert_eq!(point["volumes"]["vm1"]["read_iops"], 1.5);
-        assert_eq!(point["volumes"]["vm1"]["dirty_bytes"], 4_294_967_296u64);
+        assert_eq!(point["volumes"]["vm1"]["dirty_bytes"], 65_536);
         assert!(point["volumes"]["vm1"].get("write_iops").is_none(), "what there is not is left out");
         assert!(point["nodes"]["alpha"].is_object());
         assert_eq!(data(&text(&mut one))["volumes"].as_object().unwrap().len(), 1);
@@ -385,7 +394,7 @@ mod tests {
         for number in 1..=3 {
             seeing.happened(Happened::new("test", Severity::Info, format!("text {number}")));
         }
-        let interest = Interest { volumes: None, events: true };
+        let interest = Interest { events: true, ..Interest::default() };
         let first = text(&mut seeing.watch(interest, Some(1)).unwrap());
         assert!(!first.contains("text 1") && first.contains("text 2") && first.contains("text 3"), "{first}");
     }

@@ -93,7 +93,9 @@ async fn serve(config: Config) -> Result<bool> {
     let io = io.expect("there is at least one shard");
     directory.set_shards(handles.clone());
     let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
-    let besides = PROCESS_BYTES_MAX + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
+    let besides = PROCESS_BYTES_MAX
+        + crate::seeing::BYTES_MAX
+        + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
     let seeing = Seeing::new(store.dir(), host_name()).context("cannot start the history's thread")?;
     let seeing = Arc::new(seeing);
     let node =

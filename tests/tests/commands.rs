@@ -296,7 +296,8 @@ fn inspect_names_who_serves_from_the_tier_meanwhile() {
 fn pages_and_completions_name_every_command() {
     let folder = TempDir::new("pages");
     let run = |arguments: &[&str]| run_tool(MINUTE, forebay().to_str().unwrap(), arguments).expect_success().stdout;
-    let commands = ["serve", "volume", "node", "status", "inspect", "salvage", "bench", "completions", "man"];
+    let commands =
+        ["serve", "volume", "node", "top", "report", "status", "inspect", "salvage", "bench", "completions", "man"];
     let (page, help) = (run(&["man"]), run(&["--help"]));
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]);

@@ -131,6 +131,7 @@ async fn check(
 }
 
 /// An answer that says what went wrong.
+#[derive(Debug)]
 struct Failed(StatusCode, String);
 
 impl IntoResponse for Failed {

@@ -11,7 +11,7 @@ use crate::history::query::{POINTS_MAX, Query as Asked, SERIES_ASKED_MAX, WINDOW
 use crate::history::series::{Kind, Values};
 use crate::node::Node;
 use crate::report::{NodeReport, VolumeReport};
-use crate::seeing::Interest;
+use crate::seeing::{Interest, READER_VOLUMES_MAX};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -385,6 +385,7 @@ pub(super) struct StreamAsked {
     volumes: Option<String>,
     #[serde(default)]
     events: u8,
+    points: Option<u8>,
     /// What `Last-Event-ID` says, for whoever cannot set a header.
     after: Option<u64>,
 }
@@ -408,11 +409,14 @@ pub(super) async fn stream(
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
     let volumes = asked.volumes.map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>());
+    if volumes.as_ref().is_some_and(|names| names.len() > READER_VOLUMES_MAX) {
+        return Err(invalid(format!("name at most {READER_VOLUMES_MAX} volumes, or none to have all")));
+    }
     for name in volumes.iter().flatten() {
         node.identity(name)?;
     }
     let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let interest = Interest { volumes, events: asked.events != 0 };
+    let interest = Interest { volumes, events: asked.events != 0, without_points: asked.points == Some(0) };
     let Some(messages) = node.seeing().watch(interest, last_seen.or(asked.after)) else {
         let message = format!("there are {} readers of the stream already", crate::seeing::READERS_MAX);
         return Err(Failed(StatusCode::SERVICE_UNAVAILABLE, message));

@@ -3,14 +3,29 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Most bytes of an answer; a list of a thousand volumes has two million.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// Longest line of a stream.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// A message of a stream.
+pub struct Message<'a> {
+    /// Which kind.
+    pub event: &'a str,
+    /// JSON.
+    pub data: &'a str,
+}
+/// A stream has a message each second: one that is silent for so long is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// The way to a daemon.
+#[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }
@@ -23,12 +38,7 @@ impl Client {
 
     /// One call. An answer that reports a failure becomes an error with the daemon's words.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let mut stream = UnixStream::connect(&self.socket).with_context(|| {
-            format!(
-                "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
-                self.socket.display()
-            )
-        })?;
+        let mut stream = self.connect()?;
         let text = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -51,6 +61,56 @@ impl Client {
             Some(error) => bail!("{error}"),
             None => bail!("{method} {path}: the daemon answered with status {status}"),
         }
+    }
+}
+
+impl Client {
+    fn connect(&self) -> Result<UnixStream> {
+        UnixStream::connect(&self.socket).with_context(|| {
+            format!(
+                "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
+                self.socket.display()
+            )
+        })
+    }
+
+    /// Hands over the messages of a stream (server-sent events) until it ends.
+    pub fn follow(&self, path: &str, mut take: impl FnMut(Message<'_>) -> Result<()>) -> Result<()> {
+        let mut stream = self.connect()?;
+        let lost = || format!("lost the daemon at {} during GET {path}", self.socket.display());
+        stream.set_read_timeout(Some(SILENCE_MAX)).with_context(lost)?;
+        // By HTTP/1.0 the answer comes in no chunks, and ends with the connection.
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+            .with_context(lost)?;
+        let mut lines = BufReader::new(stream);
+        let mut line = String::new();
+        let mut next = |line: &mut String| -> Result<bool> {
+            line.clear();
+            let got = lines.by_ref().take(LINE_BYTES_MAX).read_line(line).with_context(lost)?;
+            line.truncate(line.trim_end_matches(['\r', '\n']).len());
+            Ok(got > 0)
+        };
+        next(&mut line)?;
+        let refused = line.split(' ').nth(1) != Some("200");
+        while next(&mut line)? && !line.is_empty() {}
+        if refused {
+            next(&mut line)?;
+            let error = serde_json::from_str::<Value>(&line).ok().and_then(|v| Some(v["error"].as_str()?.to_owned()));
+            bail!("{}", error.unwrap_or_else(|| format!("the daemon refused GET {path}")));
+        }
+        let (mut event, mut data) = (String::new(), String::new());
+        while next(&mut line)? {
+            if let Some(word) = line.strip_prefix("event: ") {
+                word.clone_into(&mut event);
+            } else if let Some(text) = line.strip_prefix("data: ") {
+                text.clone_into(&mut data);
+            } else if line.is_empty() && !event.is_empty() {
+                take(Message { event: &event, data: &data })?;
+                event.clear();
+                data.clear();
+            }
+        }
+        Ok(())
     }
 }
 

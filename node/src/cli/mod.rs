@@ -3,6 +3,7 @@
 mod client;
 pub use client::Client;
 mod node;
+mod seeing;
 mod volume;
 
 use crate::api::Role;
@@ -42,10 +43,38 @@ enum Command {
         #[command(subcommand)]
         command: node::Command,
     },
+    /// Watch the volumes live; without a terminal it prints what is there
+    Top {
+        #[command(flatten)]
+        to: ApiArgs,
+        /// Begin with this one
+        volume: Option<String>,
+        /// Print it once, as text
+        #[arg(long)]
+        once: bool,
+    },
+    /// What the tiers did over a time: what they kept from the slow storage, latency, what other caches would hit, incidents
+    Report {
+        #[command(flatten)]
+        to: ApiArgs,
+        /// A time that ends now, such as 8h, 1d or 7d
+        #[arg(long, value_name = "TIME", default_value = "7d")]
+        window: String,
+        /// Write it as one HTML page with charts
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
     /// Show the running daemon
     Status {
         #[command(flatten)]
         to: ApiArgs,
+    },
+    /// Show what happened: policy changes, take-overs, lost nodes, throttling, failures
+    Events {
+        #[command(flatten)]
+        to: ApiArgs,
+        #[command(flatten)]
+        events: seeing::EventsArgs,
     },
     /// Decode a tier, or a journal, offline; never writes
     Inspect {
@@ -279,7 +308,12 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
+        Command::Report { to, window, html } => {
+            crate::review::run(&Client::new(to.api), &window, html.as_deref(), to.json)
+        }
+        Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
+        Command::Events { to, events } => seeing::events(&Client::new(to.api), to.json, &events),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
             let done = crate::salvage::run_journal(&tier, &to, base.as_deref())?;

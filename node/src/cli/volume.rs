@@ -92,6 +92,8 @@ pub enum Command {
         /// Its name
         name: String,
     },
+    /// Show a volume's figures over time: rates, hit ratio, dirty bytes, and the latency of each leg
+    Stats(super::seeing::StatsArgs),
     /// Change a volume while it serves
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
@@ -258,6 +260,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))?
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
+        Command::Stats(args) => return super::seeing::stats(client, json, &args),
         Command::Show { name } => client.call("GET", &path(&name, ""), None)?,
         Command::Set {
             name,
@@ -388,7 +391,8 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     Ok(true)
 }
 
-fn path(name: &str, rest: &str) -> String {
+/// Of a volume, in the API.
+pub fn path(name: &str, rest: &str) -> String {
     // A name that is none must not become another path; the daemon says that there is no such volume.
     let plain: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
