@@ -6,6 +6,7 @@
 
 use crate::degraded::Degraded;
 use crate::events::{Event, Events, Filter, Happened, encode_line};
+use crate::history::album;
 use crate::history::files;
 use crate::history::format::Owner;
 use crate::history::pictures::{self, PICTURE_S, Picture};
@@ -222,7 +223,7 @@ impl Seeing {
 
     /// What was measured in a time, by whole pictures; none where nothing was. Reads files, as [`Seeing::history`] does.
     pub fn picture(&self, volume: VolumeId, from: u64, to: u64) -> Result<Option<Picture>> {
-        let mut all = pictures::read(&self.dir, &Owner::volume(volume.0), from, to)?;
+        let mut all = album::read(&self.dir, &Owner::volume(volume.0), from, to)?;
         let open = self.measured.lock().expect(HELD).get(&volume).map(Measured::picture);
         if let Some(open) = open.filter(|open| open.to > from && open.from < to) {
             pictures::add(&mut all, open);

@@ -478,9 +478,10 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     line(
         "history",
         format!(
-            "{} for each volume and for the node, at most {} of them, in {}",
+            "{} for the node, as much for each volume and {} at most on top, of at most {} volumes, in {}",
             show_size(history::format::FILE_BYTES),
-            history::writer::FILES_MAX,
+            show_size(2 * history::album::FILE_BYTES_MAX),
+            history::writer::FILES_MAX - 1,
             node.seeing().history_dir().display()
         ),
     );

@@ -52,6 +52,9 @@ mutants! { 0..3_000 of seeded;
     go_on_in_recovered_group
     bring_back_destaged
     promise_through_early
+    time_from_admission
+    time_failures
+    time_batches
 }
 
 mutants! { 0..2_000 of |seed| (journaled(seed), Random::new(seed));

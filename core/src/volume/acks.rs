@@ -122,7 +122,7 @@ impl Volume {
     }
 
     pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
-        if self.is_mute() || result.is_err() {
+        if self.is_mute() || (result.is_err() && !planted!(self, time_failures)) {
             self.recorder.forget(id);
         } else {
             self.recorder.answered(id, false, self.now);

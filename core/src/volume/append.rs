@@ -256,6 +256,7 @@ impl Volume {
             flash.segments[batch.segment as usize].busy -= 1;
             return self.let_frames_go(batch.frames);
         }
+        let time_batches = planted!(self, time_batches);
         let mut held = if planted!(self, acknowledge_by_completion) { own } else { Lsn(0) };
         // Acknowledgement is by prefix: a batch counts when all before it count.
         while let Some(flash) = &mut self.flash
@@ -263,7 +264,7 @@ impl Volume {
         {
             let batch = flash.flying.pop_front().expect("looked at above");
             held = held.max(batch.lsn_max);
-            self.recorder.held(self.now - batch.begun, batch.writes);
+            self.recorder.held(self.now - batch.begun, if time_batches { batch.writes.min(1) } else { batch.writes });
             flash.batch_held = batch.sequence;
             flash.unsynced_blocks += 1 + batch.frames.len() as u32;
             flash.segments[batch.segment as usize].busy -= 1;

@@ -126,4 +126,10 @@ rules! {
     endure_slow_peers,
     /// Liveness: pins stay after the proof.
     never_end_pins,
+    /// What a request waited for room is no part of its time.
+    time_from_admission,
+    /// How long a failure took is counted with what went well.
+    time_failures,
+    /// A batch of writes counts as one.
+    time_batches,
 }

@@ -275,6 +275,9 @@ impl Volume {
                 return;
             }
             self.recorder.admitted(id, self.now);
+            if planted!(self, time_from_admission) {
+                self.recorder.arrived(id, &request, self.now);
+            }
             if !self.begin_write(id, request) {
                 return;
             }

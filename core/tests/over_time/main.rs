@@ -5,5 +5,6 @@ mod drain_limit;
 mod fairness;
 mod flash_log;
 mod journal_pieces;
+mod legs;
 mod merging;
 mod stand;

@@ -75,6 +75,9 @@ pub fn the_next_owner_reads_what_the_former_one_had_in_its_cache_without_the_bac
         // Cached by then: nobody is asked twice.
         world.read_all();
         assert_eq!((found(&world), backing_reads(&world)), ((BLOCKS, 0), 0));
+        let legs = &world.nodes[1].volume.as_ref().expect("it runs").seen().reads;
+        let counts = [&legs.client, &legs.local, &legs.network, &legs.backing].map(|leg| leg.count());
+        assert_eq!(counts, [2 * BLOCKS, BLOCKS, BLOCKS, 0], "asked for once, then read from memory");
     }
 }
 

@@ -6,6 +6,7 @@ mod former_cache;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod oracle;
+mod seen;
 mod storm;
 mod story;
 mod weather;

@@ -2,8 +2,9 @@
 //!
 //! [`sampler`] looks once a second; [`reading`] makes figures of two looks; [`series`] names them; [`writer`] is the thread
 //! that writes them into the [`files`], whose bytes are [`format`]'s; [`query`] makes charts' lines of them again.
-//! [`pictures`] keeps the whole histograms of each five minutes beside them.
+//! [`pictures`] are the whole histograms of each five minutes, kept beside them in an [`album`].
 
+pub mod album;
 pub mod files;
 pub mod format;
 pub mod pictures;

@@ -1,23 +1,17 @@
 //! Pictures: what a volume has measured in five minutes, with all its histograms, so that a percentile, a heat map or a
 //! miss-ratio curve of any time is that of its requests, and no mean of means.
 //!
-//! A picture is a few hundred numbers of which most are zero: records of varying length in two files, of which the older
-//! gives way when the newer is full. `docs/format.md` has the bytes. A torn end costs the last picture.
+//! A picture is some thousand numbers of which most are zero: a record of varying length. This is its bytes, which
+//! `docs/format.md` has one by one; [`super::album`] has the files.
 
 use super::format::Owner;
-use anyhow::{Context, Result};
 use forebay_core::format::crc32c;
 use forebay_core::seen::Seen;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 
 /// Seconds of a picture.
 pub const PICTURE_S: u64 = 300;
-/// Bytes of one of the two files: a week or more of a busy volume.
-pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of a picture; all its numbers with as many bytes as they can have are fewer.
-const PICTURE_BYTES_MAX: usize = 64 << 10;
+pub const PICTURE_BYTES_MAX: usize = 64 << 10;
 const HEAD: usize = 32;
 const VERSION: u16 = 1;
 /// More numbers than a picture has: where a later version adds some, they are passed over.
@@ -120,77 +114,6 @@ fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn paths(dir: &Path, owner: &Owner) -> [PathBuf; 2] {
-    let path = owner.path(dir);
-    [path.with_extension("pictures"), path.with_extension("pictures.1")]
-}
-
-/// Where the pictures of a volume are added.
-pub struct Album {
-    owner: Owner,
-    dir: PathBuf,
-    file: File,
-    end: u64,
-}
-
-impl Album {
-    /// Opens or makes it; what is torn at its end is written over.
-    pub fn open(dir: &Path, owner: Owner) -> Result<Album> {
-        let path = &paths(dir, &owner)[0];
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = open.with_context(|| format!("cannot open {}", path.display()))?;
-        let mut end = 0;
-        for_each(&file, &owner, |_, behind| end = behind).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Album { owner, dir: dir.to_owned(), file, end })
-    }
-
-    /// Adds one.
-    pub fn add(&mut self, picture: &Picture) -> Result<()> {
-        if self.end >= FILE_BYTES_MAX {
-            let [newer, older] = paths(&self.dir, &self.owner);
-            std::fs::rename(&newer, &older).with_context(|| format!("cannot rename {}", newer.display()))?;
-            *self = Album::open(&self.dir, self.owner)?;
-        }
-        let bytes = encode(&self.owner, picture, self.end);
-        self.file.write_all_at(&bytes, self.end).context("cannot write the pictures' file")?;
-        self.end += bytes.len() as u64;
-        // What an earlier life has left behind a torn one is not to be found behind this one.
-        self.file.set_len(self.end).context("cannot cut the pictures' file")
-    }
-}
-
-fn for_each(file: &File, owner: &Owner, mut take: impl FnMut(Picture, u64)) -> std::io::Result<()> {
-    let length = file.metadata()?.len().min(FILE_BYTES_MAX + PICTURE_BYTES_MAX as u64);
-    let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, 0)?;
-    let mut at = 0;
-    while let Some((picture, length)) = decode(owner, &bytes[at..], at as u64) {
-        at += length;
-        take(picture, at as u64);
-    }
-    Ok(())
-}
-
-/// All pictures that have something of a time, together; none where nothing was measured.
-pub fn read(dir: &Path, owner: &Owner, from: u64, to: u64) -> Result<Option<Picture>> {
-    let mut all: Option<Picture> = None;
-    let [newer, older] = paths(dir, owner);
-    for path in [older, newer] {
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
-        };
-        let take = |picture: Picture, _| {
-            if picture.to > from && picture.from < to {
-                add(&mut all, picture);
-            }
-        };
-        for_each(&file, owner, take).with_context(|| format!("cannot read {}", path.display()))?;
-    }
-    Ok(all)
-}
-
 /// Adds a newer one. Distances of another cache, or of another sampling, do not add up: those of the newest count.
 pub fn add(all: &mut Option<Picture>, picture: Picture) {
     let Some(sum) = all else {
@@ -206,32 +129,12 @@ pub fn add(all: &mut Option<Picture>, picture: Picture) {
     }
 }
 
-/// Removes what there is of a volume that is gone.
-pub fn remove(dir: &Path, owner: &Owner) {
-    for path in paths(dir, owner) {
-        // One that is not there need not be removed; one that cannot be is a leftover.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_core::types::Duration;
 
     const US: Owner = Owner { kind: 1, id: *b"0123456789abcdef" };
-
-    fn picture(from: u64, reads: u64) -> Picture {
-        let mut seen = Seen::new(1000);
-        seen.reads.client.record_many(Duration::from_micros(100), reads);
-        seen.heat.read(4096, Duration::from_micros(100));
-        Picture { from, to: from + PICTURE_S, seen }
-    }
-
-    fn reads(dir: &Path, from: u64, to: u64) -> (u64, u64, u64) {
-        let picture = read(dir, &US, from, to).unwrap().unwrap();
-        (picture.from, picture.to, picture.seen.reads.client.count())
-    }
 
     #[test]
     fn pictures_have_their_golden_bytes() {
@@ -249,43 +152,21 @@ mod tests {
     const GOLDEN_SUM: u32 = 0x5031_009f;
 
     #[test]
-    fn what_was_added_is_found_by_its_time() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(read(dir.path(), &US, 0, u64::MAX).unwrap().is_none());
-        let mut album = Album::open(dir.path(), US).unwrap();
-        for (number, count) in [(0, 1), (1, 10), (2, 100)] {
-            album.add(&picture(number * PICTURE_S, count)).unwrap();
+    fn a_picture_comes_back_and_a_damaged_one_or_one_of_elsewhere_is_none() {
+        let mut seen = Seen::new(1000);
+        seen.writes.client.record_many(Duration::from_micros(100), 7);
+        seen.heat.read(4096, Duration::from_micros(100));
+        let picture = Picture { from: 600, to: 900, seen };
+        let bytes = encode(&US, &picture, 77);
+        assert_eq!(decode(&US, &bytes, 77), Some((picture, bytes.len())));
+        assert_eq!(decode(&US, &bytes, 78), None);
+        assert_eq!(decode(&Owner { kind: 1, id: [7; 16] }, &bytes, 77), None);
+        for byte in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[byte] ^= 0x10;
+            assert_eq!(decode(&US, &damaged, 77), None, "byte {byte}");
+            assert_eq!(decode(&US, &bytes[..byte], 77), None, "cut at {byte}");
         }
-        assert_eq!(reads(dir.path(), 0, 900), (0, 900, 111));
-        assert_eq!(reads(dir.path(), 300, 600), (300, 600, 10));
-        assert_eq!(reads(dir.path(), 299, 301), (0, 600, 11), "a time that it only touches is told whole");
-    }
-
-    #[test]
-    fn a_torn_end_costs_the_last_picture() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut album = Album::open(dir.path(), US).unwrap();
-        for (number, count) in [(0, 1), (1, 10), (2, 100)] {
-            album.add(&picture(number * PICTURE_S, count)).unwrap();
-        }
-        album.file.set_len(album.end - 3).unwrap();
-        assert_eq!(reads(dir.path(), 0, 900).2, 11);
-        let mut album = Album::open(dir.path(), US).unwrap();
-        album.add(&picture(900, 1000)).unwrap();
-        assert_eq!(reads(dir.path(), 0, 2000).2, 1011);
-    }
-
-    #[test]
-    fn the_older_file_gives_way() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut album = Album::open(dir.path(), US).unwrap();
-        for number in 0..3 {
-            album.add(&picture(number * PICTURE_S, 1)).unwrap();
-            album.end = FILE_BYTES_MAX;
-        }
-        let pictures = read(dir.path(), &US, 0, u64::MAX).unwrap().unwrap();
-        assert_eq!(pictures.seen.reads.client.count(), 2);
-        assert_eq!(pictures.from, PICTURE_S);
     }
 
     #[test]

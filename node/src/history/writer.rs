@@ -2,9 +2,10 @@
 //!
 //! What cannot be taken is dropped and counted; what fails is told by [`Writer::state`], and tried again.
 
+use super::album::{self, Album};
 use super::files::{self, HistoryFile};
 use super::format::{FILE_BYTES, Owner, Slot};
-use super::pictures::{self, Album, Picture};
+use super::pictures::Picture;
 use crate::calendar;
 use crate::events;
 use anyhow::Context;
@@ -141,7 +142,7 @@ impl Work {
                     self.albums.remove(&owner);
                     self.failing.remove(&Place::Points(owner));
                     self.failing.remove(&Place::Pictures(owner));
-                    pictures::remove(&self.dir, &owner);
+                    album::remove(&self.dir, &owner);
                     // One that is not there need not be removed; one that cannot be is a leftover.
                     let _ = std::fs::remove_file(owner.path(&self.dir));
                 }
@@ -198,7 +199,7 @@ impl Work {
             anyhow::ensure!(self.files.contains_key(&owner), "no pictures of a volume without a history");
             self.albums.insert(owner, Album::open(&self.dir, owner)?);
         }
-        files::require_room(&self.dir, pictures::FILE_BYTES_MAX)?;
+        files::require_room(&self.dir, album::FILE_BYTES_MAX)?;
         self.albums.get_mut(&owner).expect("it was just put there").add(picture)
     }
 
