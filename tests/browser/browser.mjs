@@ -41,7 +41,7 @@ export async function browse() {
   const hosts = new Set();
   page.on("pageerror", (error) => complaints.push(`error: ${error.stack ?? error}`));
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()}`);
+    if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()} (${message.location().url})`);
   });
   page.on("request", (request) => hosts.add(new URL(request.url()).host));
   return { context, page, complaints, hosts };

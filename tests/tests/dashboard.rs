@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 /// As web/package.json says.
 const NODE_MIN: u32 = 20;
 /// On a machine with two busy cores a browser takes its time.
-const PATIENCE: Duration = Duration::from_secs(420);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is not there, if anything is not.
 fn missing() -> Option<String> {

@@ -25,6 +25,8 @@ export interface Spec {
   format: (value: number) => string;
   /** Highest value of the axis; none = that of the data. */
   top?: number;
+  /** The axis reaches so far at least. */
+  least?: number;
   /** The axis is divided by binary units. */
   binary?: boolean;
   /** The axis is divided by whole numbers. */
@@ -295,7 +297,7 @@ export class Chart {
       : [];
     const vertical: uPlot.Scale = spec.logarithmic
       ? { distr: 3, range: (_plot, low, high) => logarithmicRange(low, high) }
-      : { range: (_plot, _low, high) => [0, spec.top ?? (high > 0 ? high * 1.08 : spec.binary ? 1024 : 1)] };
+      : { range: (_plot, _low, high) => [0, spec.top ?? Math.max(high * 1.08 || 0, spec.least ?? (spec.binary ? 1024 : 0.01))] };
     const values = spec.logarithmic
       ? (_plot: uPlot, splits: number[]) => splits.map((value) => (Number.isInteger(Math.log10(value)) ? spec.format(value) : ""))
       : (_plot: uPlot, splits: number[]) => splits.map((value) => spec.format(value));

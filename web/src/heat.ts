@@ -36,7 +36,16 @@ function shade(share: number): { background: string; ink: string } {
   const low = steps[Math.floor(at)] ?? [0, 0, 0];
   const high = steps[Math.ceil(at)] ?? low;
   const mixed = low.map((value, index) => Math.round(value + ((high[index] ?? value) - value) * (at - Math.floor(at))));
-  return { background: `rgb(${mixed.join(",")})`, ink: isDark() === at > 2.4 ? "#000" : "#fff" };
+  return { background: `rgb(${mixed.join(",")})`, ink: luminance(mixed) > INK_CHANGES_AT ? "#000" : "#fff" };
+}
+
+/** Above it black has the greater contrast, below it white: at least 4.5 to 1 either way. */
+const INK_CHANGES_AT = 0.179;
+
+/** Of a colour, as the rules for readable pages count it. */
+function luminance(rgb: number[]): number {
+  const [red = 0, green = 0, blue = 0] = rgb.map((part) => (part <= 10 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 function map(title: string, heat: Heat, cells: number[][]): HTMLElement {

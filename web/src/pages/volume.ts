@@ -54,7 +54,7 @@ function specs(choice: Choice): Spec[] {
   const read = (series: string, label: string): Line => ({ series, label, hue: "orange", shape: "square", dashed: true });
   return [
     { id: "latency", title: t("chart.latency"), lines: legLines(choice), format: latency, tall: true, logarithmic: choice.logarithmic },
-    { id: "iops", title: t("chart.iops"), lines: [write("write_iops", t("line.writes")), read("read_iops", t("line.reads"))], format: perSecond },
+    { id: "iops", title: t("chart.iops"), lines: [write("write_iops", t("line.writes")), read("read_iops", t("line.reads"))], format: perSecond, least: 10 },
     {
       id: "throughput",
       title: t("chart.throughput"),
@@ -69,8 +69,9 @@ function specs(choice: Choice): Spec[] {
       title: t("chart.drain"),
       lines: [write("drain_s", t("line.drain")), read("oldest_dirty_s", t("line.oldest"))],
       format: span,
+      least: 1,
     },
-    { id: "groups", title: t("chart.groups"), lines: [write("groups_waiting", t("line.groups"))], format: count, whole: true },
+    { id: "groups", title: t("chart.groups"), lines: [write("groups_waiting", t("line.groups"))], format: count, whole: true, least: 2 },
     {
       id: "destage",
       title: t("chart.destage"),
@@ -83,9 +84,10 @@ function specs(choice: Choice): Spec[] {
       title: t("chart.evictions"),
       lines: [write("evictions_per_s", t("line.evictions")), read("throttled_per_s", t("line.throttled"))],
       format: perSecond,
+      least: 10,
     },
     { id: "sequential", title: t("chart.sequential"), lines: [write("sequential_ratio", t("line.sequential"))], format: ratio, top: 1 },
-    { id: "flush", title: t("chart.flush"), lines: [write("flush_p99_us", t("line.flush"))], format: latency },
+    { id: "flush", title: t("chart.flush"), lines: [write("flush_p99_us", t("line.flush"))], format: latency, least: 100 },
   ];
 }
 
