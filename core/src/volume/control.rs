@@ -206,8 +206,8 @@ impl Volume {
     /// From here on writes are acknowledged by this policy; to write-through only when the log is small enough.
     fn turn_to(&mut self, policy: Policy) {
         match policy {
-            Policy::Through if self.control.effective == Policy::Back => self.set_reason(Reason::Draining),
-            Policy::Through => {}
+            // Also where it is so already for want of copies: it goes on when there are enough.
+            Policy::Through => self.set_reason(Reason::Draining),
             // The backing is needed as well, whatever is asked for.
             Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_may_stand()) => {
                 self.set_reason(Reason::TooFewPeers);
@@ -332,7 +332,11 @@ impl Volume {
     /// Recovery has filled the log; nobody knows on which ground each of its records was acknowledged.
     pub(super) fn log_was_recovered(&mut self) {
         self.control.back_until = self.accepted;
-        if self.control.effective == Policy::Through && !self.live.is_empty() {
+        // Not where it is for want of copies, which may have been seen before the log was whole: that ends when there are enough.
+        if self.control.effective == Policy::Through
+            && self.control.reason != Reason::TooFewPeers
+            && !self.live.is_empty()
+        {
             self.set_reason(Reason::Draining);
         }
     }

@@ -780,6 +780,11 @@ impl Volume {
             assert!(kept || self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
+        let as_requested = self.control.effective == self.control.requested;
+        assert!(
+            as_requested || self.control.reason != Reason::AsRequested,
+            "another policy than asked for has a reason"
+        );
         self.recorder.validate(&self.counters);
     }
 }

@@ -186,6 +186,44 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
     }
 }
 
+/// A1: an owner that lost its last member before its own log was whole counts as write-back again when there is a copy.
+#[test]
+pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_copy() {
+    for makes in [[MEMORY; 3], [FLASH; 3], [MEMORY, FLASH, MEMORY]] {
+        let mut world = World::new(7, FAIR, &makes);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        world.backing_hangs = Some(0);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        // The third node has more than the second, which takes over and fetches it: in vain, and nobody else is left.
+        world.nodes[1].cut_off = true;
+        assert!(world.write(8, 8));
+        world.run_ms(100);
+        world.kill(0);
+        world.nodes[1].cut_off = false;
+        let own = world.seal_all(1, &[1, 2], 2, 2);
+        assert!(own.fetch.is_some(), "{own:?}");
+        world.nodes[2].cut_off = true;
+        world.begin_term(1, Own { unfenced: vec![Term(1)], ..own });
+        assert_eq!(world.status(1).phase, Phase::Agreeing);
+        let members = world.members(&[1]);
+        world.order(1, Order::Propose { config: Config(3), members: members.clone(), log: LogState::Needed });
+        world.order(1, Order::Decide { config: Config(3), members, log: LogState::Needed });
+        world.until_serving();
+        assert_eq!((world.status(1).reason, world.status(1).requested), (Reason::TooFewPeers, Policy::Back));
+        world.order(1, Order::Proven);
+        world.until_clean();
+        world.run_ms(100);
+        assert_eq!((world.status(1).reason, world.status(1).effective), (Reason::TooFewPeers, Policy::Through));
+        world.nodes[2].cut_off = false;
+        world.kill(2);
+        world.format(2);
+        world.learn_member(1, &[1], 2, 4);
+        assert_eq!((world.status(1).reason, world.status(1).effective), (Reason::AsRequested, Policy::Back));
+    }
+}
+
 /// Writes one block after the other, each when the one before was answered, for so many seconds.
 fn write_for(world: &mut World, seconds: u64) {
     let end = world.now + seconds * 1_000 * MS;
