@@ -73,7 +73,7 @@ impl Bench {
             Request::Write { offset, length, payload, fua: false }
         };
         // As the front end names them: a connection, and one of its slots.
-        let id = RequestId(1 << 32 | self.asked % 32);
+        let id = RequestId((1 << 32) | (self.asked % 32));
         self.asked += 1;
         self.volume.handle(Instant(self.now), Event::Request { id, request });
     }
