@@ -1,6 +1,7 @@
 //! What was seen, from outside: figures that agree with what fio counted, events of what was done, and what happens to
 //! both when the daemon is killed, the disk is full, a file is torn or too much is asked for.
 
+use forebay_tests::cluster::Cluster;
 use forebay_tests::harness::{
     Daemon, IoMode, Mounted, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command,
 };
@@ -366,4 +367,27 @@ fn a_torn_file_is_put_aside_and_a_new_one_is_begun() {
     let known = || total(&get_json(&volume, &format!("/v1/volumes/{VOLUME_NAME}/history?window=1m")), "dirty_bytes");
     known();
     daemon.assert_healthy();
+}
+
+#[test]
+fn a_take_over_is_told_by_whoever_does_it_with_the_lost_node_and_the_policy() {
+    let Some(mut cluster) = Cluster::new("seen-take-over", 2) else { return };
+    cluster.serve_with_a_copy("memory");
+    let events = |cluster: &Cluster| cluster.try_command(1, &["events"]).unwrap_or_default();
+    let_it_be_seen();
+    cluster.kill(0);
+    cluster.wait_for_owner(1);
+    let expected = ["take-over", "member-lost", "policy-changed", "link-down"];
+    cluster.wait_for("the events of it", |cluster| {
+        let events = events(cluster);
+        expected.iter().all(|kind| events["events"].is_array() && kinds(&events).contains(kind))
+    });
+    let events = events(&cluster);
+    let of =
+        |kind: &str| events["events"].as_array().unwrap().iter().find(|event| event["kind"] == kind).unwrap().clone();
+    assert_eq!(of("take-over")["details"]["owner"], "beta");
+    assert_eq!(of("take-over")["details"]["former"], "alpha");
+    assert_eq!(of("member-lost")["details"]["member"], "alpha");
+    assert_eq!(of("link-down")["details"]["peer"], "alpha");
+    assert_eq!(of("take-over")["node"], "beta", "a node of a cluster tells its name there");
 }
