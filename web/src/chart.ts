@@ -54,6 +54,7 @@ export interface Zoom {
 const BANDS_MAX = 2;
 /** Rows of the table view: what a person can scroll through. */
 const ROWS_MAX = 240;
+const NAMED_EVERY_MS = 10_000;
 /** Distance between two shapes on a line, in CSS pixels. */
 const SHAPE_GAP = 90;
 const DASH = [6, 4];
@@ -113,6 +114,7 @@ export class Chart {
   #table: HTMLElement;
   #tableButton: HTMLButtonElement;
   #tableAt = 0;
+  #namedAt = -NAMED_EVERY_MS;
   #data: Data = { from: 0, to: 1, at: [], avg: {}, min: {}, max: {} };
   #events: Happening[] = [];
   #visible = false;
@@ -152,7 +154,7 @@ export class Chart {
     const seen = new IntersectionObserver((entries) => {
       this.#visible = entries.some((entry) => entry.isIntersecting);
       if (this.#visible && this.#stale) this.#draw();
-    }, { rootMargin: "300px" });
+    }, { rootMargin: "100px" });
     seen.observe(this.element);
     const sized = new ResizeObserver(() => this.#resize());
     sized.observe(this.#box);
@@ -410,6 +412,9 @@ export class Chart {
       for (const event of near.slice(0, 3)) text += ` · ${word("severity", event.severity)}: ${event.text}`;
     }
     say(this.#readout, text);
+    // Not each second: whoever hears it would never hear it out.
+    if (index === undefined && performance.now() - this.#namedAt < NAMED_EVERY_MS) return;
+    this.#namedAt = performance.now();
     this.#box.setAttribute("aria-label", `${this.#spec.title}. ${this.#summary(row)}. ${t("chart.keys")}`);
   }
 
