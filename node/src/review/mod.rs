@@ -199,7 +199,12 @@ fn gather(client: &Client, window: &str) -> Result<Review> {
     let mut volumes = Vec::new();
     for volume in &fleet.volumes {
         let (name, size) = (&volume.report.name, volume.report.size_bytes);
-        volumes.push(of_volume(client, name, size, window).with_context(|| format!("volume {name}"))?);
+        match of_volume(client, name, size, window) {
+            Ok(volume) => volumes.push(volume),
+            // It was deleted since the fleet was asked for.
+            Err(_) if client.call("GET", &format!("/v1/volumes/{name}"), None).is_err() => {}
+            Err(error) => return Err(error.context(format!("volume {name}"))),
+        }
     }
     volumes.sort_by_key(|volume| std::cmp::Reverse(volume.totals.reads + volume.totals.writes));
     let mut totals = Totals::default();

@@ -188,8 +188,12 @@ impl Model {
         match update {
             Update::Lost(_) => {}
             Update::Fleet(fleet) => {
-                if let Ok(fleet) = serde_json::from_value(fleet) {
-                    self.fleet = fleet;
+                match serde_json::from_value(fleet) {
+                    Ok(fleet) => self.fleet = fleet,
+                    Err(error) => {
+                        self.lost = Some(format!("it is of another version, use its own forebay binary: {error}"));
+                        return;
+                    }
                 }
                 let names: Vec<&String> = self.fleet.volumes.iter().map(|volume| &volume.report.name).collect();
                 self.past.retain(|name, _| names.contains(&name));
@@ -412,6 +416,8 @@ pub(super) mod tests {
             model.take(Update::Point(point(f64::from(second))));
         }
         assert_eq!(model.line("vm1", "write_iops").len(), SECONDS);
+        model.take(Update::Fleet(json!({ "volumes": [{ "name": 7 }] })));
+        assert!(model.lost.as_ref().is_some_and(|why| why.contains("another version")), "{:?}", model.lost);
         model.take(Update::Lost("it is gone".into()));
         assert!(model.lost.is_some());
         model.take(Update::Fleet(fleet(&[])));

@@ -257,12 +257,13 @@ fn detail(model: &Model, volume: &FleetVolume, look: Look, lines: &mut Vec<Strin
         PolicyName::Back => "write-back",
     };
     let mut text = format!(
-        "{}  {}, {}, {}, {} clients",
+        "{}  {}, {}, {}, {} client{}",
         report.name,
         show_size(report.size_bytes),
         word(report.policy.effective),
         report.phase,
-        report.connections
+        report.connections,
+        if report.connections == 1 { "" } else { "s" }
     );
     if let Some(cluster) = &report.cluster {
         text.push_str(&format!(", owner {}", cluster.owner));
