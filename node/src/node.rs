@@ -208,9 +208,9 @@ impl Node {
         shm_size: Option<u64>,
         nbd: Vec<String>,
         memory_bytes_besides: u64,
-        seeing: Arc<Seeing>,
-    ) -> Arc<Node> {
-        Arc::new(Node {
+    ) -> std::io::Result<Arc<Node>> {
+        let seeing = Arc::new(Seeing::new(store.dir(), host_name())?);
+        Ok(Arc::new(Node {
             store,
             directory,
             shards,
@@ -224,7 +224,7 @@ impl Node {
             seeing,
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
-        })
+        }))
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
@@ -875,7 +875,7 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
 }
 
 /// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
-/// lists), and what it measures.
+/// lists), what it measures, and the last looks at that.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
     const PER_TIER_BLOCK: u64 = 96;
     const PER_FRAME: u64 = 64;
@@ -883,7 +883,8 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    arena + facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME + forebay_core::MEASURED_BYTES_MAX
+    let index = facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME;
+    arena + index + forebay_core::MEASURED_BYTES_MAX + crate::seeing::VOLUME_BYTES_MAX
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

@@ -15,7 +15,7 @@ use crate::paths;
 use crate::seeing::Seeing;
 use crate::shard;
 use crate::units::{show_seconds, show_size};
-use crate::volume_store::{Store, host_name};
+use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_front::nbd::tls::TlsServer;
 use std::io::{IsTerminal, Write};
@@ -96,10 +96,8 @@ async fn serve(config: Config) -> Result<bool> {
     let besides = PROCESS_BYTES_MAX
         + crate::seeing::BYTES_MAX
         + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
-    let seeing = Seeing::new(store.dir(), host_name()).context("cannot start the history's thread")?;
-    let seeing = Arc::new(seeing);
-    let node =
-        Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides, seeing);
+    let node = Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides)
+        .context("cannot start the history's thread")?;
 
     // An answer to whoever looks while a long start is under way.
     let tokens = Tokens::load(&state)?;

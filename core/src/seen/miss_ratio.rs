@@ -143,7 +143,8 @@ impl MissRatio {
     pub(super) fn of_numbers(next: &mut impl FnMut() -> u64) -> MissRatio {
         let [stride, deepest_blocks, cache_blocks] = [(); 3].map(|()| next().min(1 << 35));
         let [reads, sampled] = [(); 2].map(|()| next().min(KEPT_COUNT_MAX));
-        let distances = core::array::from_fn(|_| next().min(KEPT_COUNT_MAX));
+        // Of sampled blocks, which are few: their sum is taken a hundredfold when it is asked for the working set.
+        let distances = core::array::from_fn(|_| next().min(1 << 32));
         MissRatio { stride: stride.max(1), deepest_blocks, cache_blocks, reads, sampled, distances }
     }
 

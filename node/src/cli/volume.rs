@@ -384,6 +384,8 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     println!("io       {} ({}), {} shards", node.io_mode, node.io_why, node.shards);
     println!("memory   at most {}", show_size(node.memory_bytes_max));
     println!("state    {}", node.state);
+    let problem = node.history.problem.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+    println!("history  {} files of {}{problem}", node.history.files, show_size(node.history.bytes));
     for address in &node.nbd {
         println!("nbd      {address}");
     }

@@ -193,7 +193,7 @@ pub fn encode_slot(owner: &Owner, ring: &Ring, slot: &Slot, series: usize, into:
 /// The slot of a step; none where it was never written, is torn, or is of another time.
 pub fn decode_slot(owner: &Owner, ring: &Ring, at: u64, bytes: &[u8]) -> Option<Slot> {
     let bytes = bytes.get(..ring.slot_bytes())?;
-    if u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) != at || at % u64::from(ring.step_s) != 0 {
+    if u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) != at || !at.is_multiple_of(u64::from(ring.step_s)) {
         return None;
     }
     let mut summed = [0; SLOT_BYTES_MAX];

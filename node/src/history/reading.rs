@@ -113,12 +113,7 @@ impl Reading {
     pub fn new(report: &VolumeReport, seen: Option<&Seen>) -> Reading {
         let times = |seen: &Seen| {
             let Seen { reads, writes, flush, streams, .. } = seen;
-            Box::new(Times {
-                reads: reads.clone(),
-                writes: writes.clone(),
-                flush: flush.clone(),
-                streams: streams.clone(),
-            })
+            Box::new(Times { reads: reads.clone(), writes: writes.clone(), flush: flush.clone(), streams: *streams })
         };
         Reading {
             counts: Counts::of(report),

@@ -290,11 +290,12 @@ impl Sampler {
         if let Some((before, then)) = self.last.replace((at, moment)) {
             let ahead = at as f64 - before as f64 - moment.saturating_duration_since(then).as_secs_f64();
             if ahead.abs() > CLOCK_SET_S {
-                let way = if ahead < 0.0 { "back" } else { "forward" };
-                let text = format!(
-                    "the wall clock was set {way} by {:.0} s; of seconds that come twice the history keeps the newer account",
-                    ahead.abs()
-                );
+                let words = if ahead < 0.0 {
+                    "was set back; of seconds that come twice the history keeps the newer account"
+                } else {
+                    "went forward: it was set, or the machine was suspended; the history has a gap"
+                };
+                let text = format!("the wall clock {words} ({:.0} s)", ahead.abs());
                 self.seeing
                     .happened(Happened::new("clock-set", Severity::Warning, text).with("seconds", ahead.round()));
             }
@@ -470,6 +471,39 @@ mod tests {
         assert_eq!(seconds, [1000, 1001, 501, 502]);
         assert!(written[2].iter().all(|(_, slot)| slot.avg[WRITE_IOPS] == 1.0), "a second is a second by any clock");
         assert_eq!(track.steps.iter().map(|step| step.begin).collect::<Vec<_>>(), [500, 480, 0]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_and_a_volume_that_went_are_events() {
+        let dir = tempfile::tempdir().unwrap();
+        let seeing = Arc::new(Seeing::new(dir.path(), "alpha".to_owned()).unwrap());
+        let mut sampler = Sampler::new(seeing.clone());
+        let (begin, volume) = (Instant::now(), VolumeId([7; 16]));
+        let looks = |dirty| vec![Look { volume, report: report(0, dirty), seen: None }];
+        let mut take = |at, second, looks, present: &[VolumeId]| {
+            let present = present.iter().copied().collect();
+            sampler.take(at, begin + Duration::from_secs(second), looks, &[], &present);
+        };
+        take(5000, 1, looks(1), &[volume]);
+        take(5001, 2, looks(2), &[volume]);
+        // As told, and no more: an hour back, then a day forward.
+        take(1402, 3, looks(3), &[volume]);
+        take(87_803, 4, Vec::new(), &[volume]);
+        take(87_804, 5, Vec::new(), &[]);
+        let events = seeing.events(&crate::events::Filter::default(), 100);
+        let seen: Vec<(&str, Option<f64>)> = events
+            .iter()
+            .map(|e| (e.what.kind.as_str(), e.what.details.get("seconds").and_then(|s| s.as_f64())))
+            .collect();
+        assert_eq!(seen, [("clock-set", Some(-3600.0)), ("clock-set", Some(86400.0)), ("volume-deleted", None)]);
+        assert_eq!(events[2].what.volume.as_deref(), Some("vm1"));
+        seeing.end();
+        let query = query::Query { from: 1400, to: 1404, points: 4, series: vec![DIRTY] };
+        let after = seeing.history(&Owner::volume(volume.0), &query, 1404).unwrap();
+        assert_eq!(after.series["dirty_bytes"].avg, [None; 4], "what was deleted has no past");
+        let node = query::Query { series: vec![4], ..query };
+        let node = seeing.history(&Owner::NODE, &node, 1404).unwrap();
+        assert_eq!(node.series["dirty_bytes"].avg, [None, None, Some(3.0), None]);
     }
 
     #[test]
