@@ -171,7 +171,9 @@ export class Chart {
   /** Shows other figures. */
   update(data: Data, events: Happening[]): void {
     this.#data = data;
-    this.#events = events;
+    // What is worse is drawn over what is better.
+    const rank = Object.keys(MARKS);
+    this.#events = [...events].sort((a, b) => rank.indexOf(a.severity) - rank.indexOf(b.severity));
     this.#stale = true;
     if (this.#visible) this.#draw();
   }
@@ -280,7 +282,9 @@ export class Chart {
     const grid = isDark() ? "#2a323b" : "#e3e8ed";
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 } };
-    const dots: uPlot.Series.Points = { show: false };
+    const none: uPlot.Series.Points = { show: false, filter: () => null };
+    // A second between two holes has no line: it is a dot.
+    const dots: uPlot.Series.Points = { show: false, size: 4, filter: (plot, index) => alone(plot.data[index] ?? []) };
     const lines: uPlot.Series[] = spec.lines.map((line, index) => ({
       label: line.label,
       stroke: colour(line.hue),
@@ -290,7 +294,7 @@ export class Chart {
       ...(line.dashed ? { dash: DASH } : {}),
     }));
     const banded = spec.lines.length <= BANDS_MAX;
-    const edges: uPlot.Series[] = banded ? spec.lines.flatMap(() => [{ width: 0, points: dots }, { width: 0, points: dots }]) : [];
+    const edges: uPlot.Series[] = banded ? spec.lines.flatMap(() => [{ width: 0, points: none }, { width: 0, points: none }]) : [];
     const bands: uPlot.Band[] = banded
       ? spec.lines.map((line, index) => {
           const first = 1 + spec.lines.length + 2 * index;
@@ -450,6 +454,12 @@ export class Chart {
     }
     event.preventDefault();
   }
+}
+
+/** Places of values that have no neighbour. */
+function alone(column: ArrayLike<number | null | undefined>): number[] {
+  const there = (at: number) => column[at] !== null && column[at] !== undefined;
+  return Array.from({ length: column.length }, (_, at) => at).filter((at) => there(at) && !there(at - 1) && !there(at + 1));
 }
 
 /** Whole powers of ten around the data. */
