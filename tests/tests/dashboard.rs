@@ -14,6 +14,8 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 /// As web/package.json says.
 const NODE_MIN: u32 = 20;
+/// Volumes while the cost of the page is measured.
+const VOLUMES: u32 = 50;
 /// On a machine with two busy cores a browser takes its time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -106,6 +108,16 @@ impl Site {
         client.flush().expect("the connection lives").expect("the tier takes it");
     }
 
+    /// So many more volumes, small ones in memory. Nobody uses them, but each second has its figures of each.
+    fn add(&self, volumes: u32) {
+        for number in 0..volumes {
+            let (name, image) = (format!("more-{number:02}"), self.folder.join(&format!("more-{number}.img")));
+            let tier = ["--tier", "memory", "--volatile", "--tier-size", "8M", "--size", "4M", "--create"];
+            let words = ["create", &name, "--backing", image.to_str().expect("a plain path")];
+            self.daemon.volume_command(words.into_iter().chain(tier)).expect_success();
+        }
+    }
+
     /// Reads and writes until it is dropped.
     fn load(&self) -> Process {
         let mut command = Command::new(require_tool("fio"));
@@ -129,6 +141,7 @@ impl Site {
         let mut command = node(script);
         command.env("FOREBAY_URL", format!("http://{}", self.volume.http)).env("FOREBAY_TOKEN", token.trim());
         command.env("FOREBAY_VOLUME", VOLUME_NAME).env("FOREBAY_PID", self.daemon.pid().to_string());
+        command.env("FOREBAY_VOLUMES", VOLUMES.to_string());
         command.env("FOREBAY_CHROMIUM", require_tool("chromium")).env("FOREBAY_PROFILE", self.folder.join("profile"));
         let output = run_command(PATIENCE, command).expect_success();
         println!("{}", output.stdout);
@@ -146,6 +159,20 @@ fn people_see_and_change_their_volumes_in_a_browser() {
     site.add_failing();
     let load = site.load();
     let output = site.browse("tests/browser/dashboard.mjs");
+    assert!(output.contains("every look was had"), "the script ended early: {output}");
+    drop(load);
+    site.daemon.assert_healthy();
+}
+
+#[test]
+fn the_page_takes_little_of_a_core_with_fifty_volumes_live() {
+    if let Some(reason) = missing_for_a_browser() {
+        return skip(&reason);
+    }
+    let mut site = Site::new("dashboard-cost");
+    site.add(VOLUMES - 1);
+    let load = site.load();
+    let output = site.browse("tests/browser/cost.mjs");
     assert!(output.contains("every look was had"), "the script ended early: {output}");
     drop(load);
     site.daemon.assert_healthy();

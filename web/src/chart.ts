@@ -54,6 +54,7 @@ export interface Zoom {
 const BANDS_MAX = 2;
 /** Rows of the table view: what a person can scroll through. */
 const ROWS_MAX = 240;
+const NAMED_EVERY_MS = 10_000;
 /** Distance between two shapes on a line, in CSS pixels. */
 const SHAPE_GAP = 90;
 const DASH = [6, 4];
@@ -113,6 +114,7 @@ export class Chart {
   #table: HTMLElement;
   #tableButton: HTMLButtonElement;
   #tableAt = 0;
+  #namedAt = -NAMED_EVERY_MS;
   #data: Data = { from: 0, to: 1, at: [], avg: {}, min: {}, max: {} };
   #events: Happening[] = [];
   #visible = false;
@@ -152,7 +154,7 @@ export class Chart {
     const seen = new IntersectionObserver((entries) => {
       this.#visible = entries.some((entry) => entry.isIntersecting);
       if (this.#visible && this.#stale) this.#draw();
-    }, { rootMargin: "300px" });
+    }, { rootMargin: "100px" });
     seen.observe(this.element);
     const sized = new ResizeObserver(() => this.#resize());
     sized.observe(this.#box);
@@ -169,7 +171,9 @@ export class Chart {
   /** Shows other figures. */
   update(data: Data, events: Happening[]): void {
     this.#data = data;
-    this.#events = events;
+    // What is worse is drawn over what is better.
+    const rank = Object.keys(MARKS);
+    this.#events = [...events].sort((a, b) => rank.indexOf(a.severity) - rank.indexOf(b.severity));
     this.#stale = true;
     if (this.#visible) this.#draw();
   }
@@ -278,7 +282,9 @@ export class Chart {
     const grid = isDark() ? "#2a323b" : "#e3e8ed";
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 } };
-    const dots: uPlot.Series.Points = { show: false };
+    const none: uPlot.Series.Points = { show: false, filter: () => null };
+    // A second between two holes has no line: it is a dot.
+    const dots: uPlot.Series.Points = { show: false, size: 4, filter: (plot, index) => alone(plot.data[index] ?? []) };
     const lines: uPlot.Series[] = spec.lines.map((line, index) => ({
       label: line.label,
       stroke: colour(line.hue),
@@ -288,7 +294,7 @@ export class Chart {
       ...(line.dashed ? { dash: DASH } : {}),
     }));
     const banded = spec.lines.length <= BANDS_MAX;
-    const edges: uPlot.Series[] = banded ? spec.lines.flatMap(() => [{ width: 0, points: dots }, { width: 0, points: dots }]) : [];
+    const edges: uPlot.Series[] = banded ? spec.lines.flatMap(() => [{ width: 0, points: none }, { width: 0, points: none }]) : [];
     const bands: uPlot.Band[] = banded
       ? spec.lines.map((line, index) => {
           const first = 1 + spec.lines.length + 2 * index;
@@ -410,6 +416,9 @@ export class Chart {
       for (const event of near.slice(0, 3)) text += ` · ${word("severity", event.severity)}: ${event.text}`;
     }
     say(this.#readout, text);
+    // Not each second: whoever hears it would never hear it out.
+    if (index === undefined && performance.now() - this.#namedAt < NAMED_EVERY_MS) return;
+    this.#namedAt = performance.now();
     this.#box.setAttribute("aria-label", `${this.#spec.title}. ${this.#summary(row)}. ${t("chart.keys")}`);
   }
 
@@ -445,6 +454,12 @@ export class Chart {
     }
     event.preventDefault();
   }
+}
+
+/** Places of values that have no neighbour. */
+function alone(column: ArrayLike<number | null | undefined>): number[] {
+  const there = (at: number) => column[at] !== null && column[at] !== undefined;
+  return Array.from({ length: column.length }, (_, at) => at).filter((at) => there(at) && !there(at - 1) && !there(at + 1));
 }
 
 /** Whole powers of ten around the data. */

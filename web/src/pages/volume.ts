@@ -137,6 +137,7 @@ export function volumePage(name: string, range: Range): Page {
   const choice: Choice = { statistic: "mean", logarithmic: true, peers: false };
   let volume: Volume | undefined;
   let said = "";
+  let toldNow = "";
   const mine = { kind: "volume", name } as const;
   const path = volumePath(name);
 
@@ -205,7 +206,11 @@ export function volumePage(name: string, range: Range): Page {
     }
     const wrong = problems(next);
     trouble.hidden = wrong.length === 0;
-    trouble.replaceChildren(...wrong);
+    const told = wrong.map((line) => line.textContent).join();
+    if (told !== toldNow) {
+      toldNow = told;
+      trouble.replaceChildren(...wrong);
+    }
     const rows = facts(next);
     if (list.childElementCount !== rows.length) {
       list.replaceChildren(...rows.map(([fact, value]) => h("div", { class: value.length > 26 ? "long" : "" }, h("dt", {}, fact), h("dd", {}, value))));
