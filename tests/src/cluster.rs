@@ -23,6 +23,8 @@ pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 pub const SIZE: u64 = 48 << 20;
 /// Where clients on other hosts connect.
 pub const NBD_PORT: u16 = 10809;
+/// Where each node's dashboard is, on its own host.
+pub const HTTP: &str = "127.0.0.1:7070";
 /// Two busy cores are given time; a healthy cluster needs a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For one command.
@@ -238,7 +240,7 @@ impl Cluster {
     fn write_config(&self, node: usize) {
         let host = self.network.host(node);
         let text = format!(
-            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"off\"\n\
+            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"{HTTP}\"\n\
              [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
              [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),
@@ -258,6 +260,11 @@ impl Cluster {
     /// Where it runs.
     pub fn host(&self, node: usize) -> &Host {
         self.network.host(node)
+    }
+
+    /// The process of its daemon.
+    pub fn pid(&self, node: usize) -> u32 {
+        self.daemons[node].as_ref().expect("it runs").pid()
     }
 
     /// Starts its daemon, and waits until it answers.

@@ -3,11 +3,13 @@
 //! The browser is Debian's Chromium, driven by what `npm ci` in `web/` brings. Where one of them is missing the tests skip: the
 //! binary needs neither.
 
+use forebay_tests::cluster::{Cluster, HTTP};
 use forebay_tests::harness::{
     Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, find_tool, require_tool, run_command, skip, workspace,
 };
 use forebay_tests::hosts::Process;
 use forebay_tests::nbd::{Client, Target};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -135,18 +137,27 @@ impl Site {
         Process::spawn(command)
     }
 
-    /// Runs a script of the browser; what it saw is in its output. Screenshots go where `FOREBAY_SCREENSHOTS` says.
-    fn browse(&self, script: &str) -> String {
-        let token = std::fs::read_to_string(self.volume.state().join("token")).expect("the daemon has made it");
-        let mut command = node(script);
-        command.env("FOREBAY_URL", format!("http://{}", self.volume.http)).env("FOREBAY_TOKEN", token.trim());
-        command.env("FOREBAY_VOLUME", VOLUME_NAME).env("FOREBAY_PID", self.daemon.pid().to_string());
-        command.env("FOREBAY_VOLUMES", VOLUMES.to_string());
-        command.env("FOREBAY_CHROMIUM", require_tool("chromium")).env("FOREBAY_PROFILE", self.folder.join("profile"));
-        let output = run_command(PATIENCE, command).expect_success();
-        println!("{}", output.stdout);
-        output.stdout
+    fn browse(&self, script: &str) {
+        let mut command = browser(script, &self.folder, &self.volume.http, &self.volume.state(), VOLUME_NAME);
+        command.env("FOREBAY_PID", self.daemon.pid().to_string()).env("FOREBAY_VOLUMES", VOLUMES.to_string());
+        every_look_is_had(command);
     }
+}
+
+/// A script of the browser, at a daemon with this address and state. Screenshots go where `FOREBAY_SCREENSHOTS` says.
+fn browser(script: &str, folder: &TempDir, address: &str, state: &Path, volume: &str) -> Command {
+    let token = std::fs::read_to_string(state.join("token")).expect("the daemon has made it");
+    let mut command = node(script);
+    command.env("FOREBAY_URL", format!("http://{address}")).env("FOREBAY_TOKEN", token.trim());
+    command.env("FOREBAY_VOLUME", volume);
+    command.env("FOREBAY_CHROMIUM", require_tool("chromium")).env("FOREBAY_PROFILE", folder.join("profile"));
+    command
+}
+
+fn every_look_is_had(command: Command) {
+    let output = run_command(PATIENCE, command).expect_success().stdout;
+    println!("{output}");
+    assert!(output.contains("every look was had"), "the script ended early: {output}");
 }
 
 /// A promise of `tests/browser/dashboard.mjs` each; all in one life of one browser, which is what takes the time.
@@ -158,8 +169,7 @@ fn people_see_and_change_their_volumes_in_a_browser() {
     let mut site = Site::new("dashboard");
     site.add_failing();
     let load = site.load();
-    let output = site.browse("tests/browser/dashboard.mjs");
-    assert!(output.contains("every look was had"), "the script ended early: {output}");
+    site.browse("tests/browser/dashboard.mjs");
     drop(load);
     site.daemon.assert_healthy();
 }
@@ -172,8 +182,20 @@ fn the_page_takes_little_of_a_core_with_fifty_volumes_live() {
     let mut site = Site::new("dashboard-cost");
     site.add(VOLUMES - 1);
     let load = site.load();
-    let output = site.browse("tests/browser/cost.mjs");
-    assert!(output.contains("every look was had"), "the script ended early: {output}");
+    site.browse("tests/browser/cost.mjs");
     drop(load);
     site.daemon.assert_healthy();
+}
+
+#[test]
+fn a_killed_peer_is_shown_with_its_reason() {
+    if let Some(reason) = missing_for_a_browser() {
+        return skip(&reason);
+    }
+    let Some(cluster) = Cluster::new("dashboard-peer", 2) else { return };
+    cluster.serve_with_a_copy("memory");
+    let mut command = browser("tests/browser/peer.mjs", &cluster.folder, HTTP, &cluster.place(0, "state"), "vm1");
+    command.env("FOREBAY_PEER_PID", cluster.pid(1).to_string());
+    cluster.host(0).namespace().place(&mut command);
+    every_look_is_had(command);
 }

@@ -277,9 +277,10 @@ impl World {
 
     fn note_batch(&mut self, at: TierBlock, bytes: &[u8], frames: &[FrameId]) {
         let Ok(batch) = Batch::decode(&VOLUME_UUID, at, &bytes[..BLOCK]) else { return };
-        let recovering = |volume: &Volume| volume.status(self.clock()).phase == Phase::Recovering;
-        if frames.is_empty() && self.node.volume.as_ref().is_some_and(recovering) {
-            // Recovery writes the header of a batch that it keeps once more, and the payload by itself.
+        let phase = self.node.volume.as_ref().map(|volume| volume.status(self.clock()).phase);
+        if frames.is_empty() && matches!(phase, Some(Phase::Recovering | Phase::Refused(_))) {
+            // Recovery writes the header of a batch that it keeps once more, and the payload by itself. What it had asked for may be
+            // taken after another write of it has failed.
             return;
         }
         assert_eq!(batch.payload_blocks() as usize, frames.len(), "a batch has the payload of its records");
