@@ -55,6 +55,9 @@ mutants! { ownership, 0..60 of seeded;
 mutants! { volume, 0..60 of restless;
     count_learners
     cover_at_once
+}
+
+mutants! { volume, 460..520 of restless;
     destage_uncommitted
 }
 
