@@ -25,7 +25,6 @@ mutants! { volume, 0..60 of seeded;
     ask_recorded_only
     destage_outside_window
     flush_by_own_sync
-    forget_pins
     free_before_mark
     ignore_min_peers
     keep_learners_waiting
@@ -55,6 +54,7 @@ mutants! { ownership, 0..60 of seeded;
 mutants! { volume, 0..60 of restless;
     count_learners
     cover_at_once
+    forget_pins
 }
 
 mutants! { volume, 460..520 of restless;
