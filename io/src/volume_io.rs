@@ -55,7 +55,7 @@ pub enum Executed {
 /// Which counters an operation goes to, and what is left to do at its end.
 #[derive(Debug)]
 enum Kind {
-    TierWrite,
+    TierWrite { of_frames: bool },
     TierSync,
     TierRead { frames: Checks },
     TierScan,
@@ -169,15 +169,21 @@ impl VolumeIo {
         &mut self.arena
     }
 
-    /// Nothing is under way: neither the kernel nor a model has to do with a frame.
-    pub fn rests(&self) -> bool {
-        self.pending.is_empty() && self.delayed.is_empty()
+    /// Neither the kernel nor a model has to do with a frame. A log that is opened writes its checkpoint at once, from memory of
+    /// its own.
+    pub fn frames_rest(&self) -> bool {
+        let of_frames = |pending: &Pending| match pending.kind {
+            Kind::TierWrite { of_frames } => of_frames,
+            Kind::TierRead { .. } | Kind::BackingRead { .. } | Kind::BackingWrite | Kind::JournalWrite => true,
+            Kind::TierSync | Kind::TierScan | Kind::BackingZero | Kind::BackingSync | Kind::JournalSync => false,
+        };
+        !self.pending.iter().any(|(_, pending)| of_frames(pending))
     }
 
     /// Goes on with the frames of another, of the same number: what is in the present ones is of no use to anybody.
     pub fn go_on_with(&mut self, arena: Arena) {
         assert_eq!(arena.frames(), self.arena.frames(), "frames take the place of as many");
-        assert!(self.rests(), "nothing is under way to the frames that go");
+        assert!(self.frames_rest(), "nothing is under way to the frames that go");
         self.arena = arena;
     }
 
@@ -383,7 +389,7 @@ impl VolumeIo {
                 for &frame in frames {
                     buffers.push_frame(&self.arena, frame, 0, TIER_BLOCK_BYTES);
                 }
-                let token = self.pend(op, Kind::TierWrite, bytes, pieces);
+                let token = self.pend(op, Kind::TierWrite { of_frames: !frames.is_empty() }, bytes, pieces);
                 reactor.submit(token, Operation::new(file, OperationKind::Write { offset }, buffers));
                 Executed::Nothing
             }
@@ -584,7 +590,7 @@ impl VolumeIo {
     fn outcome(&mut self, key: usize, buffer: Option<&[u8]>) -> Outcome {
         let pending = &self.pending[key];
         match &pending.kind {
-            Kind::TierWrite
+            Kind::TierWrite { .. }
             | Kind::TierSync
             | Kind::BackingWrite
             | Kind::BackingZero
@@ -612,7 +618,7 @@ impl VolumeIo {
 
     fn stats_of(&mut self, kind: &Kind) -> &mut OperationStats {
         match kind {
-            Kind::TierWrite => &mut self.tier_stats.writes,
+            Kind::TierWrite { .. } => &mut self.tier_stats.writes,
             Kind::TierSync => &mut self.tier_stats.syncs,
             Kind::TierRead { .. } | Kind::TierScan => &mut self.tier_stats.reads,
             Kind::BackingRead { .. } => &mut self.backing_mut().stats.reads,

@@ -785,7 +785,7 @@ impl Driver {
     /// the frames, which would come to those of the follower.
     fn kept_cache(&self, desks: &Desks<'_>, volume: &[u8; 16]) -> Option<(KeptCache, Option<Arena>)> {
         let slot = desks.volumes[self.replicas.get(volume)?.key?].as_ref()?;
-        let kept = slot.volume.kept_cache().filter(|_| slot.io.rests())?;
+        let kept = slot.volume.kept_cache().filter(|_| slot.io.frames_rest())?;
         let arena = matches!(slot.io.tier(), Tier::Flash(_)).then(|| slot.io.arena().share());
         Some((kept, arena))
     }
@@ -902,7 +902,7 @@ impl Driver {
         if let Some(replica) = self.replicas.get_mut(volume) {
             replica.key = Some(key);
             if let Some((kept, arena)) = replica.kept.take()
-                && (arena.is_none() || slot.io.rests())
+                && (arena.is_none() || slot.io.frames_rest())
                 && slot.volume.keep_cache(kept)
                 && let Some(arena) = arena
             {
