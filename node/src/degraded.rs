@@ -193,8 +193,11 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
                 .with("to", is.phase.as_str()),
         );
     }
-    if (was.policy.effective, was.policy.requested, &was.policy.reason)
-        != (is.policy.effective, is.policy.requested, &is.policy.reason)
+    // What the policy is, its owner tells; who that is, is told below.
+    let of_owner = |reason: &str| if reason == "owned-elsewhere" { "as-requested" } else { reason }.to_owned();
+    if (was.policy.effective, was.policy.requested, of_owner(&was.policy.reason))
+        != (is.policy.effective, is.policy.requested, of_owner(&is.policy.reason))
+        && is.policy.reason != "owned-elsewhere"
     {
         let (severity, text) = match is.policy.reason.as_str() {
             "as-requested" => (Severity::Info, format!("{:?}, as requested", is.policy.effective).to_lowercase()),
@@ -356,6 +359,9 @@ mod tests {
             let codes: Vec<String> = of_volume(&is).into_iter().map(|degraded| degraded.code).collect();
             assert_eq!(codes, code.into_iter().collect::<Vec<_>>(), "{kind}");
         }
+        let mut elsewhere = well();
+        elsewhere.policy.reason = "owned-elsewhere".into();
+        assert_eq!((kinds(&well(), &elsewhere), kinds(&elsewhere, &well())), (vec![], vec![]), "its owner tells");
         let mut held = well();
         held.backing.state = "held".into();
         assert_eq!(kinds(&held, &well()), ["hold-ended"]);
