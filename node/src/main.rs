@@ -26,6 +26,7 @@ mod connections;
 mod coordinator;
 mod degraded;
 mod directory;
+mod doctor;
 mod events;
 mod fence_test;
 mod forward;

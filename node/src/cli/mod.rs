@@ -2,6 +2,7 @@
 
 mod client;
 pub use client::Client;
+mod doctor;
 mod node;
 mod seeing;
 mod volume;
@@ -101,6 +102,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Find what bounds this host's data path, with its number, and what helps; needs no daemon, and works without root
+    Doctor(doctor::DoctorArgs),
     /// Measure a backing and a volume side by side with fio, or this machine's limit
     Bench(crate::bench::BenchArgs),
     /// Print a completion script
@@ -323,6 +326,7 @@ fn run(cli: Cli) -> Result<bool> {
             let done = crate::salvage::run(&tier, &to, base.as_deref())?;
             crate::salvage::report(&done, &to, json)
         }
+        Command::Doctor(args) => doctor::run(&args).map(|()| true),
         Command::Bench(args) => crate::bench::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());

@@ -1,0 +1,31 @@
+//! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
+
+mod cpu;
+mod memory;
+mod nics;
+mod numa;
+mod paths;
+mod pcie;
+mod storage;
+
+use super::Host;
+use super::findings::Verdict;
+
+/// One question to the host.
+pub struct Check {
+    /// Its number in the list of the documentation.
+    pub number: u8,
+    /// First part of its findings' ids.
+    pub word: &'static str,
+    /// Looks. It never changes anything, and never waits: what grows is compared with [`Host::earlier`].
+    pub look: fn(&Host) -> Verdict,
+}
+
+/// All of them, in order of their numbers.
+pub fn all() -> Vec<&'static Check> {
+    let groups =
+        [pcie::CHECKS, numa::CHECKS, memory::CHECKS, cpu::CHECKS, nics::CHECKS, paths::CHECKS, storage::CHECKS];
+    let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
+    all.sort_by_key(|check| check.number);
+    all
+}

@@ -1,0 +1,58 @@
+//! `forebay doctor`: what bounds this host's data path, with its number, and what to do.
+//!
+//! ```text
+//! system (files, live or recorded) -> topology -> checks -> verdicts -> report: text, JSON
+//! ```
+//!
+//! Reading changes nothing.
+
+pub mod checks;
+pub mod counters;
+pub mod findings;
+#[cfg(test)]
+pub mod fixture;
+pub mod report;
+pub mod system;
+pub mod topology;
+pub mod words;
+
+use counters::Counters;
+use findings::Verdict;
+use std::time::Duration;
+use system::System;
+use topology::Topology;
+
+/// How long counters are watched for.
+const WATCHED: Duration = Duration::from_millis(400);
+
+/// What the checks look at.
+pub struct Host {
+    /// Its files, now.
+    pub system: System,
+    /// What it is made of.
+    pub topology: Topology,
+    /// What it has counted until now, and a while before: what grows is told by these.
+    pub counters: Counters,
+    /// The same a while before, and how long that was. None in a recorded tree that has only one look.
+    pub earlier: Option<(Counters, Duration)>,
+}
+
+impl Host {
+    /// Looks at a host; the living one twice, so that growth is seen.
+    pub fn look(system: System) -> Host {
+        let earlier = if system.is_live() {
+            let before = Counters::of(&system);
+            std::thread::sleep(WATCHED);
+            Some((before, WATCHED))
+        } else {
+            Counters::recorded_earlier(&system)
+        };
+        let (topology, counters) = (topology::read(&system), Counters::of(&system));
+        Host { system, topology, counters, earlier }
+    }
+
+    /// What every check says.
+    pub fn examine(&self) -> Vec<(&'static checks::Check, Verdict)> {
+        checks::all().into_iter().map(|check| (check, (check.look)(self))).collect()
+    }
+}

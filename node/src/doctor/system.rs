@@ -1,0 +1,184 @@
+//! The host's files as the kernel shows them, of this host or below a prefix (`--sysroot`), and what could not be seen of them.
+//!
+//! What no file shows (links' modes, queues, counters of drivers) lies in a recorded tree as files of its own, below
+//! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where a recorded tree has what no file of the kernel shows.
+pub const RECORDED: &str = "/forebay";
+
+/// What was asked for, or why there is none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen<T> {
+    /// It is there, and this is it.
+    Is(T),
+    /// This host has no such thing.
+    Absent,
+    /// It may be there: why it could not be read, in words.
+    Hidden(String),
+}
+
+impl<T> Seen<T> {
+    /// What is there.
+    pub fn known(self) -> Option<T> {
+        match self {
+            Seen::Is(value) => Some(value),
+            Seen::Absent | Seen::Hidden(_) => None,
+        }
+    }
+
+    /// The same, looked at.
+    pub fn as_ref(&self) -> Seen<&T> {
+        match self {
+            Seen::Is(value) => Seen::Is(value),
+            Seen::Absent => Seen::Absent,
+            Seen::Hidden(why) => Seen::Hidden(why.clone()),
+        }
+    }
+
+    /// What is made of it; what makes nothing of it says that it is not there.
+    pub fn and_then<U>(self, make: impl FnOnce(T) -> Option<U>) -> Seen<U> {
+        match self {
+            Seen::Is(value) => make(value).map_or(Seen::Absent, Seen::Is),
+            Seen::Absent => Seen::Absent,
+            Seen::Hidden(why) => Seen::Hidden(why),
+        }
+    }
+}
+
+/// A host's files.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Absolute; `/` for this host.
+    root: PathBuf,
+    live: bool,
+}
+
+impl System {
+    /// This host.
+    pub fn live() -> System {
+        System { root: PathBuf::from("/"), live: true }
+    }
+
+    /// A recorded one.
+    pub fn recorded(root: &Path) -> io::Result<System> {
+        Ok(System { root: root.canonicalize()?, live: false })
+    }
+
+    /// Whether it is this host, which can be asked what no file shows.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Where a path of the host lies for this process. `path` begins with `/`.
+    pub fn place(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// A file's content, without the white space at its end.
+    pub fn text(&self, path: &str) -> Seen<String> {
+        self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+    }
+
+    /// A file's bytes.
+    pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
+        seen(path, std::fs::read(self.resolve(path)))
+    }
+
+    /// A number in a file.
+    pub fn number<T: std::str::FromStr>(&self, path: &str) -> Seen<T> {
+        self.text(path).and_then(|text| text.trim().parse().ok())
+    }
+
+    /// The names in a folder, in order.
+    pub fn list(&self, path: &str) -> Seen<Vec<String>> {
+        let names = std::fs::read_dir(self.resolve(path)).and_then(|entries| {
+            let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+            names.collect::<io::Result<Vec<String>>>()
+        });
+        seen(path, names).and_then(|mut names| {
+            names.sort();
+            Some(names)
+        })
+    }
+
+    /// Whether there is such a file or folder.
+    pub fn has(&self, path: &str) -> bool {
+        self.resolve(path).exists()
+    }
+
+    /// Where a path leads when all links are followed, as a path of the host.
+    pub fn real(&self, path: &str) -> Seen<String> {
+        let real = self.resolve(path).canonicalize();
+        let root = self.root.clone();
+        seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))
+    }
+
+    /// As the host would: a link that begins with `/` leads below the prefix, and none leads out of it.
+    fn resolve(&self, path: &str) -> PathBuf {
+        if self.live {
+            return self.place(path);
+        }
+        let mut left: Vec<String> = path.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let (mut at, mut links) = (PathBuf::new(), 0);
+        while let Some(part) = left.pop() {
+            match part.as_str() {
+                "." => {}
+                ".." => {
+                    at.pop();
+                }
+                name => match std::fs::read_link(self.root.join(&at).join(name)) {
+                    // As many as Linux follows.
+                    Ok(to) if links < 40 => {
+                        links += 1;
+                        if to.is_absolute() {
+                            at = PathBuf::new();
+                        }
+                        let to = to.to_string_lossy().into_owned();
+                        left.extend(to.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned));
+                    }
+                    _ => at.push(name),
+                },
+            }
+        }
+        self.root.join(at)
+    }
+}
+
+fn seen<T>(path: &str, result: io::Result<T>) -> Seen<T> {
+    match result {
+        Ok(value) => Seen::Is(value),
+        Err(e) => match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Seen::Absent,
+            // What sysfs says of an attribute that this device does not have.
+            _ if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO)) => {
+                Seen::Absent
+            }
+            _ => Seen::Hidden(format!("{path}: {e}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_a_recorded_tree_stay_in_it_and_what_is_hidden_is_told_from_what_is_absent() {
+        let tree = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(tree.path().join("sys/devices/pci0/card")).expect("made");
+        std::fs::write(tree.path().join("sys/devices/pci0/card/speed"), "10000\n").expect("written");
+        std::os::unix::fs::symlink("/sys/devices/pci0/card", tree.path().join("sys/eth0")).expect("linked");
+        std::os::unix::fs::symlink("../../../../../../../etc", tree.path().join("sys/out")).expect("linked");
+        let system = System::recorded(tree.path()).expect("it is there");
+        assert_eq!(system.number("/sys/eth0/speed"), Seen::Is(10_000));
+        assert_eq!(system.real("/sys/eth0/speed"), Seen::Is("/sys/devices/pci0/card/speed".to_owned()));
+        assert_eq!(system.list("/sys"), Seen::Is(["devices", "eth0", "out"].map(str::to_owned).to_vec()));
+        assert_eq!(system.text("/sys/out/passwd"), Seen::Absent);
+        assert_eq!(system.text("/sys/eth0/duplex"), Seen::Absent);
+        assert_eq!(system.number::<u32>("/sys/eth0/speed/unit"), Seen::Absent);
+        assert!(matches!(system.bytes("/sys/devices"), Seen::Hidden(why) if why.starts_with("/sys/devices: ")));
+    }
+}

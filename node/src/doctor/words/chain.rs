@@ -1,0 +1,6 @@
+//! Words of chain.
+
+use super::Row;
+
+/// Its rows.
+pub const ROWS: &[Row] = &[];

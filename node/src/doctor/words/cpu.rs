@@ -1,0 +1,6 @@
+//! Words of the checks of CPUs.
+
+use super::Row;
+
+/// Its rows.
+pub const ROWS: &[Row] = &[];

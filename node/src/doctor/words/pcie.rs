@@ -1,0 +1,6 @@
+//! Words of the checks of PCIe and platform.
+
+use super::Row;
+
+/// Its rows.
+pub const ROWS: &[Row] = &[];

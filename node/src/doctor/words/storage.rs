@@ -1,0 +1,6 @@
+//! Words of the checks of block devices and management.
+
+use super::Row;
+
+/// Its rows.
+pub const ROWS: &[Row] = &[];
