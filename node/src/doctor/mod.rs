@@ -6,6 +6,7 @@
 //!
 //! Reading changes nothing.
 
+pub mod act;
 pub mod checks;
 pub mod counters;
 pub mod findings;
