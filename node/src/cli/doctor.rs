@@ -1,11 +1,13 @@
 //! `forebay doctor`.
 
 mod act;
+mod baseline;
 
 use crate::doctor::Host;
+use crate::doctor::findings::Sentence;
 use crate::doctor::report::Report;
 use crate::doctor::system::System;
-use crate::doctor::words::Language;
+use crate::doctor::words::{Language, say};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -22,6 +24,17 @@ pub struct DoctorArgs {
     json: bool,
     #[command(flatten)]
     act: act::ActArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Keep what is there now (places of interrupts, links, MTU, governors, versions), or find out what has changed since
+    Baseline {
+        #[command(subcommand)]
+        command: baseline::Command,
+    },
 }
 
 /// Which host, and how it is told.
@@ -29,6 +42,12 @@ struct Asked {
     system: System,
     language: Language,
     json: bool,
+}
+
+impl Asked {
+    fn say(&self, sentence: &Sentence) -> String {
+        say(self.language, sentence)
+    }
 }
 
 /// Looks, and says what it saw; or does what is asked for. False when that was not reached.
@@ -41,6 +60,10 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     };
     let language = args.language.unwrap_or_else(Language::of_environment);
     let asked = Asked { system, language, json: args.json };
+    match &args.command {
+        Some(Command::Baseline { command }) => return baseline::run(&asked, command),
+        None => {}
+    }
     if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {
         return Ok(done);
     }

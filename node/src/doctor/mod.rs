@@ -7,6 +7,7 @@
 //! Reading changes nothing.
 
 pub mod act;
+pub mod baseline;
 pub mod checks;
 pub mod counters;
 pub mod findings;

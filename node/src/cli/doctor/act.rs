@@ -136,10 +136,6 @@ fn start_guard(change: u64, within: Duration, folder: &Path, sysroot: Option<&Pa
 }
 
 impl Asked {
-    fn say(&self, sentence: &Sentence) -> String {
-        say(self.language, sentence)
-    }
-
     fn tell(&self, outcomes: &[Outcome], nothing: &'static str) -> Result<()> {
         if self.json {
             let said = |outcome: &Outcome| {

@@ -170,6 +170,42 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "baseline.worse",
+        ["worse   {what}: {was} -> {now}", "悪化    {what}: {was} -> {now}", "악화    {what}: {was} -> {now}"],
+    ),
+    (
+        "baseline.other",
+        ["changed {what}: {was} -> {now}", "変化    {what}: {was} -> {now}", "변경    {what}: {was} -> {now}"],
+    ),
+    (
+        "baseline.better",
+        ["better  {what}: {was} -> {now}", "改善    {what}: {was} -> {now}", "개선    {what}: {was} -> {now}"],
+    ),
+    (
+        "baseline.same",
+        [
+            "{count} things are as they were at {time} (kernel {was}; now {now})",
+            "{count} 項目は {time} 時点から変わっていません (カーネル {was}、現在 {now})",
+            "{count}개 항목이 {time} 당시와 같습니다 (커널 {was}, 현재 {now})",
+        ],
+    ),
+    (
+        "baseline.differs",
+        [
+            "{count} things differ from {time} (kernel {was}; now {now}), {worse} of them for the worse",
+            "{time} (カーネル {was}、現在 {now}) から {count} 項目が変わり、うち {worse} 項目が悪化しました",
+            "{time}(커널 {was}, 현재 {now})와 {count}개 항목이 다르며 그중 {worse}개가 나빠졌습니다",
+        ],
+    ),
+    (
+        "baseline.saved",
+        [
+            "{count} things are kept in {path}",
+            "{count} 項目を {path} に保存しました",
+            "{count}개 항목을 {path}에 저장했습니다",
+        ],
+    ),
+    (
         "act.damaged",
         [
             "{count} lines of the journal are damaged: what they tell of is not taken back",
