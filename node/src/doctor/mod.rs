@@ -14,6 +14,7 @@ pub mod findings;
 #[cfg(test)]
 pub mod fixture;
 pub mod report;
+pub mod rounds;
 pub mod system;
 pub mod topology;
 pub mod words;
