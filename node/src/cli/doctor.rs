@@ -2,6 +2,7 @@
 
 mod act;
 mod baseline;
+mod watch;
 
 use crate::doctor::Host;
 use crate::doctor::findings::Sentence;
@@ -35,6 +36,8 @@ enum Command {
         #[command(subcommand)]
         command: baseline::Command,
     },
+    /// What moves, second by second: memory, PCIe, socket links, interfaces, disks
+    Watch(watch::WatchArgs),
 }
 
 /// Which host, and how it is told.
@@ -62,6 +65,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     let asked = Asked { system, language, json: args.json };
     match &args.command {
         Some(Command::Baseline { command }) => return baseline::run(&asked, command),
+        Some(Command::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }
     if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {

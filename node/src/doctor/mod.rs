@@ -17,6 +17,7 @@ pub mod report;
 pub mod rounds;
 pub mod system;
 pub mod topology;
+pub mod watch;
 pub mod words;
 
 use counters::Counters;

@@ -10,7 +10,7 @@ mod paths;
 mod pcie;
 mod placement;
 mod processes;
-mod show;
+pub mod show;
 mod storage;
 
 use super::Host;
