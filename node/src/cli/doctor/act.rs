@@ -7,7 +7,6 @@ use crate::doctor::act::journal::{Journal, State};
 use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which};
 use crate::doctor::checks;
 use crate::doctor::findings::{Finding, Sentence, Verdict};
-use crate::doctor::words::say;
 use crate::paths;
 use anyhow::{Context, Result, bail};
 use std::os::unix::process::CommandExt;
@@ -66,23 +65,27 @@ impl ActArgs {
         if asked.system.is_live() && paths::user_id() != 0 {
             bail!("cannot {wants} settings of the kernel as user {}: run it as root (sudo)", paths::user_id());
         }
-        let mut journal = Journal::open(&folder)?;
-        if journal.damaged() > 0 {
-            eprintln!("{}", say(asked.language, &Sentence::new("act.damaged").with("count", journal.damaged())));
+        if !self.apply.is_empty() {
+            return self.apply(asked, &folder, sysroot).map(Some);
         }
+        // Where nothing was ever applied no journal is made.
+        if !folder.join("journal").exists() {
+            return match self.confirm {
+                true => Ok(Some(asked.tell_confirmed(&[]))),
+                false => asked.tell(&[], "act.nothing-open").map(|()| Some(true)),
+            };
+        }
+        let mut journal = asked.open(&folder)?;
         if self.confirm {
-            return asked.confirm(&mut journal).map(Some);
+            return Ok(Some(asked.tell_confirmed(&act::confirm(&mut journal)?)));
         }
-        if let Some(finding) = &self.revert {
-            let which = finding.clone().map_or(Which::All, Which::Finding);
-            let outcomes = act::revert(&asked.system, &mut journal, &which)?;
-            asked.tell(&outcomes, "act.nothing-open")?;
-            return Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))));
-        }
-        self.apply(asked, journal, &folder, sysroot).map(Some)
+        let which = self.revert.clone().flatten().map_or(Which::All, Which::Finding);
+        let outcomes = act::revert(&asked.system, &mut journal, &which)?;
+        asked.tell(&outcomes, "act.nothing-open")?;
+        Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))))
     }
 
-    fn apply(&self, asked: &Asked, mut journal: Journal, folder: &Path, sysroot: Option<&Path>) -> Result<bool> {
+    fn apply(&self, asked: &Asked, folder: &Path, sysroot: Option<&Path>) -> Result<bool> {
         let host = Host::look(asked.system.clone());
         let found: Vec<Finding> = host
             .examine()
@@ -106,6 +109,7 @@ impl ActArgs {
             },
             guard: &|change| start_guard(change, within, folder, sysroot),
         };
+        let mut journal = asked.open(folder)?;
         let mut outcomes = Vec::new();
         for finding in chosen {
             outcomes.push(act::apply(&host, &mut journal, finding, &how)?);
@@ -136,6 +140,14 @@ fn start_guard(change: u64, within: Duration, folder: &Path, sysroot: Option<&Pa
 }
 
 impl Asked {
+    fn open(&self, folder: &Path) -> Result<Journal> {
+        let journal = Journal::open(folder)?;
+        if journal.damaged() > 0 {
+            eprintln!("{}", self.say(&Sentence::new("act.damaged").with("count", journal.damaged())));
+        }
+        Ok(journal)
+    }
+
     fn tell(&self, outcomes: &[Outcome], nothing: &'static str) -> Result<()> {
         if self.json {
             let said = |outcome: &Outcome| {
@@ -164,8 +176,7 @@ impl Asked {
         Ok(())
     }
 
-    fn confirm(&self, journal: &mut Journal) -> Result<bool> {
-        let findings = act::confirm(journal)?;
+    fn tell_confirmed(&self, findings: &[String]) -> bool {
         if self.json {
             println!("{}", serde_json::json!({ "confirmed": findings }));
         } else if findings.is_empty() {
@@ -174,7 +185,7 @@ impl Asked {
         for finding in findings.iter().filter(|_| !self.json) {
             println!("{}", self.say(&Sentence::new("act.confirmed").with("finding", finding)));
         }
-        Ok(!findings.is_empty())
+        !findings.is_empty()
     }
 
     /// Waits until somebody has confirmed, or the guard has taken it back.

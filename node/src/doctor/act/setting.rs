@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Component, Path};
 
 /// Settings of the running kernel lie here, and nothing else is ever written.
-const PLACES: [&str; 3] = ["/proc/sys/", "/proc/irq/", "/sys/"];
+const PLACES: [&str; 4] = ["/proc/sys/", "/proc/irq/", "/proc/fs/nfsd/threads", "/sys/"];
 
 /// Writing one takes effect by setting the other to zero, and zero is refused: what restores is the other's value.
 const PAIRS: [(&str, &str); 2] = [
@@ -63,8 +63,13 @@ pub fn write(system: &System, path: &str, value: &str) -> Result<(), String> {
     file.and_then(|mut file| file.write_all(value.as_bytes())).map_err(|e| format!("{path}: {e}"))
 }
 
-/// The chosen one of a file that shows all choices: `always [madvise] never`.
-pub fn choice(text: &str) -> Option<&str> {
+/// What is to be written to a file that reads otherwise: of all choices the one in brackets, `always [madvise] never`; of a
+/// bond the word before its number, `layer2 0`.
+pub fn choice<'a>(path: &str, text: &'a str) -> Option<&'a str> {
+    if path.contains("/bonding/") {
+        let (word, number) = text.trim().split_once(' ')?;
+        return number.parse::<u32>().is_ok().then_some(word);
+    }
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(chosen, _)| chosen).filter(|chosen| !chosen.is_empty())
 }
@@ -76,7 +81,7 @@ pub fn is_same(path: &str, reads: &str, written: &str) -> bool {
     let is_list = path.ends_with("_list");
     let is_mask = path.ends_with("_affinity") || path.ends_with("_cpus");
     words(reads) == words(written)
-        || choice(reads).is_some_and(|chosen| chosen == written.trim())
+        || choice(path, reads).is_some_and(|chosen| chosen == written.trim())
         || is_list && numbers(reads.trim()) == numbers(written.trim())
         || is_mask && mask(reads) == mask(written)
 }
@@ -99,7 +104,7 @@ pub fn restoring(system: &System, path: &str, old: &str) -> Vec<Setting> {
     {
         return put(other, value.trim_end());
     }
-    put(path, choice(old).unwrap_or(old.trim_end()))
+    put(path, choice(path, old).unwrap_or(old.trim_end()))
 }
 
 #[cfg(test)]
@@ -110,9 +115,12 @@ mod tests {
 
     #[test]
     fn only_settings_of_the_running_kernel_are_written() {
-        for path in
-            ["/proc/sys/vm/zone_reclaim_mode", "/proc/irq/24/smp_affinity_list", "/sys/block/sda/queue/scheduler"]
-        {
+        for path in [
+            "/proc/sys/vm/zone_reclaim_mode",
+            "/proc/irq/24/smp_affinity_list",
+            "/proc/fs/nfsd/threads",
+            "/sys/block/sda/queue/scheduler",
+        ] {
             assert!(is_setting(path), "{path}");
         }
         for path in
@@ -126,6 +134,8 @@ mod tests {
     fn what_the_kernel_shows_in_its_own_way_is_the_same() {
         assert!(is_same("/sys/kernel/mm/transparent_hugepage/defrag", "always defer [madvise] never\n", "madvise"));
         assert!(!is_same("/sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n", "madvise"));
+        assert!(is_same("/sys/class/net/bond0/bonding/xmit_hash_policy", "layer3+4 1\n", "layer3+4"));
+        assert!(!is_same("/sys/class/net/bond0/bonding/xmit_hash_policy", "layer2 0\n", "layer3+4"));
         assert!(is_same("/proc/irq/9/smp_affinity_list", "0-2,5\n", "0,1,2,5"));
         assert!(!is_same("/proc/irq/9/smp_affinity_list", "0-3\n", "0"));
         assert!(is_same("/proc/irq/9/smp_affinity", "00000000,0000000f\n", "f"));
@@ -163,6 +173,8 @@ mod tests {
     #[test]
     fn the_living_host_gets_the_chosen_word_and_a_tree_every_byte() {
         let path = "/sys/kernel/mm/transparent_hugepage/defrag";
+        let bond = restoring(&System::live(), "/sys/class/net/bond0/bonding/xmit_hash_policy", "layer2 0\n");
+        assert_eq!(bond[0].value, "layer2", "what follows is its number");
         let of = |system: &System| restoring(system, path, "always [madvise] never\n").remove(0).value;
         assert_eq!(of(&System::live()), "madvise");
         assert_eq!(of(&Tree::new().system()), "always [madvise] never\n");

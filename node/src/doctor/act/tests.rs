@@ -144,6 +144,31 @@ fn what_the_kernel_does_not_take_is_told_and_nothing_stays_open() {
 }
 
 #[test]
+fn the_living_kernel_takes_a_setting_refuses_another_and_has_the_old_one_back() {
+    // SAFETY: it gives this thread a network of its own, whose settings are nobody else's.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        forebay_tests::harness::skip("it needs the right to make a network namespace (root)");
+        return;
+    }
+    let trial = Trial::of(tree());
+    let host = Host { system: System::live(), ..Host::look(trial.tree.system()) };
+    let mut journal = trial.journal();
+    let how = How { settles: Duration::ZERO, look_again: &|_| Verdict::NotHere, guard: &|_| Ok(()) };
+    const SIZES: &str = "/proc/sys/net/ipv4/tcp_rmem";
+    // Of this thread, not of the process.
+    let before = std::fs::read_to_string(SIZES).unwrap();
+    let both = finding(&[(SIZES, "4096 131072 8388608"), ("/proc/sys/net/ipv4/ip_default_ttl", "100000")]);
+    let outcome = apply(&host, &mut journal, &both, &how).unwrap();
+    assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Failed, "act.failed.write"));
+    assert_eq!(std::fs::read_to_string(SIZES).unwrap(), before, "the one that was taken is back");
+    let one = finding(&[(SIZES, "4096 131072 8388608")]);
+    assert_eq!(apply(&host, &mut journal, &one, &how).unwrap().became, Became::Kept);
+    assert_eq!(std::fs::read_to_string(SIZES).unwrap(), "4096\t131072\t8388608\n");
+    revert(&host.system, &mut journal, &Which::All).unwrap();
+    assert_eq!(std::fs::read_to_string(SIZES).unwrap(), before);
+}
+
+#[test]
 fn managed_interrupts_and_other_places_are_refused_before_anything_is_written() {
     let mut trial = Trial::of(tree());
     trial.host.topology.interrupts.insert(24, Interrupt { managed: true, ..Interrupt::default() });
