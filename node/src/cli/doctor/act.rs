@@ -65,6 +65,12 @@ impl ActArgs {
         if asked.system.is_live() && paths::user_id() != 0 {
             bail!("cannot {wants} settings of the kernel as user {}: run it as root (sudo)", paths::user_id());
         }
+        if let Some(file) = sysroot.filter(|root| root.is_file()) {
+            bail!(
+                "cannot {wants} settings in {}: it is a record; only a host, or a folder with its tree, has any",
+                file.display()
+            );
+        }
         if !self.apply.is_empty() {
             return self.apply(asked, &folder, sysroot).map(Some);
         }
