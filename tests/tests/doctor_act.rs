@@ -100,9 +100,8 @@ fn what_cures_is_kept_and_taken_back_to_the_byte_when_asked_for() {
     assert_eq!(host.everything(), before, "looking and asking change nothing");
 }
 
-#[test]
-fn killed_while_it_measures_the_next_revert_has_every_byte_back() {
-    let host = Host::new("doctor-killed");
+/// Applies, and is killed while it measures.
+fn killed(host: &Host) {
     let before = host.everything();
     let mut command = host.command(&["--apply", "cpu-clock/governor", "--settle", "1h"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -115,6 +114,29 @@ fn killed_while_it_measures_the_next_revert_has_every_byte_back() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_ne!(host.everything(), before);
+}
+
+#[test]
+fn the_guard_takes_back_what_nobody_has_kept_when_its_time_is_over_and_nothing_else() {
+    let host = Host::new("doctor-guard");
+    let before = host.everything();
+    killed(&host);
+    let begun = Instant::now();
+    host.doctor(&["--guard", "1", "1"]).expect_success();
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert_eq!(host.everything(), before);
+    host.doctor(&["--apply", "cpu-clock/governor"]).expect_success();
+    let kept = host.everything();
+    let second = (POLICIES + 1).to_string();
+    host.doctor(&["--guard", &second, "0"]).expect_success();
+    assert_eq!(host.everything(), kept);
+}
+
+#[test]
+fn killed_while_it_measures_the_next_revert_has_every_byte_back() {
+    let host = Host::new("doctor-killed");
+    let before = host.everything();
+    killed(&host);
     let back = json(&host.doctor(&["--revert", "--json"]).expect_success());
     let changes = back["changes"].as_array().unwrap();
     assert_eq!(changes.len(), POLICIES);
