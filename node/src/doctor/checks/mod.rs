@@ -1,12 +1,17 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod growth;
 pub mod links;
+mod management;
 mod memory;
 mod nics;
 mod numa;
 mod paths;
 mod pcie;
+mod placement;
+mod processes;
+mod show;
 mod storage;
 
 use super::Host;
