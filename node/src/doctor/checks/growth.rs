@@ -1,7 +1,7 @@
 //! What grew between the two looks at a host's counters.
 
 use super::super::Host;
-use super::super::topology::Cpu;
+use super::super::topology::{Cpu, counted};
 use std::collections::BTreeMap;
 
 /// How often each interrupt came, on each CPU.
@@ -38,7 +38,9 @@ fn both<'a>(host: &'a Host, path: &str) -> Option<(&'a str, &'a str, f64)> {
 /// How often interrupts came between the looks, and the seconds.
 pub fn interrupts(host: &Host) -> Option<(Interrupts, f64)> {
     let (before, now, seconds) = both(host, "/proc/interrupts")?;
-    let (before, mut grown) = (parse_interrupts(before), parse_interrupts(now));
+    let counts =
+        |text| -> Interrupts { counted(text).into_iter().map(|(number, (_, counts))| (number, counts)).collect() };
+    let (before, mut grown) = (counts(before), counts(now));
     for (number, counts) in &mut grown {
         for (cpu, count) in counts.iter_mut() {
             let was = before.get(number).and_then(|counts| counts.get(cpu)).copied().unwrap_or(0);
@@ -46,19 +48,6 @@ pub fn interrupts(host: &Host) -> Option<(Interrupts, f64)> {
         }
     }
     Some((grown, seconds))
-}
-
-fn parse_interrupts(text: &str) -> Interrupts {
-    let mut lines = text.lines();
-    // CPUs that are offline have no column.
-    let number_of = |name: &str| name.strip_prefix("CPU").and_then(|number| number.parse().ok());
-    let cpus: Vec<Cpu> = lines.next().unwrap_or_default().split_whitespace().filter_map(number_of).collect();
-    let counts_of = |line: &str| {
-        let (number, counts) = line.split_once(':')?;
-        let counts = counts.split_whitespace().map_while(|count| count.parse().ok());
-        Some((number.trim().parse().ok()?, cpus.iter().copied().zip(counts).collect()))
-    };
-    lines.filter_map(counts_of).collect()
 }
 
 /// What each CPU did between the looks.
@@ -156,13 +145,6 @@ pub fn softnet(host: &Host) -> Option<(BTreeMap<Cpu, [u64; 2]>, f64)> {
 mod tests {
     use super::*;
     use crate::doctor::fixture::Tree;
-
-    #[test]
-    fn interrupts_are_counted_by_the_columns_of_the_cpus_that_are_online() {
-        let parsed =
-            parse_interrupts("      CPU0  CPU2\n 24:  1  20  IO-APIC  5-edge  ens1\nNMI:  7  7  Non-maskable\n");
-        assert_eq!(parsed, BTreeMap::from([(24, BTreeMap::from([(0, 1), (2, 20)]))]));
-    }
 
     #[test]
     fn what_grew_is_told_from_what_stood() {

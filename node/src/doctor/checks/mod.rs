@@ -1,6 +1,8 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+#[cfg(test)]
+mod expect;
 mod growth;
 mod management;
 mod memory;
