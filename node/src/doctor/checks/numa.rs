@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn a_disk_beside_one_of_two_fast_interfaces_is_not_told() {
         let tree = apart_by_sockets().pci("0000:04:00.0", 0x020000, 0).nic("ens2", "0000:04:00.0", 25_000);
-        assert!(fine(&tree, 8).contains("1 disks are in the sockets of ens2, ens1"), "{}", fine(&tree, 8));
+        assert!(fine(&tree, 8).contains("all disks (1) are in the sockets of ens2, ens1"), "{}", fine(&tree, 8));
     }
 
     #[test]
@@ -498,7 +498,7 @@ mod tests {
         let finding = one(&one_queue, 11);
         assert_eq!(
             text(&finding),
-            "nvme0n1 has 1 queues for 8 CPUs: up to 8 CPUs share one, and wait for each other under load."
+            "Queues of nvme0n1: 1 for 8 CPUs; up to 8 CPUs share one, and wait for each other under load."
         );
         assert_eq!(finding.evidence[0], Evidence::new("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7"));
         let two = one_queue
@@ -512,9 +512,8 @@ mod tests {
         not_here(&apart_by_sockets(), 11);
         let of_virtio = Tree::new().node(0, "0-7", 4).virtual_machine().pci(DISK, 0x010000, 0).disk("vda", DISK, 9);
         not_here(&of_virtio.file("/sys/block/vda/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7"), 11);
-        // A file in the folder's place.
-        let hidden = apart_by_sockets().hidden("/sys/block/nvme0n1/mq/0/cpu_list");
-        not_here(&hidden, 11);
+        // Each list is hidden: of how many share one nothing is known.
+        not_here(&apart_by_sockets().hidden("/sys/block/nvme0n1/mq/0/cpu_list"), 11);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
     (
         "numa.together",
         [
-            "Distance: {disks} disks are in the sockets of {ports}; no byte has to cross between sockets.",
+            "Distance: all disks ({disks}) are in the sockets of {ports}; no byte has to cross between sockets.",
             "距離：ディスク {disks} 台は {ports} と同じソケットにあり、ソケット間を渡る必要のあるデータはありません。",
             "거리: 디스크 {disks}개가 {ports}와(과) 같은 소켓에 있어, 소켓 사이를 건너야 하는 데이터가 없습니다.",
         ],
@@ -87,7 +87,7 @@ pub const ROWS: &[Row] = &[
     (
         "numa.queues",
         [
-            "{disk} has {queues} queues for {cpus} CPUs: up to {most} CPUs share one, and wait for each other under load.",
+            "Queues of {disk}: {queues} for {cpus} CPUs; up to {most} CPUs share one, and wait for each other under load.",
             "{disk} のキューは CPU {cpus} 個に対して {queues} 個です。最大 {most} 個の CPU が 1 つを共有し、負荷時に互いを待ちます。",
             "{disk}의 큐는 CPU {cpus}개에 {queues}개입니다. 최대 {most}개의 CPU가 하나를 나누어 쓰며 부하가 걸리면 서로를 기다립니다.",
         ],
