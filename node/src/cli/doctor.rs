@@ -1,5 +1,7 @@
 //! `forebay doctor`.
 
+mod matrix;
+
 use crate::doctor::Host;
 use crate::doctor::report::Report;
 use crate::doctor::system::System;
@@ -10,18 +12,33 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct DoctorArgs {
     /// Look at a recorded host instead of this one: a folder with its sys and proc
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     sysroot: Option<PathBuf>,
     /// Language [default: of the environment]
-    #[arg(long, value_name = "LANGUAGE")]
+    #[arg(long, value_name = "LANGUAGE", global = true)]
     language: Option<Language>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<DoctorCommand>,
+}
+
+#[derive(clap::Subcommand)]
+enum DoctorCommand {
+    /// Measure memory bandwidth and latency between NUMA nodes, under load, and from core to core
+    Matrix(matrix::MatrixArgs),
+}
+
+/// Which host, and how it is told.
+struct Asked {
+    system: System,
+    language: Language,
     json: bool,
 }
 
-/// Looks, and says what it saw.
-pub fn run(args: &DoctorArgs) -> Result<()> {
+/// Looks, and says what it saw; or does what is asked for. False when that was not reached.
+pub fn run(args: &DoctorArgs) -> Result<bool> {
     let system = match &args.sysroot {
         Some(root) => {
             System::recorded(root).with_context(|| format!("look at the recorded host in {}", root.display()))?
@@ -29,11 +46,16 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         None => System::live(),
     };
     let language = args.language.unwrap_or_else(Language::of_environment);
-    let report = Report::of(&Host::look(system), language);
+    let asked = Asked { system, language, json: args.json };
+    match &args.command {
+        Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
+        None => {}
+    }
+    let report = Report::of(&Host::look(asked.system), language);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", report.text(language));
     }
-    Ok(())
+    Ok(true)
 }

@@ -20,6 +20,8 @@ const FILES: &[&str] = &[
     "/sys/devices/system/cpu/*/thermal_throttle/package_throttle_count",
     "/sys/class/infiniband/*/ports/*/counters/*",
     "/sys/class/infiniband/*/ports/*/hw_counters/*",
+    "/sys/fs/resctrl/mon_data/*/mbm_total_bytes",
+    "/sys/fs/resctrl/mon_data/*/mbm_local_bytes",
 ];
 
 /// What the files of counters hold.

@@ -6,11 +6,13 @@
 //!
 //! Reading changes nothing.
 
+pub mod chain;
 pub mod checks;
 pub mod counters;
 pub mod findings;
 #[cfg(test)]
 pub mod fixture;
+pub mod matrix;
 pub mod report;
 pub mod system;
 pub mod topology;

@@ -4,6 +4,7 @@ mod cpu;
 #[cfg(test)]
 mod expect;
 mod growth;
+pub mod links;
 mod management;
 mod memory;
 mod nics;
@@ -30,8 +31,16 @@ pub struct Check {
 
 /// All of them, in order of their numbers.
 pub fn all() -> Vec<&'static Check> {
-    let groups =
-        [pcie::CHECKS, numa::CHECKS, memory::CHECKS, cpu::CHECKS, nics::CHECKS, paths::CHECKS, storage::CHECKS];
+    let groups = [
+        pcie::CHECKS,
+        numa::CHECKS,
+        memory::CHECKS,
+        links::CHECKS,
+        cpu::CHECKS,
+        nics::CHECKS,
+        paths::CHECKS,
+        storage::CHECKS,
+    ];
     let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
     all.sort_by_key(|check| check.number);
     all
