@@ -418,6 +418,9 @@ fn one_core(host: &Host) -> Verdict {
     if load.busy > CORE_FULL && others < OTHERS_FREE {
         found.extend(full_core(host, cpu, load, others));
     }
+    if others > CORE_FULL {
+        found.push(all_full(host, loads.len(), others));
+    }
     if !found.is_empty() {
         return Verdict::Found(found);
     }
@@ -427,6 +430,20 @@ fn one_core(host: &Host) -> Verdict {
             .with("busy", show::percent(load.busy))
             .with("others", show::percent(others)),
     )
+}
+
+fn all_full(host: &Host, cpus: usize, busy: f64) -> Finding {
+    let line = host.counters.0.get("/proc/stat").and_then(|text| text.lines().next()).unwrap_or_default();
+    Finding {
+        id: "one-core/all".to_owned(),
+        check: 25,
+        severity: Severity::Note,
+        confidence: Confidence::Certain,
+        text: Sentence::new("cpu.all-full").with("cpus", cpus).with("busy", show::percent(busy)),
+        evidence: vec![Evidence::new("/proc/stat", line)],
+        number: None,
+        remedies: vec![Remedy::Explain { what: Sentence::new("cpu.all-full-remedy"), command: Some("top".to_owned()) }],
+    }
 }
 
 fn full_core(host: &Host, cpu: Cpu, load: growth::Load, others: f64) -> Option<Finding> {
@@ -710,8 +727,20 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_are_all_full_are_told_unless_what_fills_them_gives_way() {
+        let text = |user: u64, nice: u64| {
+            format!("cpu  1 2 3\ncpu0 {user} {nice} 0 0 0 0 0 0 0 0\ncpu1 {user} {nice} 0 0 0 0 0 0 0 0\n")
+        };
+        let tree = |user, nice| Tree::new().file("/proc/stat", &text(user, nice)).earlier("/proc/stat", &text(0, 0));
+        let finding = one(&tree(99, 1), 25);
+        assert!(super::super::expect::text(&finding).starts_with("All 2 CPUs are busy: 99 % (median)"));
+        assert_eq!(finding.evidence, [Evidence::new("/proc/stat", "cpu  1 2 3")]);
+        assert!(fine(&tree(10, 90), 25).contains("is the busiest with 10 %"));
+    }
+
+    #[test]
     fn a_program_that_computes_on_one_core_is_not_told_and_a_servers_kernel_thread_is() {
-        assert!(fine(&loaded(1000, 0), 25).starts_with("CPU: CPU 0 is the busiest with 100 %, the others have 0 %"));
+        assert!(fine(&loaded(1000, 0), 25).starts_with("Load: CPU 0 is the busiest with 100 %, the others have 0 %"));
         let target = with_process(loaded(1000, 0), 9, "iscsi_ttx", "", &[(0, 5000)]);
         let finding = one(&target, 25);
         assert!(text(&finding).contains("by a thread of iscsi_ttx"));

@@ -10,7 +10,7 @@ pub type Interrupts = BTreeMap<u32, BTreeMap<Cpu, u64>>;
 /// Where a CPU's time went, as shares of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// It worked. Time that a hypervisor took away is neither work nor rest.
+    /// It worked, without what gives way to others (nice). Time that a hypervisor took away is neither work nor rest.
     pub busy: f64,
     /// The part of that in interrupts and what they leave behind (softirqs).
     pub interrupts: f64,
@@ -58,9 +58,9 @@ pub fn loads(host: &Host) -> Option<BTreeMap<Cpu, Load>> {
         let before = before.get(cpu)?;
         let spent: Vec<f64> = now.iter().zip(before).map(|(now, before)| now.saturating_sub(*before) as f64).collect();
         let total: f64 = spent.iter().sum();
-        let [user, nice, system, _, _, hard, soft, _] = spent[..] else { return None };
+        let [user, _, system, _, _, hard, soft, _] = spent[..] else { return None };
         let share = |ticks: f64| ticks / total;
-        let load = Load { busy: share(user + nice + system + hard + soft), interrupts: share(hard + soft) };
+        let load = Load { busy: share(user + system + hard + soft), interrupts: share(hard + soft) };
         (total > 0.0).then_some((*cpu, load))
     };
     Some(now.iter().filter_map(load).collect())
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn what_grew_is_told_from_what_stood() {
         let tree = Tree::new()
-            .file("/proc/stat", "cpu  0\ncpu0 10 0 10 60 0 0 20 0 0 0\n")
+            .file("/proc/stat", "cpu  0\ncpu0 10 10 10 50 0 0 20 0 0 0\n")
             .earlier("/proc/stat", "cpu  0\ncpu0 0 0 10 10 0 0 0 0 0 0\n")
             .file("/proc/net/dev", "Inter-|\n face |\n ens1: 6100 1 0 0 0 0 0 0 1000 1 0\n")
             .earlier("/proc/net/dev", "Inter-|\n face |\n ens1: 100 1 0 0 0 0 0 0 1000 1 0\n")

@@ -1,4 +1,5 @@
-//! Checks 8 to 14: what sits on which node. Those of processes and their memory are in [`super::placement`].
+//! Checks 8 to 14: what sits on which node. Those of processes and their memory are in [`super::placement`], of interrupts that
+//! were moved in [`super::drift`].
 //!
 //! Far is what lies in another socket. Nodes of one socket (sub-NUMA clusters, NPS) share its links to devices and to the
 //! other sockets, so nothing that lies in a neighbouring one of these is called far.
@@ -7,13 +8,14 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::system::Seen;
 use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of};
-use super::{Check, growth, placement, show};
+use super::{Check, drift, growth, placement, show};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// These.
 pub const CHECKS: &[Check] = &[
     Check { number: 8, word: "numa-apart", look: apart },
     Check { number: 9, word: "irq-far", look: far_interrupts },
+    Check { number: 10, word: "irq-moved", look: drift::drift },
     Check { number: 11, word: "queues-few", look: queues },
     Check { number: 12, word: "process-far", look: placement::processes },
     Check { number: 13, word: "buffers-far", look: placement::buffers },
