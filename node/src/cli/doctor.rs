@@ -1,11 +1,14 @@
 //! `forebay doctor`.
 
+mod act;
+mod baseline;
 mod matrix;
 
 use crate::doctor::Host;
+use crate::doctor::findings::Sentence;
 use crate::doctor::report::Report;
 use crate::doctor::system::System;
-use crate::doctor::words::Language;
+use crate::doctor::words::{Language, say};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -20,6 +23,8 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    #[command(flatten)]
+    act: act::ActArgs,
     #[command(subcommand)]
     command: Option<DoctorCommand>,
 }
@@ -28,6 +33,11 @@ pub struct DoctorArgs {
 enum DoctorCommand {
     /// Measure memory bandwidth and latency between NUMA nodes, under load, and from core to core
     Matrix(matrix::MatrixArgs),
+    /// Keep what is there now (places of interrupts, links, MTU, governors, versions), or find out what has changed since
+    Baseline {
+        #[command(subcommand)]
+        command: baseline::Command,
+    },
 }
 
 /// Which host, and how it is told.
@@ -35,6 +45,12 @@ struct Asked {
     system: System,
     language: Language,
     json: bool,
+}
+
+impl Asked {
+    fn say(&self, sentence: &Sentence) -> String {
+        say(self.language, sentence)
+    }
 }
 
 /// Looks, and says what it saw; or does what is asked for. False when that was not reached.
@@ -49,7 +65,11 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     let asked = Asked { system, language, json: args.json };
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
+        Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
         None => {}
+    }
+    if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {
+        return Ok(done);
     }
     let report = Report::of(&Host::look(asked.system), language);
     if args.json {
