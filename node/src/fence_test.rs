@@ -90,9 +90,9 @@ enum Outcome {
 #[serde(deny_unknown_fields)]
 pub struct Proof {
     /// `power`, `reservation` or `watchdog`.
-    fence: String,
+    pub fence: String,
     /// The node that was switched off, or the device that refuses or resets.
-    target: String,
+    pub target: String,
     /// The agent, or how the other was expelled.
     by: String,
     /// When.

@@ -877,14 +877,19 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
 /// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
 /// lists), what it measures, and the last looks at that.
 pub fn volume_memory(facts: &VolumeFacts) -> u64 {
-    const PER_TIER_BLOCK: u64 = 96;
-    const PER_FRAME: u64 = 64;
     let arena = match facts.tier_kind {
         config::TierName::Memory => facts.tier_bytes,
         config::TierName::Flash => facts.memory_bytes,
     };
-    let index = facts.tier_bytes / 4096 * PER_TIER_BLOCK + arena / 4096 * PER_FRAME;
+    let index = index_memory(facts.tier_bytes, arena);
     arena + index + forebay_core::MEASURED_BYTES_MAX + crate::seeing::VOLUME_BYTES_MAX
+}
+
+/// What core keeps for each block of a tier and for each frame of memory.
+pub fn index_memory(tier_bytes: u64, arena_bytes: u64) -> u64 {
+    const PER_TIER_BLOCK: u64 = 96;
+    const PER_FRAME: u64 = 64;
+    tier_bytes / 4096 * PER_TIER_BLOCK + arena_bytes / 4096 * PER_FRAME
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

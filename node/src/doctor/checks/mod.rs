@@ -1,11 +1,16 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod growth;
+mod management;
 mod memory;
 mod nics;
 mod numa;
 mod paths;
 mod pcie;
+mod placement;
+mod processes;
+mod show;
 mod storage;
 
 use super::Host;

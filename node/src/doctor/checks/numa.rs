@@ -1,6 +1,354 @@
-//! Checks 8 to 14: what sits on which node.
+//! Checks 8 to 14: what sits on which node. Those of processes and their memory are in [`super::placement`].
+//!
+//! Far is what lies in another socket. Nodes of one socket (sub-NUMA clusters, NPS) share its links to devices and to the
+//! other sockets, so nothing that lies in a neighbouring one of these is called far.
 
-use super::Check;
+use super::super::Host;
+use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
+use super::super::system::Seen;
+use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of};
+use super::{Check, growth, placement, show};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// These.
-pub const CHECKS: &[Check] = &[];
+pub const CHECKS: &[Check] = &[
+    Check { number: 8, word: "numa-apart", look: apart },
+    Check { number: 9, word: "irq-far", look: far_interrupts },
+    Check { number: 11, word: "queues-few", look: queues },
+    Check { number: 12, word: "process-far", look: placement::processes },
+    Check { number: 13, word: "buffers-far", look: placement::buffers },
+    Check { number: 14, word: "page-cache-far", look: placement::page_cache },
+];
+
+/// Slowest line that can load a link between sockets: a tenth of the slowest link still in use (QPI 6.4: 12.8 GB/s).
+const DATA_PORT_BITS: u64 = 10_000_000_000;
+/// A path is in use when both its ends move so many bytes a second: more than logs and monitoring do.
+const PATH_IN_USE: f64 = 50e6;
+/// Share of a device's interrupts on a far socket from which it is told; a queue or two that went astray cost nothing.
+const FAR_INTERRUPTS: f64 = 0.10;
+/// Fewer interrupts a second between the looks say nothing of a device: what came since boot is taken instead.
+const RATE_TO_JUDGE: f64 = 100.0;
+/// A thousand interrupts a second, each with a line of cache or two from the far socket, is what begins to cost.
+const RATE_THAT_COSTS: f64 = 1000.0;
+/// Fewer since boot say nothing of where the data goes.
+const COUNT_TO_JUDGE: u64 = 10_000;
+/// CPUs that share a queue from which it is told: a queue for each core and its sibling is as good as one for each.
+const CPUS_FOR_A_QUEUE: usize = 4;
+
+/// A port that can carry much: an interface of the host, or one of RDMA without an interface.
+pub struct DataPort<'a> {
+    pub name: &'a str,
+    pub pci: &'a str,
+    pub node: Option<NodeNumber>,
+    pub bits: Option<u64>,
+}
+
+/// Those that are up. Of an interface that tells no speed (virtio) it is not known, so it counts.
+pub fn data_ports(topology: &Topology) -> Vec<DataPort<'_>> {
+    let mut ports: BTreeMap<&str, DataPort> = BTreeMap::new();
+    for (name, port) in &topology.rdma {
+        if let Some(pci) = port.pci.as_deref()
+            && port.state.contains("ACTIVE")
+        {
+            let gigabits: Option<f64> = port.rate.split_whitespace().next().and_then(|rate| rate.parse().ok());
+            let bits = gigabits.map(|gigabits| (gigabits * 1e9) as u64);
+            ports.insert(pci, DataPort { name, pci, node: port.node, bits });
+        }
+    }
+    for (name, nic) in &topology.nics {
+        let Some(pci) = nic.pci.as_deref().filter(|_| nic.up && nic.kind == "physical") else { continue };
+        let bits = nic.speed_bits.or_else(|| ports.get(pci).and_then(|port| port.bits));
+        ports.insert(pci, DataPort { name, pci, node: nic.node, bits });
+    }
+    ports.into_values().filter(|port| port.bits.is_none_or(|bits| bits >= DATA_PORT_BITS)).collect()
+}
+
+/// The sockets of the host.
+pub fn sockets(topology: &Topology) -> BTreeSet<u32> {
+    topology.cpus.values().map(|cpu| cpu.package).collect()
+}
+
+/// The socket of a node; None: it has no CPUs, or those of several.
+pub fn socket_of(topology: &Topology, node: NodeNumber) -> Option<u32> {
+    let cpus = &topology.nodes.get(&node)?.cpus;
+    let sockets: BTreeSet<u32> = cpus.iter().filter_map(|cpu| Some(topology.cpus.get(cpu)?.package)).collect();
+    sockets.first().copied().filter(|_| sockets.len() == 1)
+}
+
+/// Whether a CPU is in another socket than a node.
+pub fn is_far(topology: &Topology, cpu: Cpu, socket: u32) -> bool {
+    topology.cpus.get(&cpu).is_some_and(|place| place.package != socket)
+}
+
+/// Evidence of a device's node.
+pub fn node_shown(pci: &str, node: NodeNumber) -> Evidence {
+    Evidence::new(format!("/sys/bus/pci/devices/{pci}/numa_node"), node)
+}
+
+/// What a virtual machine is told of its nodes need not be what is below.
+pub fn trust(host: &Host, confidence: Confidence) -> Confidence {
+    if host.topology.hypervisor.is_some() { Confidence::Likely } else { confidence }
+}
+
+// Check 8. Reads the nodes of interfaces and disks. Rule: a disk is in a socket where no fast interface that is up is.
+fn apart(host: &Host) -> Verdict {
+    let topology = &host.topology;
+    if topology.cpus.is_empty() {
+        return Verdict::NotHere;
+    }
+    if sockets(topology).len() < 2 {
+        return Verdict::Fine(Sentence::new("numa.one-socket").with("cpus", topology.cpus.len()));
+    }
+    let ports = data_ports(topology);
+    if ports.is_empty() {
+        return Verdict::NotHere;
+    }
+    let placed: Vec<(&DataPort, u32)> =
+        ports.iter().filter_map(|port| Some((port, socket_of(topology, port.node?)?))).collect();
+    if placed.is_empty() {
+        let what = format!("/sys/bus/pci/devices/{}/numa_node: -1", ports[0].pci);
+        return Verdict::NotSeen { what, how: Sentence::new("numa.node-unknown") };
+    }
+    let near: BTreeSet<u32> = placed.iter().map(|(_, socket)| *socket).collect();
+    let mut apart: BTreeMap<NodeNumber, Vec<(&str, &str)>> = BTreeMap::new();
+    let mut together = 0;
+    for (name, disk) in &topology.disks {
+        let (Some(pci), Some(node)) = (disk.pci.as_deref(), disk.node) else { continue };
+        let Some(socket) = socket_of(topology, node).filter(|_| disk.bytes > 0) else { continue };
+        if near.contains(&socket) {
+            together += 1;
+        } else {
+            apart.entry(node).or_default().push((name, pci));
+        }
+    }
+    let port_names: Vec<&str> = placed.iter().map(|(port, _)| port.name).collect();
+    if apart.is_empty() {
+        let fine = Sentence::new("numa.together").with("disks", together).with("ports", show::names(&port_names));
+        return if together > 0 { Verdict::Fine(fine) } else { Verdict::NotHere };
+    }
+    let (interfaces, disks) = (growth::interfaces(host), growth::disks(host));
+    let through = |name: &str| interfaces.as_ref().and_then(|rates| rates.get(name)).copied().unwrap_or(0.0);
+    let through_ports: f64 = port_names.iter().map(|name| through(name)).sum();
+    let finding = |(node, on_it): (NodeNumber, Vec<(&str, &str)>)| {
+        let of = |name: &str| disks.as_ref().and_then(|disks| disks.get(name)).map_or(0.0, |work| work.bytes);
+        let through_disks: f64 = on_it.iter().map(|(name, _)| of(name)).sum();
+        let in_use = through_ports >= PATH_IN_USE && through_disks >= PATH_IN_USE;
+        let disk_names: Vec<&str> = on_it.iter().map(|(name, _)| *name).collect();
+        let port_nodes = show::cpu_list(placed.iter().filter_map(|(port, _)| port.node));
+        let text = Sentence::new(if in_use { "numa.apart-in-use" } else { "numa.apart" })
+            .with("disks", show::names(&disk_names))
+            .with("disk_node", node)
+            .with("ports", show::names(&port_names))
+            .with("port_node", &port_nodes)
+            .with("through_disks", show::bytes(through_disks))
+            .with("through_ports", show::bytes(through_ports));
+        let mut evidence = vec![node_shown(on_it[0].1, node)];
+        evidence.extend(placed.iter().take(2).filter_map(|(port, _)| Some(node_shown(port.pci, port.node?))));
+        Finding {
+            id: format!("numa-apart/{}", disk_names[0]),
+            check: 8,
+            severity: if in_use { Severity::Warning } else { Severity::Note },
+            confidence: trust(host, Confidence::Computed),
+            text,
+            evidence,
+            number: None,
+            remedies: vec![Remedy::Explain {
+                what: Sentence::new("numa.apart-remedy").with("port_node", port_nodes),
+                command: None,
+            }],
+        }
+    };
+    Verdict::Found(apart.into_iter().map(finding).collect())
+}
+
+/// How a device's interrupts are spread.
+struct Spread<'a> {
+    /// All of them: number, what it is, how often it came (on far CPUs).
+    interrupts: Vec<(u32, &'a Interrupt, u64, u64)>,
+    /// Seconds that they were counted for; None: since boot.
+    seconds: Option<f64>,
+}
+
+impl Spread<'_> {
+    fn came(&self) -> u64 {
+        self.interrupts.iter().map(|(_, _, came, _)| came).sum()
+    }
+
+    /// What the kernel has placed by itself lies beside the queue's submitters, and is no defect.
+    fn astray(&self) -> impl Iterator<Item = &(u32, &Interrupt, u64, u64)> {
+        self.interrupts.iter().filter(|(_, interrupt, _, far)| !interrupt.managed && *far > 0)
+    }
+
+    fn far_share(&self) -> f64 {
+        self.astray().map(|(_, _, _, far)| far).sum::<u64>() as f64 / self.came().max(1) as f64
+    }
+}
+
+fn spread<'a>(
+    topology: &'a Topology,
+    grown: Option<&(growth::Interrupts, f64)>,
+    pci: &'a str,
+    socket: u32,
+) -> Option<Spread<'a>> {
+    let far = |counts: &BTreeMap<Cpu, u64>| -> u64 {
+        counts.iter().filter(|(cpu, _)| is_far(topology, **cpu, socket)).map(|(_, count)| count).sum()
+    };
+    if let Some((grown, seconds)) = grown {
+        let grew = |(number, interrupt): (u32, &'a Interrupt)| {
+            let counts = grown.get(&number)?;
+            Some((number, interrupt, counts.values().sum(), far(counts)))
+        };
+        let now =
+            Spread { interrupts: topology.interrupts_of(pci).filter_map(grew).collect(), seconds: Some(*seconds) };
+        if now.came() as f64 / seconds >= RATE_TO_JUDGE {
+            return Some(now);
+        }
+    }
+    // Where they went once does not matter, only where they go now.
+    let stands = |(number, interrupt): (u32, &'a Interrupt)| {
+        let came = interrupt.counts.values().sum();
+        let goes_far =
+            !interrupt.goes_to.is_empty() && interrupt.goes_to.iter().all(|cpu| is_far(topology, *cpu, socket));
+        (number, interrupt, came, if goes_far { came } else { 0 })
+    };
+    let since_boot = Spread { interrupts: topology.interrupts_of(pci).map(stands).collect(), seconds: None };
+    (since_boot.came() >= COUNT_TO_JUDGE).then_some(since_boot)
+}
+
+// Check 9. Reads the counts of devices' interrupts and where they go. Rule: more than FAR_INTERRUPTS of a device's are on
+// CPUs of another socket than the device's.
+fn far_interrupts(host: &Host) -> Verdict {
+    let topology = &host.topology;
+    if sockets(topology).len() < 2 {
+        return Verdict::NotHere;
+    }
+    if let Seen::Hidden(what) = host.system.text("/proc/interrupts") {
+        return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") };
+    }
+    let mut devices: BTreeMap<&str, (&str, NodeNumber)> = BTreeMap::new();
+    for (name, disk) in &topology.disks {
+        devices.extend(disk.pci.as_deref().zip(disk.node).map(|(pci, node)| (pci, (name.as_str(), node))));
+    }
+    for (name, port) in &topology.rdma {
+        devices.extend(port.pci.as_deref().zip(port.node).map(|(pci, node)| (pci, (name.as_str(), node))));
+    }
+    for (name, nic) in &topology.nics {
+        devices.extend(nic.pci.as_deref().zip(nic.node).map(|(pci, node)| (pci, (name.as_str(), node))));
+    }
+    let grown = growth::interrupts(host);
+    let (mut found, mut judged, mut most) = (Vec::new(), 0, 0f64);
+    for (pci, (name, node)) in devices {
+        let Some(socket) = socket_of(topology, node) else { continue };
+        let Some(spread) = spread(topology, grown.as_ref(), pci, socket) else { continue };
+        judged += 1;
+        most = most.max(spread.far_share());
+        if spread.far_share() > FAR_INTERRUPTS {
+            found.push(far_finding(host, pci, name, node, &spread));
+        }
+    }
+    match (found.is_empty(), judged) {
+        (false, _) => Verdict::Found(found),
+        (true, 0) => Verdict::NotHere,
+        (true, _) => {
+            Verdict::Fine(Sentence::new("numa.irq-near").with("devices", judged).with("share", show::percent(most)))
+        }
+    }
+}
+
+fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Spread) -> Finding {
+    let share = spread.far_share();
+    let rate = spread.seconds.map(|seconds| spread.came() as f64 / seconds);
+    let costs = rate.is_some_and(|rate| rate >= RATE_THAT_COSTS);
+    let text = match rate {
+        Some(rate) => Sentence::new("numa.irq-far-now").with("rate", format!("{rate:.0}")),
+        None => Sentence::new("numa.irq-far").with("count", spread.came()),
+    };
+    let text = text.with("share", show::percent(share)).with("device", name).with("node", node);
+    let mut astray: Vec<_> = spread.astray().collect();
+    astray.sort_by_key(|(number, _, _, far)| (std::cmp::Reverse(*far), *number));
+    let mut evidence = vec![node_shown(pci, node)];
+    for (number, interrupt, came, far) in astray.iter().take(2) {
+        let goes_to = show::cpu_list(interrupt.goes_to.iter().copied());
+        evidence.push(Evidence::new(format!("/proc/irq/{number}/effective_affinity_list"), goes_to));
+        let counted = format!("{number} {}: {far} / {came}", interrupt.name);
+        evidence.push(Evidence::new("/proc/interrupts", counted));
+    }
+    let movable: Vec<u32> = astray.iter().map(|(number, ..)| *number).collect();
+    Finding {
+        id: format!("irq-far/{name}"),
+        check: 9,
+        severity: if costs { Severity::Warning } else { Severity::Note },
+        confidence: trust(host, if rate.is_some() { Confidence::Certain } else { Confidence::Computed }),
+        text,
+        evidence,
+        number: Some(Number { is: share, could_be: 0.0, unit: "1".to_owned() }),
+        remedies: vec![Remedy::Apply {
+            what: Sentence::new("numa.irq-remedy").with("device", name).with("node", node),
+            writes: spread_over(&host.topology, node, &movable),
+        }],
+    }
+}
+
+/// Each of the interrupts to a core of the node, the least used first.
+pub fn spread_over(topology: &Topology, node: NodeNumber, interrupts: &[u32]) -> Vec<Write> {
+    let cpus = topology.nodes.get(&node).map_or(&[][..], |node| &node.cpus[..]);
+    let first_of_core = |cpu: &&Cpu| topology.cpus.get(cpu).is_some_and(|place| place.core == **cpu);
+    let mut used: BTreeMap<Cpu, usize> = cpus.iter().filter(first_of_core).map(|cpu| (*cpu, 0)).collect();
+    let stay = topology
+        .interrupts
+        .iter()
+        .filter(|(number, other)| !interrupts.contains(number) && other.counts.values().any(|count| *count > 0));
+    for cpu in stay.flat_map(|(_, other)| &other.goes_to) {
+        used.entry(*cpu).and_modify(|used| *used += 1);
+    }
+    let place = |number: &u32| {
+        let (cpu, uses) = used.iter_mut().min_by_key(|(cpu, uses)| (**uses, **cpu))?;
+        *uses += 1;
+        Some(Write { path: format!("/proc/irq/{number}/smp_affinity_list"), value: cpu.to_string() })
+    };
+    interrupts.iter().filter_map(place).collect()
+}
+
+// Check 11. Reads which CPUs share each queue of an NVMe device. Rule: more than CPUS_FOR_A_QUEUE share one.
+fn queues(host: &Host) -> Verdict {
+    let (mut found, mut fewest) = (Vec::new(), None::<(usize, &str)>);
+    let cpus = host.topology.cpus.len();
+    for name in host.topology.disks.iter().filter(|(_, disk)| disk.kind == "nvme").map(|(name, _)| name) {
+        let folder = format!("/sys/block/{name}/mq");
+        let queues = match host.system.list(&folder) {
+            Seen::Is(queues) => queues,
+            Seen::Absent => continue,
+            Seen::Hidden(what) => return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
+        };
+        let shared_by =
+            |queue: &String| Some(list_of(&host.system, &format!("{folder}/{queue}/cpu_list")).known()?.len());
+        let sharers: Vec<usize> = queues.iter().filter_map(shared_by).filter(|cpus| *cpus > 0).collect();
+        let Some(most) = sharers.iter().max().copied() else { continue };
+        if fewest.is_none_or(|(queues, _)| sharers.len() < queues) {
+            fewest = Some((sharers.len(), name));
+        }
+        if most > CPUS_FOR_A_QUEUE {
+            let text = Sentence::new("numa.queues").with("disk", name).with("queues", sharers.len());
+            let crowded = queues.iter().max_by_key(|queue| shared_by(queue)).expect("one has the most");
+            let path = format!("{folder}/{crowded}/cpu_list");
+            let list = host.system.text(&path).known().unwrap_or_default();
+            found.push(Finding {
+                id: format!("queues-few/{name}"),
+                check: 11,
+                severity: Severity::Note,
+                confidence: Confidence::Certain,
+                text: text.with("cpus", cpus).with("most", most),
+                evidence: vec![Evidence::new(path, list)],
+                number: Some(Number { is: sharers.len() as f64, could_be: cpus as f64, unit: "queues".to_owned() }),
+                remedies: vec![Remedy::Explain { what: Sentence::new("numa.queues-remedy"), command: None }],
+            });
+        }
+    }
+    match (found.is_empty(), fewest) {
+        (false, _) => Verdict::Found(found),
+        (true, Some((queues, disk))) => Verdict::Fine(
+            Sentence::new("numa.queues-fine").with("disk", disk).with("queues", queues).with("cpus", cpus),
+        ),
+        (true, None) => Verdict::NotHere,
+    }
+}

@@ -2,6 +2,12 @@
 //!
 //! Own reader of sysfs and procfs. What the kernel does not tell is [`Seen::Hidden`] or [`Seen::Absent`], never a guess.
 
+mod devices;
+mod interrupts;
+mod modules;
+mod pci;
+mod processors;
+
 use super::system::{Seen, System};
 use std::collections::BTreeMap;
 
@@ -65,16 +71,16 @@ pub struct NumaNode {
     pub distances: BTreeMap<NodeNumber, u32>,
 }
 
-/// One end of a PCIe link.
+/// One end of a PCIe link. It is there when the kernel shows what it runs at now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkEnd {
     /// Giga-transfers a second, now.
     pub speed_gts: f64,
     /// Lanes, now.
     pub width: u32,
-    /// At most.
+    /// At most; 0: the kernel does not show it.
     pub speed_max_gts: f64,
-    /// At most.
+    /// At most; 0: the kernel does not show it.
     pub width_max: u32,
 }
 
@@ -97,6 +103,8 @@ pub struct PciDevice {
     pub port_type: Option<u8>,
     /// Largest payload that is set (MPS), that the device can do, and largest read request (MRRS), in bytes.
     pub payload: Option<Payload>,
+    /// Why the two above could not be read of a function that may have them: its file of configuration, and what hides it.
+    pub config_hidden: Option<String>,
     /// Name of its driver.
     pub driver: Option<String>,
 }
@@ -224,13 +232,25 @@ impl Topology {
     }
 }
 
+/// The longest list of CPUs or nodes that is believed; Linux has 8192 CPUs at most. A broken file is no reason to fill memory.
+const NUMBERS_MAX: usize = 1 << 16;
+
 /// A list of numbers as the kernel writes them: `0-3,8`.
 pub fn numbers(text: &str) -> Vec<u32> {
     let range = |part: &str| match part.split_once('-') {
         Some((first, last)) => Some(first.trim().parse().ok()?..=last.trim().parse().ok()?),
         None => part.trim().parse().ok().map(|only| only..=only),
     };
-    text.split(',').filter_map(range).flatten().collect()
+    text.split(',').filter_map(range).flatten().take(NUMBERS_MAX).collect()
+}
+
+/// The numbers of the bits in a mask as the kernel writes it: `00000000,000000ff`, 32 bits a group, the highest first.
+fn bits(text: &str) -> Vec<u32> {
+    let groups: Vec<u32> =
+        text.trim().rsplit(',').map_while(|group| u32::from_str_radix(group.trim(), 16).ok()).collect();
+    let bits_of =
+        |(group, bits): (u32, u32)| (0..32).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| group * 32 + bit);
+    (0..).zip(groups).flat_map(bits_of).take(NUMBERS_MAX).collect()
 }
 
 /// What a list file holds.
@@ -238,7 +258,66 @@ pub fn list_of(system: &System, path: &str) -> Seen<Vec<u32>> {
     system.text(path).and_then(|text| Some(numbers(&text)))
 }
 
+/// What a list file holds, or the mask that older kernels have in its place.
+fn list_or_mask(system: &System, list: &str, mask: &str) -> Option<Vec<u32>> {
+    list_of(system, list).known().or_else(|| system.text(mask).known().map(|text| bits(&text)))
+}
+
 /// Reads all of it. What is not there stays empty.
 pub fn read(system: &System) -> Topology {
-    Topology { kernel: system.text("/proc/sys/kernel/osrelease").known().unwrap_or_default(), ..Topology::default() }
+    let nodes = processors::nodes(system);
+    let only_node = match nodes.len() {
+        1 => nodes.keys().next().copied(),
+        _ => None,
+    };
+    let pci = pci::read(system, only_node);
+    let (modules, modules_hidden) = modules::read(system);
+    let processor = processors::description(system);
+    Topology {
+        cpus: processors::cpus(system, &nodes),
+        nics: devices::nics(system, &pci, only_node),
+        disks: devices::disks(system, &pci, only_node),
+        rdma: devices::rdma(system, &pci, only_node),
+        interrupts: interrupts::read(system, &pci),
+        hypervisor: processors::hypervisor(system, &processor),
+        cpu_model: processor.model,
+        kernel: processors::kernel(system),
+        nodes,
+        pci,
+        modules,
+        modules_hidden,
+    }
+}
+
+/// Whether it is the address of a PCI function: `0000:82:00.0`; the domain may be longer.
+fn is_address(name: &str) -> bool {
+    let hex = |part: &str, least: usize| part.len() >= least && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<&str> = name.split([':', '.']).collect();
+    matches!(parts[..], [domain, bus, slot, function]
+        if hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && hex(function, 1))
+        && name.matches(':').count() == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_masks_are_read_as_the_kernel_writes_them() {
+        assert_eq!(numbers("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(numbers(""), [0u32; 0]);
+        assert_eq!(numbers("0-4294967295").len(), NUMBERS_MAX);
+        assert_eq!(bits("00000001,80000003"), [0, 1, 31, 32]);
+        assert_eq!(bits("0"), [0u32; 0]);
+    }
+
+    #[test]
+    fn an_address_of_a_pci_function_is_told_from_other_names() {
+        for name in ["0000:82:00.0", "10000:e1:00.0"] {
+            assert!(is_address(name), "{name}");
+        }
+        for name in ["pci0000:80", "0:0:0:0", "virtio2", "2-1.4:1.0", "0000.82.00.0", "0000:82:00"] {
+            assert!(!is_address(name), "{name}");
+        }
+    }
 }
