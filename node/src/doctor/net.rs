@@ -10,7 +10,9 @@
 mod ethernet;
 mod netlink;
 
-pub use ethernet::{Channels, Coalescing, Ethernet, Feature, Modes, Rings};
+pub use ethernet::Ethernet;
+#[cfg(test)]
+pub use ethernet::{Channels, Coalescing, Feature, Modes, Rings};
 
 use super::system::{RECORDED, Seen, System};
 use ethernet::Asker;

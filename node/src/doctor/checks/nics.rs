@@ -5,7 +5,11 @@ use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sent
 use super::super::system::Seen;
 use super::super::topology::Nic;
 use super::Check;
+use super::show::line_rate;
 use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(test)]
+mod tests;
 
 /// These.
 pub const CHECKS: &[Check] = &[
@@ -76,15 +80,6 @@ pub(super) fn ours(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
         }
         Seen::Absent | Seen::Hidden(_) => true,
     })
-}
-
-/// As people say it: `2.5 Gbit/s`.
-pub(super) fn speed(bits: u64) -> String {
-    if bits >= 1_000_000_000 {
-        format!("{} Gbit/s", bits as f64 / 1e9)
-    } else {
-        format!("{} Mbit/s", bits as f64 / 1e6)
-    }
 }
 
 const GIGABIT: u64 = 1_000_000_000;
@@ -192,7 +187,7 @@ fn queues(host: &Host) -> Verdict {
         let cores = cores.collect::<BTreeSet<_>>().len() as u32;
         let (has, enough) = (channels.receiving(), cores.min(QUEUES_ENOUGH));
         let used = gathered.see(told.receiving_queues).map_or(has, |spread| spread.min(has));
-        let words = |key| Sentence::new(key).with("nic", name).with("speed", speed(bits)).with("queues", used);
+        let words = |key| Sentence::new(key).with("nic", name).with("speed", line_rate(bits)).with("queues", used);
         let carried = u64::from(used) * CORE_BITS;
         // No driver tells of none, and twice the line is enough for uneven load.
         if used == 0 || used >= enough || carried >= 2 * bits {
@@ -350,8 +345,8 @@ fn slow_mode(host: &Host, gathered: &mut Gathered, name: &str, nic: &Nic) -> Opt
     let modes = gathered.see(host.net.ethernet(name).modes)?;
     let megabits = u32::try_from(bits / 1_000_000).ok()?;
     let words = |key, best: u32| {
-        let sentence = Sentence::new(key).with("nic", name).with("speed", speed(bits));
-        sentence.with("best", speed(u64::from(best) * 1_000_000))
+        let sentence = Sentence::new(key).with("nic", name).with("speed", line_rate(bits));
+        sentence.with("best", line_rate(u64::from(best) * 1_000_000))
     };
     let (own, offered) = (*modes.supported.last()?, modes.offered.last().copied());
     let common = modes.supported.intersection(&modes.partner).last().copied();
@@ -437,7 +432,7 @@ fn mtu(host: &Host) -> Verdict {
                 check: 29,
                 severity: Severity::Note,
                 confidence: Confidence::Computed,
-                text: Sentence::new("nics.mtu-1500").with("nic", name).with("speed", speed(bits)),
+                text: Sentence::new("nics.mtu-1500").with("nic", name).with("speed", line_rate(bits)),
                 evidence: vec![
                     Evidence::new(format!("/sys/class/net/{name}/mtu"), nic.mtu),
                     Evidence::new(format!("/sys/class/net/{name}/speed"), bits / 1_000_000),
@@ -533,7 +528,7 @@ fn offloads(host: &Host) -> Verdict {
                     confidence: Confidence::Likely,
                     text: Sentence::new("nics.offload-off")
                         .with("nic", name)
-                        .with("speed", speed(bits))
+                        .with("speed", line_rate(bits))
                         .with("offload", kernel),
                     evidence: vec![Evidence::new(format!("ethtool -k {name}: {kernel}"), "off")],
                     number: None,

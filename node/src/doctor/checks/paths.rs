@@ -1,12 +1,15 @@
 //! Checks 32 to 40: paths to other hosts, and what protocols make of them.
 
 mod shares;
+#[cfg(test)]
+mod tests;
 
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::net::{Address, Connection, Mptcp, Route, TABLE_MAIN, same_subnet};
 use super::Check;
-use super::nics::{Counted, Gathered, hardware, named, ours, speed};
+use super::nics::{Counted, Gathered, hardware, named, ours};
+use super::show::line_rate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -156,7 +159,7 @@ fn bonds(host: &Host) -> Verdict {
         let one = members.iter().filter_map(|member| host.topology.nics.get(*member)?.speed_bits).max();
         let text = Sentence::new("paths.bond-fine").with("bond", name).with("members", carrying);
         let how = if hashes { hash } else { mode };
-        gathered.fine(text.with("hash", how).with("speed", one.map_or("?".to_owned(), speed)));
+        gathered.fine(text.with("hash", how).with("speed", one.map_or("?".to_owned(), line_rate)));
     }
     gathered.verdict()
 }
@@ -174,10 +177,11 @@ fn one_subnet(host: &Host) -> Verdict {
             of.push(path);
         }
     }
-    for ((first, prefix), paths) in subnets {
-        if paths.len() < 2 {
-            continue;
-        }
+    let of_its_own = subnets.values().filter(|paths| paths.len() == 1).count();
+    if of_its_own > 1 && of_its_own == subnets.len() {
+        gathered.fine(Sentence::new("paths.subnets-fine").with("nics", of_its_own));
+    }
+    for ((first, prefix), paths) in subnets.into_iter().filter(|(_, paths)| paths.len() > 1) {
         let (Some(routes), Some(rules)) =
             (gathered.see(host.net.routes.as_ref()), gathered.see(host.net.rules.as_ref()))
         else {
@@ -242,10 +246,6 @@ fn one_subnet(host: &Host) -> Verdict {
                 },
             ],
         });
-    }
-    let paths = distinct(&all).len();
-    if paths > 1 {
-        gathered.fine(Sentence::new("paths.subnets-fine").with("nics", paths));
     }
     gathered.verdict()
 }
@@ -382,7 +382,7 @@ fn windows(host: &Host) -> Verdict {
         let least = send.most.min(receive.most);
         let milliseconds = (least / WINDOWS) as f64 / (bits as f64 / 8.0) * 1e3;
         let text = Sentence::new("paths.window-fine").with("bytes", least).with("nic", name);
-        gathered.fine(text.with("speed", speed(bits)).with("ms", format!("{milliseconds:.2}")));
+        gathered.fine(text.with("speed", line_rate(bits)).with("ms", format!("{milliseconds:.2}")));
     }
     gathered.verdict()
 }
@@ -419,8 +419,8 @@ fn window(of: &Connection, rtt: u32, bits: u64, buffer: &Buffer, needed: u64) ->
         text: Sentence::new(if buffer.word == "send" { "paths.send-window" } else { "paths.receive-window" })
             .with("peer", of.peer)
             .with("ms", f64::from(rtt) / 1e3)
-            .with("carries", speed((carries * 8.0) as u64))
-            .with("speed", speed(bits)),
+            .with("carries", line_rate((carries * 8.0) as u64))
+            .with("speed", line_rate(bits)),
         evidence,
         number: Some(Number {
             is: carries.min(bits as f64 / 8.0),
@@ -456,8 +456,8 @@ fn usb(host: &Host) -> Verdict {
         let evidence = vec![Evidence::new(&file, mbits)];
         let useful = f64::from(mbits) * 1e6 * USB_USEFUL;
         let words = |key| {
-            let text = Sentence::new(key).with("nic", name).with("usb", speed(u64::from(mbits) * 1_000_000));
-            text.with("useful", speed((useful / 1e8).round() as u64 * 100_000_000))
+            let text = Sentence::new(key).with("nic", name).with("usb", line_rate(u64::from(mbits) * 1_000_000));
+            text.with("useful", line_rate((useful / 1e8).round() as u64 * 100_000_000))
         };
         let help = Remedy::Explain { what: Sentence::new("paths.usb-help"), command: None };
         let finding = |severity, confidence, text, number| Finding {
@@ -473,7 +473,7 @@ fn usb(host: &Host) -> Verdict {
         let Some(bits) = nic.speed_bits else { continue };
         if bits as f64 > useful {
             let number = Number { is: useful / 8.0, could_be: bits as f64 / 8.0, unit: "B/s".to_owned() };
-            let text = words("paths.usb-slow").with("speed", speed(bits));
+            let text = words("paths.usb-slow").with("speed", line_rate(bits));
             gathered.find(finding(Severity::Warning, Confidence::Computed, text, Some(number)));
         } else {
             gathered.find(finding(Severity::Note, Confidence::Likely, words("paths.usb-latency"), None));
@@ -497,8 +497,8 @@ fn usb(host: &Host) -> Verdict {
                 confidence: Confidence::Computed,
                 text: Sentence::new("paths.usb-shared")
                     .with("nics", names.join(", "))
-                    .with("sum", speed(sum))
-                    .with("usb", speed((mbits * 1e6) as u64)),
+                    .with("sum", line_rate(sum))
+                    .with("usb", line_rate((mbits * 1e6) as u64)),
                 evidence: vec![Evidence::new(file, mbits)],
                 number: Some(Number { is: useful / 8.0, could_be: sum as f64 / 8.0, unit: "B/s".to_owned() }),
                 remedies: vec![Remedy::Explain { what: Sentence::new("paths.usb-help"), command: None }],

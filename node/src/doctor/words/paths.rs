@@ -119,9 +119,9 @@ pub const ROWS: &[Row] = &[
     (
         "paths.subnets-fine",
         [
-            "{nics} interfaces lead to other hosts, each in a subnet of its own",
-            "{nics} 個のインターフェースはそれぞれ別のサブネットにあります",
-            "인터페이스 {nics}개가 각각 다른 서브넷에 있습니다",
+            "{nics} subnets, and one interface in each: all of them are used",
+            "サブネット {nics} 個に1つずつインターフェースがあり、すべて使われます",
+            "서브넷 {nics}개마다 인터페이스가 하나씩 있어 모두 사용됩니다",
         ],
     ),
     (

@@ -3,7 +3,8 @@
 use super::super::super::Host;
 use super::super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::super::topology::RdmaPort;
-use super::super::nics::{Gathered, speed};
+use super::super::nics::Gathered;
+use super::super::show::line_rate;
 use super::{distinct, grounds, outward};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -205,7 +206,7 @@ pub(super) fn nfs(host: &Host) -> Verdict {
         let Some((bits, nic)) = fast else { continue };
         let (connections, shown) = connections(host, &mount);
         let words = |key| {
-            let text = Sentence::new(key).with("mount", &mount.at).with("nic", nic).with("speed", speed(bits));
+            let text = Sentence::new(key).with("mount", &mount.at).with("nic", nic).with("speed", line_rate(bits));
             text.with("connections", connections)
         };
         if bits < MANY_CONNECTIONS_BITS || connections > 1 {
