@@ -3,6 +3,7 @@
 use super::Host;
 use super::checks;
 use super::findings::Verdict;
+use super::net::Net;
 use super::system::{RECORDED, System};
 use super::topology::{MemoryModule, Payload, numbers};
 use std::path::PathBuf;
@@ -283,6 +284,22 @@ impl Tree {
         let raw = [&raw[..], module.slot.as_bytes(), &[0], module.bank.as_bytes(), &[0, 0]].concat();
         let entries = self.system().list("/sys/firmware/dmi/entries").known().map_or(0, |entries| entries.len());
         self.bytes(&format!("/sys/firmware/dmi/entries/17-{entries}/raw"), &raw)
+    }
+
+    /// What the kernel tells of its network.
+    pub fn net(self, net: &Net) -> Tree {
+        net.record().into_iter().fold(self, |tree, (path, text)| tree.file(&path, &text))
+    }
+
+    /// What the driver of an interface counted: names, at the earlier look, and now.
+    pub fn counted(self, name: &str, counters: &[(&str, u64, u64)]) -> Tree {
+        let path = format!("{RECORDED}/net/statistics/{name}");
+        let lines = |now: bool| {
+            let line =
+                |&(name, before, after): &(&str, u64, u64)| format!("{name}: {}", if now { after } else { before });
+            counters.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
+        self.earlier(&path, &lines(false)).file(&path, &lines(true))
     }
 
     /// What is seen of it.

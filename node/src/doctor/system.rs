@@ -3,6 +3,7 @@
 //! What no file shows (links' modes, queues, counters of drivers) lies in a recorded tree as files of its own, below
 //! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
 
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +11,13 @@ use std::path::{Path, PathBuf};
 pub const RECORDED: &str = "/forebay";
 
 /// What was asked for, or why there is none.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Seen<T> {
     /// It is there, and this is it.
     Is(T),
     /// This host has no such thing.
+    #[default]
     Absent,
     /// It may be there: why it could not be read, in words.
     Hidden(String),
@@ -27,6 +30,11 @@ impl<T> Seen<T> {
             Seen::Is(value) => Some(value),
             Seen::Absent | Seen::Hidden(_) => None,
         }
+    }
+
+    /// What is made of it.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Seen<U> {
+        self.and_then(|value| Some(make(value)))
     }
 
     /// The same, looked at.
