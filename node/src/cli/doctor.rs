@@ -1,6 +1,7 @@
 //! `forebay doctor`.
 
 mod matrix;
+mod path;
 
 use crate::doctor::Host;
 use crate::doctor::report::Report;
@@ -28,6 +29,8 @@ pub struct DoctorArgs {
 enum DoctorCommand {
     /// Measure memory bandwidth and latency between NUMA nodes, under load, and from core to core
     Matrix(matrix::MatrixArgs),
+    /// Compute what one data path can carry: each hop, how often a byte passes it, what bounds, and what would bound next
+    Path(path::PathArgs),
 }
 
 /// Which host, and how it is told.
@@ -49,6 +52,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     let asked = Asked { system, language, json: args.json };
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
+        Some(DoctorCommand::Path(args)) => return args.run(&asked),
         None => {}
     }
     let report = Report::of(&Host::look(asked.system), language);
