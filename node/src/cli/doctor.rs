@@ -2,6 +2,7 @@
 
 mod matrix;
 mod path;
+mod record;
 
 use crate::doctor::Host;
 use crate::doctor::report::Report;
@@ -12,8 +13,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct DoctorArgs {
-    /// Look at a recorded host instead of this one: a folder with its sys and proc
-    #[arg(long, value_name = "DIR", global = true)]
+    /// Look at a recorded host instead of this one: a folder with its sys and proc, or a file of `doctor record`
+    #[arg(long, value_name = "PATH", global = true)]
     sysroot: Option<PathBuf>,
     /// Language [default: of the environment]
     #[arg(long, value_name = "LANGUAGE", global = true)]
@@ -31,6 +32,8 @@ enum DoctorCommand {
     Matrix(matrix::MatrixArgs),
     /// Compute what one data path can carry: each hop, how often a byte passes it, what bounds, and what would bound next
     Path(path::PathArgs),
+    /// Write what the doctor reads of this host to a file, for a report of a fault
+    Record(record::RecordArgs),
 }
 
 /// Which host, and how it is told.
@@ -53,6 +56,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
+        Some(DoctorCommand::Record(args)) => return args.run(asked),
         None => {}
     }
     let report = Report::of(&Host::look(asked.system), language);

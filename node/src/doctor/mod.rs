@@ -13,6 +13,7 @@ pub mod findings;
 #[cfg(test)]
 pub mod fixture;
 pub mod matrix;
+pub mod record;
 pub mod report;
 pub mod system;
 pub mod topology;
