@@ -4,6 +4,7 @@ use super::Host;
 use super::checks;
 use super::findings::Verdict;
 use super::matrix::{Bandwidth, KEPT, Matrix, Mix};
+use super::net::Net;
 use super::system::{RECORDED, System};
 use super::topology::{MemoryModule, Payload, numbers};
 use std::path::PathBuf;
@@ -303,6 +304,22 @@ impl Tree {
         let matrix = Matrix { boot_id: "this boot".to_owned(), cpu_model: model, read, ..Matrix::default() };
         self.file(KEPT, &serde_json::to_string(&matrix).expect("JSON"))
             .file("/proc/sys/kernel/random/boot_id", "this boot\n")
+    }
+
+    /// What the kernel tells of its network.
+    pub fn net(self, net: &Net) -> Tree {
+        net.record().into_iter().fold(self, |tree, (path, text)| tree.file(&path, &text))
+    }
+
+    /// What the driver of an interface counted: names, at the earlier look, and now.
+    pub fn counted(self, name: &str, counters: &[(&str, u64, u64)]) -> Tree {
+        let path = format!("{RECORDED}/net/statistics/{name}");
+        let lines = |now: bool| {
+            let line =
+                |&(name, before, after): &(&str, u64, u64)| format!("{name}: {}", if now { after } else { before });
+            counters.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
+        self.earlier(&path, &lines(false)).file(&path, &lines(true))
     }
 
     /// What is seen of it.

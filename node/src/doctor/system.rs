@@ -4,6 +4,7 @@
 //! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
 
 use super::record::{Record, Recorder};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +14,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const RECORDED: &str = "/forebay";
 
 /// What was asked for, or why there is none.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Seen<T> {
     /// It is there, and this is it.
     Is(T),
     /// This host has no such thing.
+    #[default]
     Absent,
     /// It may be there: why it could not be read, in words.
     Hidden(String),
@@ -30,6 +33,11 @@ impl<T> Seen<T> {
             Seen::Is(value) => Some(value),
             Seen::Absent | Seen::Hidden(_) => None,
         }
+    }
+
+    /// What is made of it.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Seen<U> {
+        self.and_then(|value| Some(make(value)))
     }
 
     /// The same, looked at.
