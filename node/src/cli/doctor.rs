@@ -1,13 +1,16 @@
 //! `forebay doctor`.
 
+mod act;
+mod baseline;
 mod matrix;
 mod path;
 mod record;
 
 use crate::doctor::Host;
+use crate::doctor::findings::Sentence;
 use crate::doctor::report::Report;
 use crate::doctor::system::System;
-use crate::doctor::words::Language;
+use crate::doctor::words::{Language, say};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -22,6 +25,8 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    #[command(flatten)]
+    act: act::ActArgs,
     #[command(subcommand)]
     command: Option<DoctorCommand>,
 }
@@ -34,6 +39,11 @@ enum DoctorCommand {
     Path(path::PathArgs),
     /// Write what the doctor reads of this host to a file, for a report of a fault
     Record(record::RecordArgs),
+    /// Keep what is there now (places of interrupts, links, MTU, governors, versions), or find out what has changed since
+    Baseline {
+        #[command(subcommand)]
+        command: baseline::Command,
+    },
 }
 
 /// Which host, and how it is told.
@@ -41,6 +51,12 @@ struct Asked {
     system: System,
     language: Language,
     json: bool,
+}
+
+impl Asked {
+    fn say(&self, sentence: &Sentence) -> String {
+        say(self.language, sentence)
+    }
 }
 
 /// Looks, and says what it saw; or does what is asked for. False when that was not reached.
@@ -57,7 +73,11 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
         Some(DoctorCommand::Record(args)) => return args.run(asked),
+        Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
         None => {}
+    }
+    if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {
+        return Ok(done);
     }
     let report = Report::of(&Host::look(asked.system), language);
     if args.json {

@@ -6,6 +6,8 @@
 //!
 //! Reading changes nothing.
 
+pub mod act;
+pub mod baseline;
 pub mod chain;
 pub mod checks;
 pub mod counters;

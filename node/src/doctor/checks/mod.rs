@@ -1,6 +1,9 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod drift;
+#[cfg(test)]
+mod expect;
 mod growth;
 pub mod links;
 mod management;
