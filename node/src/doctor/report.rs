@@ -6,6 +6,9 @@ use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
 use super::words::{Language, say};
 use serde::Serialize;
 
+/// Files that are written for one remedy, of which the text names so many; a host of 64 cores has 64. JSON has all.
+const WRITES_SHOWN: usize = 4;
+
 /// What all checks said, sorted.
 #[derive(Serialize)]
 pub struct Report {
@@ -98,8 +101,11 @@ impl Report {
                 match remedy {
                     Remedy::Apply { what, writes } => {
                         line(4, &format!("{}: {}", word("doctor.remedy"), say(language, what)));
-                        for write in writes {
+                        for write in writes.iter().take(WRITES_SHOWN) {
                             line(8, &format!("echo {} > {}", write.value, write.path));
+                        }
+                        if writes.len() > WRITES_SHOWN {
+                            line(8, &format!("... (+{})", writes.len() - WRITES_SHOWN));
                         }
                     }
                     Remedy::Explain { what, command } => {

@@ -1,7 +1,7 @@
 //! The worked cases, with the figures that were published, and what holds for every chain.
 
 use super::formulas::{Dma, GB, PCIE_AFTER_DLLPS, infiniband, pcie_useful, tcp_over_ethernet};
-use super::traffic::{Places, edges, traffic};
+use super::traffic::{Edge, Move, copies, traffic};
 use super::*;
 
 fn hop(resource: &str, capacity: f64, multiplicity: f64) -> Hop {
@@ -12,6 +12,7 @@ fn hop(resource: &str, capacity: f64, multiplicity: f64) -> Hop {
         other: 0.0,
         multiplicity,
         evidence: Vec::new(),
+        cure: None,
     }
 }
 
@@ -87,8 +88,9 @@ fn a_multipath_upload_at_three_quarters_of_the_wire_is_bound_by_something_else()
 
 #[test]
 fn a_link_between_sockets_that_is_crossed_three_times_bounds_until_the_snoop_mode_is_right() {
-    let anywhere = Places { from: None, cpus: None, memory: None, to: None };
-    let crossed = traffic(&edges(true, 2, true), anywhere, &[0, 1]).links[&(0, 1)];
+    let device = |edge| Move { edge, agent: None, share: 1.0 };
+    let moves: Vec<Move> = [device(Edge::DmaIn), device(Edge::DmaOut)].into_iter().chain(copies(2, None)).collect();
+    let crossed = traffic(&moves, None, &[0, 1]).links[&(0, 1)];
     let with = |link: f64| chain([hop("0>1", link, crossed), hop("nic", 5.0 * GB, 1.0)]);
     // 6.28 GB/s: 3.1 GB/s a node with normal stores, 4.2 with those past the caches, which cross 1.5 times.
     let early = with(6.28 * GB);

@@ -32,16 +32,22 @@ impl Edge {
     }
 }
 
-/// What a path does with each byte: a device brings it, CPUs copy it, a device takes it away.
-///
-/// Copies of a TCP receiver: socket to user, user to page cache. `sendfile` copies nothing; a server in user space that reads and sends copies
-/// twice; software TLS is one more.
-pub fn edges(brought: bool, copies: u32, taken: bool) -> Vec<Edge> {
-    let mut edges = Vec::new();
-    edges.extend(brought.then_some(Edge::DmaIn));
-    edges.extend((0..copies).flat_map(|_| [Edge::Load, Edge::Store]));
-    edges.extend(taken.then_some(Edge::DmaOut));
-    edges
+/// One part of a path: who moves bytes, how, and how many of each delivered byte.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Move {
+    /// How.
+    pub edge: Edge,
+    /// Node of who moves them. None: nobody has placed it, and so anywhere.
+    pub agent: Option<NodeNumber>,
+    /// How many of each byte: half of them, where two devices share the work.
+    pub share: f64,
+}
+
+/// The CPU copies. `sendfile` has none; a TCP receiver has two, socket to user and user to page cache; so has a server in user space that reads and
+/// sends; TLS in software is one more.
+pub fn copies(count: u32, agent: Option<NodeNumber>) -> impl Iterator<Item = Move> {
+    let copy = [Edge::Load, Edge::Store].map(|edge| Move { edge, agent, share: 1.0 });
+    (0..count).flat_map(move |_| copy)
 }
 
 /// Bytes for each byte delivered.
@@ -74,34 +80,17 @@ impl Traffic {
     }
 }
 
-/// Where the parts of a path sit. None: nobody has placed it, and so anywhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places {
-    /// The device that brings.
-    pub from: Option<NodeNumber>,
-    /// The CPUs that copy.
-    pub cpus: Option<NodeNumber>,
-    /// The memory in between.
-    pub memory: Option<NodeNumber>,
-    /// The device that takes.
-    pub to: Option<NodeNumber>,
-}
-
-/// What a path asks on a host with these nodes: the mean over everywhere that its parts may be.
-pub fn traffic(edges: &[Edge], places: Places, nodes: &[NodeNumber]) -> Traffic {
+/// What a path asks on a host with these nodes: the mean over everywhere that its parts may be. `memory`: the node of what lies in between.
+pub fn traffic(moves: &[Move], memory: Option<NodeNumber>, nodes: &[NodeNumber]) -> Traffic {
     let mut traffic = Traffic::default();
     let anywhere = |place: Option<NodeNumber>| place.map_or_else(|| nodes.to_vec(), |node| vec![node]);
-    for &edge in edges {
-        let agent = match edge {
-            Edge::DmaIn => places.from,
-            Edge::DmaOut => places.to,
-            _ => places.cpus,
-        };
-        let (agents, memories) = (anywhere(agent), anywhere(places.memory));
-        let share = 1.0 / (agents.len() * memories.len()) as f64;
+    let memories = anywhere(memory);
+    for one in moves {
+        let agents = anywhere(one.agent);
+        let share = one.share / (agents.len() * memories.len()) as f64;
         for &agent in &agents {
             for &memory in &memories {
-                traffic.add(edge, agent, memory, share);
+                traffic.add(one.edge, agent, memory, share);
             }
         }
     }
@@ -112,13 +101,16 @@ pub fn traffic(edges: &[Edge], places: Places, nodes: &[NodeNumber]) -> Traffic 
 mod tests {
     use super::*;
 
-    const ANYWHERE: Places = Places { from: None, cpus: None, memory: None, to: None };
+    /// A device brings each byte, CPUs copy it, a device takes it away.
+    fn moves(brought: bool, count: u32, taken: bool, agent: Option<NodeNumber>) -> Vec<Move> {
+        let device = |edge| Move { edge, agent, share: 1.0 };
+        let brought = brought.then_some(device(Edge::DmaIn));
+        brought.into_iter().chain(copies(count, agent)).chain(taken.then_some(device(Edge::DmaOut))).collect()
+    }
 
-    /// Bytes at memory, bytes that cross if every agent is remote, copies.
+    /// Bytes at memory, and bytes that cross if every agent is remote.
     fn row(brought: bool, copies: u32, taken: bool) -> (f64, f64) {
-        let edges = edges(brought, copies, taken);
-        let far = Places { from: Some(1), cpus: Some(1), memory: Some(0), to: Some(1) };
-        let traffic = traffic(&edges, far, &[0, 1]);
+        let traffic = traffic(&moves(brought, copies, taken, Some(1)), Some(0), &[0, 1]);
         (traffic.memory.values().sum(), traffic.crossings())
     }
 
@@ -138,13 +130,14 @@ mod tests {
 
     #[test]
     fn two_copies_anywhere_on_two_nodes_cross_three_to_four_times() {
-        let edges = edges(true, 2, true);
-        let stores = traffic(&edges, ANYWHERE, &[0, 1]);
+        let mut moves = moves(true, 2, true, None);
+        let stores = traffic(&moves, None, &[0, 1]);
         assert_eq!(stores.crossings(), 4.0);
         assert_eq!(stores.links, BTreeMap::from([((0, 1), 2.0), ((1, 0), 2.0)]));
-        let past: Vec<Edge> =
-            edges.iter().map(|&edge| if edge == Edge::Store { Edge::StoreNonTemporal } else { edge }).collect();
-        let past = traffic(&past, ANYWHERE, &[0, 1]);
+        for one in moves.iter_mut().filter(|one| one.edge == Edge::Store) {
+            one.edge = Edge::StoreNonTemporal;
+        }
+        let past = traffic(&moves, None, &[0, 1]);
         assert_eq!(past.crossings(), 3.0);
         assert_eq!(past.links, BTreeMap::from([((0, 1), 1.5), ((1, 0), 1.5)]));
     }
@@ -152,17 +145,24 @@ mod tests {
     #[test]
     fn on_n_nodes_an_edge_crosses_in_n_minus_one_of_n_cases() {
         let nodes = [0, 1, 2, 33];
-        let crossings = traffic(&[Edge::Load], ANYWHERE, &nodes).crossings();
+        let load = Move { edge: Edge::Load, agent: None, share: 1.0 };
+        let crossings = traffic(&[load], None, &nodes).crossings();
         assert!((crossings - 0.75).abs() < 1e-9, "{crossings}");
-        let local = Places { from: Some(2), cpus: Some(2), memory: Some(2), to: Some(2) };
-        assert_eq!(traffic(&edges(true, 2, true), local, &nodes).crossings(), 0.0);
+        assert_eq!(traffic(&moves(true, 2, true, Some(2)), Some(2), &nodes).crossings(), 0.0);
+    }
+
+    #[test]
+    fn two_devices_that_share_the_work_each_move_half_of_it() {
+        let half = |agent| Move { edge: Edge::DmaIn, agent: Some(agent), share: 0.5 };
+        let traffic = traffic(&[half(0), half(1)], Some(0), &[0, 1]);
+        assert_eq!(traffic.links, BTreeMap::from([((1, 0), 0.5)]));
+        assert_eq!(traffic.memory, BTreeMap::from([(0, 1.0)]));
     }
 
     #[test]
     fn reads_go_from_memory_to_who_reads_and_writes_the_other_way() {
         let at = |edge, agent, memory| {
-            let places = Places { from: Some(agent), cpus: Some(agent), memory: Some(memory), to: Some(agent) };
-            traffic(&[edge], places, &[0, 1]).links
+            traffic(&[Move { edge, agent: Some(agent), share: 1.0 }], Some(memory), &[0, 1]).links
         };
         assert_eq!(at(Edge::Load, 0, 1), BTreeMap::from([((1, 0), 1.0)]));
         assert_eq!(at(Edge::DmaOut, 0, 1), BTreeMap::from([((1, 0), 1.0)]));

@@ -23,6 +23,8 @@ pub struct DiskWork {
     pub bytes: f64,
     /// Those that were written.
     pub written: f64,
+    /// Bytes of a write, in the mean; 0: there was none.
+    pub of_a_write: f64,
     /// Share of the time in which it had something to do.
     pub busy: f64,
 }
@@ -101,21 +103,22 @@ pub fn disks(host: &Host) -> Option<BTreeMap<String, DiskWork>> {
     /// Bytes of a sector in `/proc/diskstats`, whatever the device's are.
     const SECTOR: f64 = 512.0;
     let (before, now, seconds) = both(host, "/proc/diskstats")?;
-    let counts = |text: &str| -> BTreeMap<String, [u64; 3]> {
+    let counts = |text: &str| -> BTreeMap<String, [u64; 4]> {
         let of = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |at: usize| words.get(at)?.parse().ok();
-            Some(((*words.get(2)?).to_owned(), [number(5)?, number(9)?, number(12)?]))
+            Some(((*words.get(2)?).to_owned(), [number(5)?, number(9)?, number(12)?, number(7)?]))
         };
         text.lines().filter_map(of).collect()
     };
     let (before, now) = (counts(before), counts(now));
-    let work = |(name, now): (String, [u64; 3])| {
+    let work = |(name, now): (String, [u64; 4])| {
         let before = before.get(&name)?;
         let grown = |at: usize| now[at].saturating_sub(before[at]) as f64;
         let (read, written) = (grown(0) * SECTOR / seconds, grown(1) * SECTOR / seconds);
         let busy = (grown(2) / 1000.0 / seconds).min(1.0);
-        Some((name, DiskWork { bytes: read + written, written, busy }))
+        let of_a_write = grown(1) * SECTOR / grown(3).max(1.0);
+        Some((name, DiskWork { bytes: read + written, written, of_a_write, busy }))
     };
     Some(now.into_iter().filter_map(work).collect())
 }
@@ -153,7 +156,7 @@ mod tests {
             .earlier("/proc/stat", "cpu  0\ncpu0 0 0 10 10 0 0 0 0 0 0\n")
             .file("/proc/net/dev", "Inter-|\n face |\n ens1: 6100 1 0 0 0 0 0 0 1000 1 0\n")
             .earlier("/proc/net/dev", "Inter-|\n face |\n ens1: 100 1 0 0 0 0 0 0 1000 1 0\n")
-            .file("/proc/diskstats", "259 0 nvme0n1 9 0 120 0 9 0 1200 0 0 30000 0\n")
+            .file("/proc/diskstats", "259 0 nvme0n1 9 0 120 0 13 0 1200 0 0 30000 0\n")
             .earlier("/proc/diskstats", "259 0 nvme0n1 9 0 0 0 9 0 0 0 0 0 0\n")
             .file("/proc/net/softnet_stat", "10 03 05\n00 00 00\n")
             .earlier("/proc/net/softnet_stat", "10 01 05\n00 00 00\n");
@@ -162,7 +165,7 @@ mod tests {
         assert_eq!(loads[&0], Load { busy: 0.375, interrupts: 0.25 });
         assert_eq!(interfaces(&host).expect("two looks")["ens1"], 100.0);
         let disk = disks(&host).expect("two looks")["nvme0n1"];
-        assert_eq!(disk, DiskWork { bytes: 11264.0, written: 10240.0, busy: 0.5 });
+        assert_eq!(disk, DiskWork { bytes: 11264.0, written: 10240.0, of_a_write: 153_600.0, busy: 0.5 });
         assert_eq!(softnet(&host).expect("two looks").0[&0], [2, 0]);
         assert_eq!(interrupts(&host), None);
     }

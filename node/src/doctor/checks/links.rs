@@ -362,3 +362,168 @@ fn link_use(host: &Host) -> Verdict {
         remedies: vec![Remedy::Explain { what: Sentence::new("node-link-use.remedy"), command: None }],
     }])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixture::Tree;
+    use super::*;
+
+    const HASWELL: &str = "Intel(R) Xeon(R) CPU E5-2620 v3 @ 2.40GHz";
+
+    /// Two sockets of one node each, that can count what their CPUs move.
+    fn two_nodes(model: &str) -> Tree {
+        let cpuinfo = format!("processor\t: 0\nmodel name\t: {model}\nflags\t\t: fpu cqm_mbm_total cqm_mbm_local\n");
+        let mut tree = Tree::new().node(0, "0-3", 64).node(1, "4-7", 64).file("/proc/cpuinfo", &cpuinfo);
+        for cpu in 0..8 {
+            let file = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index3/id");
+            tree = tree.file(&file, if cpu < 4 { "0" } else { "1" });
+        }
+        tree
+    }
+
+    /// What each node's CPUs moved in the minute between two looks, in GB/s: all, and near.
+    fn moved(mut tree: Tree, nodes: [(u64, u64); 2]) -> Tree {
+        for (node, (all, near)) in nodes.into_iter().enumerate() {
+            for (file, gigabytes) in [("mbm_total_bytes", all), ("mbm_local_bytes", near)] {
+                let path = format!("{MONITORING}/mon_L3_0{node}/{file}");
+                tree = tree.earlier(&path, "1000").file(&path, &(1000 + gigabytes * 60_000_000_000).to_string());
+            }
+        }
+        tree
+    }
+
+    fn found(verdict: Verdict) -> Finding {
+        match verdict {
+            Verdict::Found(found) if found.len() == 1 => found.into_iter().next().expect("one"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fine(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Fine(why) => why.key,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn hidden(verdict: Verdict, how: &str) {
+        assert!(matches!(&verdict, Verdict::NotSeen { how: said, .. } if said.key == how), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_link_at_a_fifth_of_its_rating_is_an_error_and_at_three_quarters_fine() {
+        let early = found(two_nodes(HASWELL).measured([46.24, 6.29, 6.28, 46.27]).says(15));
+        assert_eq!(
+            (early.id.as_str(), early.severity, early.text.key.as_str()),
+            ("node-link/0-1", Severity::Error, "node-link.slow-rated")
+        );
+        assert!(early.text.with.contains(&("share".to_owned(), "20".to_owned())), "{:?}", early.text);
+        assert_eq!(early.number.map(|number| number.could_be), Some(24e9));
+        assert_eq!(early.evidence[1], Evidence::new(KEPT, "CPUs of node 1 read 6.3 GB/s of node 0"));
+        assert_eq!(fine(two_nodes(HASWELL).measured([45.1, 25.3, 25.3, 45.0]).says(15)), "node-link.fine-rated");
+        assert_eq!(fine(two_nodes(HASWELL).measured([45.1, 20.0, 20.0, 45.0]).says(15)), "node-link.fine-rated");
+    }
+
+    #[test]
+    fn without_a_rating_far_memory_is_compared_with_near_memory() {
+        let warning = found(two_nodes("Some CPU").measured([46.2, 6.3, 6.3, 46.2]).says(15));
+        assert_eq!((warning.severity, warning.text.key.as_str()), (Severity::Warning, "node-link.slow"));
+        assert_eq!(fine(two_nodes("Some CPU").measured([45.0, 25.3, 25.3, 45.0]).says(15)), "node-link.fine");
+    }
+
+    #[test]
+    fn a_direction_that_carries_less_than_the_other_is_worth_a_note() {
+        let note = found(two_nodes("Some CPU").measured([45.0, 20.0, 25.0, 45.0]).says(15));
+        assert_eq!((note.severity, note.text.key.as_str()), (Severity::Note, "node-link.asymmetric"));
+        assert_eq!(fine(two_nodes("Some CPU").measured([45.0, 22.0, 25.0, 45.0]).says(15)), "node-link.fine");
+    }
+
+    #[test]
+    fn nodes_that_are_parts_of_a_socket_are_not_compared_with_the_link_between_sockets() {
+        let mut tree = two_nodes(HASWELL);
+        for cpu in 4..8 {
+            tree = tree.file(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"), "0");
+        }
+        assert_eq!(fine(tree.measured([30.0, 14.0, 14.0, 30.0]).says(15)), "node-link.fine");
+    }
+
+    #[test]
+    fn one_node_and_a_virtual_machine_have_no_link_and_no_measurement_of_this_boot_says_how_to_make_one() {
+        assert_eq!(Tree::new().node(0, "0-3", 64).measured([40.0, 1.0, 1.0, 40.0]).says(15), Verdict::NotHere);
+        let guest = two_nodes("Some CPU").virtual_machine();
+        assert_eq!(guest.measured([40.0, 1.0, 1.0, 40.0]).says(15), Verdict::NotHere);
+        hidden(two_nodes(HASWELL).says(15), "links.measure");
+        let other_boot = two_nodes(HASWELL).measured([46.2, 6.3, 6.3, 46.2]);
+        hidden(other_boot.file("/proc/sys/kernel/random/boot_id", "next boot").says(15), "links.measure");
+        hidden(two_nodes(HASWELL).hidden(KEPT).says(15), "links.measure");
+    }
+
+    #[test]
+    fn links_are_rated_by_the_data_sheet_and_others_not_at_all() {
+        let models = [
+            ("Intel(R) Xeon(R) CPU E5-2680 0 @ 2.70GHz", Some(32.0)),
+            ("Intel(R) Xeon(R) CPU E5-2630 v2 @ 2.60GHz", Some(28.8)),
+            (HASWELL, Some(32.0)),
+            ("Intel(R) Xeon(R) CPU E5-2637 v4 @ 3.50GHz", Some(38.4)),
+            ("Intel(R) Xeon(R) CPU E5-2603 v3 @ 1.60GHz", Some(25.6)),
+            ("Intel(R) Xeon(R) CPU E5-2650L v3 @ 1.80GHz", None),
+            ("Intel(R) Xeon(R) CPU E5-4650 0 @ 2.70GHz", None),
+            ("Intel(R) Xeon(R) Silver 4108 CPU @ 1.80GHz", Some(38.4)),
+            ("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", Some(41.6)),
+            ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", Some(44.8)),
+            ("Intel(R) Xeon(R) Gold 6328H CPU @ 2.80GHz", None),
+            ("AMD EPYC 7763 64-Core Processor", None),
+            ("Intel(R) Xeon(R) Gold", None),
+            ("", None),
+        ];
+        for (model, gigabytes) in models {
+            let rated = rated(model).map(|rated| (rated / 1e8).round() / 10.0);
+            assert_eq!(rated, gigabytes, "{model}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_nearly_full_is_found_and_memory_with_headroom_is_not_the_bound() {
+        let tree = || two_nodes(HASWELL).measured([48.0, 25.0, 25.0, 48.0]);
+        let full = found(moved(tree(), [(41, 40), (1, 1)]).says(18));
+        assert_eq!((full.id.as_str(), full.severity), ("memory-bandwidth/node0", Severity::Warning));
+        assert!(full.evidence.iter().any(|shown| shown.source.ends_with("mon_L3_00/mbm_local_bytes")));
+        // What the other node's CPUs read there counts as well.
+        assert_eq!(found(moved(tree(), [(30, 30), (12, 1)]).says(18)).id, "memory-bandwidth/node0");
+        match moved(tree(), [(9, 9), (1, 1)]).says(18) {
+            Verdict::Fine(why) => {
+                assert_eq!(why.key, "memory-bandwidth.free");
+                assert!(why.with.contains(&("times".to_owned(), "5".to_owned())), "{why:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fine(moved(tree(), [(24, 24), (1, 1)]).says(18)), "memory-bandwidth.fine");
+    }
+
+    #[test]
+    fn a_link_that_queues_is_found_with_the_direction() {
+        let tree = || two_nodes(HASWELL).measured([48.0, 25.0, 25.0, 48.0]);
+        let full = found(moved(tree(), [(3, 2), (30, 14)]).says(20));
+        assert_eq!((full.id.as_str(), full.severity), ("node-link-use/1-0", Severity::Warning));
+        assert_eq!(full.number.map(|number| (number.is / 1e9).round()), Some(16.0));
+        assert_eq!(fine(moved(tree(), [(3, 2), (30, 20)]).says(20)), "node-link-use.fine");
+        assert_eq!(moved(Tree::new().node(0, "0-3", 64), [(9, 1), (9, 1)]).says(20), Verdict::NotHere);
+    }
+
+    #[test]
+    fn counters_that_are_not_there_not_mounted_or_not_read_are_told_apart() {
+        for check in [18, 20] {
+            let nodes = || Tree::new().node(0, "0-3", 64).node(1, "4-7", 64);
+            assert_eq!(nodes().virtual_machine().says(check), Verdict::NotHere, "no counters in a virtual machine");
+            let measured = || two_nodes(HASWELL).measured([48.0, 25.0, 25.0, 48.0]);
+            hidden(measured().says(check), "links.resctrl");
+            let one_look = measured().file(&format!("{MONITORING}/mon_L3_00/mbm_total_bytes"), "5");
+            hidden(one_look.says(check), "links.resctrl");
+            let unreadable = moved(measured(), [(9, 9), (9, 9)]).earlier("/proc/stat", "");
+            let path = format!("{MONITORING}/mon_L3_00/mbm_total_bytes");
+            hidden(unreadable.file(&path, "Unavailable").says(check), "links.resctrl");
+            hidden(two_nodes(HASWELL).hidden(MONITORING).says(check), "links.resctrl");
+            hidden(moved(two_nodes(HASWELL), [(9, 9), (9, 9)]).says(check), "links.measure");
+        }
+    }
+}

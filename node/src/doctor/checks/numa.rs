@@ -108,7 +108,9 @@ fn apart(host: &Host) -> Verdict {
     let placed: Vec<(&DataPort, u32)> =
         ports.iter().filter_map(|port| Some((port, socket_of(topology, port.node?)?))).collect();
     if placed.is_empty() {
-        let what = format!("/sys/bus/pci/devices/{}/numa_node: -1", ports[0].pci);
+        // A node with the CPUs of several sockets tells nothing of distance.
+        let Some(unplaced) = ports.iter().find(|port| port.node.is_none()) else { return Verdict::NotHere };
+        let what = format!("/sys/bus/pci/devices/{}/numa_node: -1", unplaced.pci);
         return Verdict::NotSeen { what, how: Sentence::new("numa.node-unknown") };
     }
     let near: BTreeSet<u32> = placed.iter().map(|(_, socket)| *socket).collect();
@@ -425,6 +427,15 @@ mod tests {
     fn an_unknown_node_is_no_finding() {
         let tree = Tree::new().node(0, "0-3", 32).node(1, "4-7", 32).pci(NIC, 0x020000, -1).nic("ens1", NIC, 25_000);
         assert_eq!(not_seen(&tree, 8), format!("/sys/bus/pci/devices/{NIC}/numa_node: -1"));
+    }
+
+    #[test]
+    fn nodes_that_claim_the_cpus_of_all_sockets_tell_no_distance() {
+        let tree = apart_by_sockets()
+            .file("/sys/devices/system/node/node0/cpulist", "0-7")
+            .file("/sys/devices/system/node/node1/cpulist", "0-7");
+        not_here(&tree, 8);
+        not_here(&tree.interrupt(40, NIC, "ens1-rx-0", "0", &[90_000]), 9);
     }
 
     #[test]

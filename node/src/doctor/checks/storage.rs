@@ -30,6 +30,8 @@ const DRAIN_S: f64 = 30.0;
 const DRAIN_WANTED_S: f64 = 10.0;
 /// A disk that had something to do for so much of the time shows what it can do.
 const DISK_FULL: f64 = 0.90;
+/// With smaller writes a disk shows how fast it turns, not how fast it writes what has gathered.
+const LARGE_WRITE: f64 = 65536.0;
 /// Most that a disk of a kind writes, in bytes a second: the outer tracks, the SATA line, four lanes of PCIe 4.0.
 const SPINNING: f64 = 280e6;
 const SATA_SSD: f64 = 560e6;
@@ -254,9 +256,11 @@ fn background_too_late(system: &System, limit: &Limit, ratio: u64) -> Option<Fin
 fn measured_speed(host: &Host) -> Option<(String, f64)> {
     let work = growth::disks(host)?;
     let full = real_disks(host).filter_map(|(name, _)| Some((name, work.get(name)?)));
-    full.filter(|(_, work)| work.busy >= DISK_FULL && work.written >= 0.9 * work.bytes && work.written > 0.0)
-        .map(|(name, work)| (name.clone(), work.written))
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+    full.filter(|(_, work)| {
+        work.busy >= DISK_FULL && work.written >= 0.9 * work.bytes && work.of_a_write >= LARGE_WRITE
+    })
+    .map(|(name, work)| (name.clone(), work.written))
+    .max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// What the disks write together at best, by their kind. None where the kind tells nothing: behind a hypervisor or a
@@ -503,7 +507,7 @@ mod tests {
     fn what_a_disk_writes_now_tells_how_long_the_debt_takes() {
         // 650 MB/s in 60 s, without a pause.
         let tree = spinning(dirty(119, 90))
-            .file("/proc/diskstats", "8 0 sda 0 0 0 0 9 0 76171875 0 0 60000 0\n")
+            .file("/proc/diskstats", "8 0 sda 0 0 0 0 150000 0 76171875 0 0 60000 0\n")
             .earlier("/proc/diskstats", "8 0 sda 0 0 0 0 0 0 0 0 0 0 0\n");
         let finding = one(&tree, 43);
         assert!(
@@ -514,6 +518,21 @@ mod tests {
         );
         assert_eq!((finding.severity, finding.confidence), (Severity::Warning, Confidence::Computed));
         assert_eq!(writes(&finding), [format!("{BACKGROUND_RATIO}=1"), format!("{DIRTY_RATIO}=5")]);
+    }
+
+    #[test]
+    fn small_writes_do_not_show_what_a_disk_can_do() {
+        // 51 MB/s in 60 s, by so many writes.
+        let writing = |count: u64| {
+            dirty(100, 20)
+                .virtual_machine()
+                .pci(DISK, 0x010000, 0)
+                .disk("vda", DISK, 4000)
+                .file("/proc/diskstats", &format!("254 0 vda 0 0 0 0 {count} 0 6000000 0 0 60000 0\n"))
+                .earlier("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n")
+        };
+        assert_eq!(one(&writing(10_000), 43).severity, Severity::Warning);
+        fine(&writing(750_000), 43);
     }
 
     #[test]

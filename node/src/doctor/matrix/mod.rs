@@ -14,6 +14,7 @@ mod run;
 
 pub use cores::{Pair, Relation};
 pub use kernels::Mix;
+pub use report::table;
 
 use super::findings::Sentence;
 use super::system::System;
