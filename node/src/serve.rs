@@ -138,6 +138,7 @@ async fn serve(config: Config) -> Result<bool> {
     announce(&node, &config, &api_path, http_address, &tokens).await;
     notify(&[sd_notify::NotifyState::Ready]);
     tokio::spawn(history::sampler::run(node.clone()));
+    tokio::spawn(crate::doctor::rounds::run(node.clone()));
     tokio::spawn(node.clone().keep_markers());
     tokio::spawn(node.clone().watch_images());
 
