@@ -13,6 +13,7 @@ mod numa;
 mod paths;
 mod pcie;
 mod placement;
+mod platform;
 mod processes;
 mod show;
 mod storage;
