@@ -77,8 +77,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
         Some(DoctorCommand::Record(args)) => return args.run(asked),
         Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
-        Some(Command::Baseline { command }) => return baseline::run(&asked, command),
-        Some(Command::Watch(watch)) => return watch::run(&asked, watch),
+        Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }
     if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {
