@@ -2,6 +2,9 @@
 
 mod act;
 mod baseline;
+mod matrix;
+mod path;
+mod record;
 mod watch;
 
 use crate::doctor::Host;
@@ -14,8 +17,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct DoctorArgs {
-    /// Look at a recorded host instead of this one: a folder with its sys and proc
-    #[arg(long, value_name = "DIR", global = true)]
+    /// Look at a recorded host instead of this one: a folder with its sys and proc, or a file of `doctor record`
+    #[arg(long, value_name = "PATH", global = true)]
     sysroot: Option<PathBuf>,
     /// Language [default: of the environment]
     #[arg(long, value_name = "LANGUAGE", global = true)]
@@ -26,11 +29,17 @@ pub struct DoctorArgs {
     #[command(flatten)]
     act: act::ActArgs,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<DoctorCommand>,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum DoctorCommand {
+    /// Measure memory bandwidth and latency between NUMA nodes, under load, and from core to core
+    Matrix(matrix::MatrixArgs),
+    /// Compute what one data path can carry: each hop, how often a byte passes it, what bounds, and what would bound next
+    Path(path::PathArgs),
+    /// Write what the doctor reads of this host to a file, for a report of a fault
+    Record(record::RecordArgs),
     /// Keep what is there now (places of interrupts, links, MTU, governors, versions), or find out what has changed since
     Baseline {
         #[command(subcommand)]
@@ -64,8 +73,11 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     let language = args.language.unwrap_or_else(Language::of_environment);
     let asked = Asked { system, language, json: args.json };
     match &args.command {
-        Some(Command::Baseline { command }) => return baseline::run(&asked, command),
-        Some(Command::Watch(watch)) => return watch::run(&asked, watch),
+        Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
+        Some(DoctorCommand::Path(args)) => return args.run(&asked),
+        Some(DoctorCommand::Record(args)) => return args.run(asked),
+        Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
+        Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }
     if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {

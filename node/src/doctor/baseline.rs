@@ -191,6 +191,11 @@ impl Baseline {
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)
     }
 
+    /// What is kept of interrupts: which, and where it might go.
+    pub fn interrupts(&self) -> impl Iterator<Item = (&String, &Item)> {
+        self.items.iter().filter(|(name, _)| name.starts_with("interrupt "))
+    }
+
     /// What differs now, the worse first.
     pub fn differences(&self, host: &Host) -> Vec<Difference> {
         let now: BTreeMap<String, (Item, Better)> =

@@ -1,5 +1,6 @@
 //! What the kernel counts, at one moment: files that only grow. Two of them show what grows.
 
+use super::net;
 use super::system::{RECORDED, System};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +21,12 @@ const FILES: &[&str] = &[
     "/sys/devices/system/cpu/*/thermal_throttle/package_throttle_count",
     "/sys/class/infiniband/*/ports/*/counters/*",
     "/sys/class/infiniband/*/ports/*/hw_counters/*",
+    "/sys/fs/resctrl/mon_data/*/mbm_total_bytes",
+    "/sys/fs/resctrl/mon_data/*/mbm_local_bytes",
+    "/sys/class/net/*/statistics/rx_missed_errors",
+    "/sys/class/net/*/statistics/rx_fifo_errors",
+    // Of a recorded tree; of this host, its drivers are asked.
+    "/forebay/net/statistics/*",
 ];
 
 /// What the files of counters hold.
@@ -30,7 +37,12 @@ impl Counters {
     /// As they stand now.
     pub fn of(system: &System) -> Counters {
         let paths = FILES.iter().flat_map(|pattern| matching(system, pattern));
-        Counters(paths.filter_map(|path| Some((path.clone(), system.text(&path).known()?))).collect())
+        let mut texts: BTreeMap<_, _> =
+            paths.filter_map(|path| Some((path.clone(), system.text(&path).known()?))).collect();
+        if system.is_live() {
+            texts.extend(net::statistics());
+        }
+        Counters(texts)
     }
 
     /// A recorded tree's first look: the same files below a folder of their own, and how long before.

@@ -8,11 +8,15 @@
 
 pub mod act;
 pub mod baseline;
+pub mod chain;
 pub mod checks;
 pub mod counters;
 pub mod findings;
 #[cfg(test)]
 pub mod fixture;
+pub mod matrix;
+pub mod net;
+pub mod record;
 pub mod report;
 pub mod rounds;
 pub mod system;
@@ -22,6 +26,7 @@ pub mod words;
 
 use counters::Counters;
 use findings::Verdict;
+use net::Net;
 use std::time::Duration;
 use system::System;
 use topology::Topology;
@@ -35,6 +40,8 @@ pub struct Host {
     pub system: System,
     /// What it is made of.
     pub topology: Topology,
+    /// Of its network what no file shows.
+    pub net: Net,
     /// What it has counted until now, and a while before: what grows is told by these.
     pub counters: Counters,
     /// The same a while before, and how long that was. None in a recorded tree that has only one look.
@@ -51,8 +58,8 @@ impl Host {
         } else {
             Counters::recorded_earlier(&system)
         };
-        let (topology, counters) = (topology::read(&system), Counters::of(&system));
-        Host { system, topology, counters, earlier }
+        let (topology, net, counters) = (topology::read(&system), Net::of(&system), Counters::of(&system));
+        Host { system, topology, net, counters, earlier }
     }
 
     /// What every check says.

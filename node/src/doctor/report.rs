@@ -6,6 +6,9 @@ use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
 use super::words::{Language, say};
 use serde::{Deserialize, Serialize};
 
+/// Files that are written for one remedy, of which the text names so many; a host of 64 cores has 64. JSON has all.
+const WRITES_SHOWN: usize = 4;
+
 /// What all checks said, sorted.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -100,8 +103,11 @@ impl Report {
                 match remedy {
                     Remedy::Apply { what, writes } => {
                         line(4, &format!("{}: {}", word("doctor.remedy"), say(language, what)));
-                        for write in writes {
+                        for write in writes.iter().take(WRITES_SHOWN) {
                             line(8, &format!("echo {} > {}", write.value, write.path));
+                        }
+                        if writes.len() > WRITES_SHOWN {
+                            line(8, &format!("... (+{})", writes.len() - WRITES_SHOWN));
                         }
                     }
                     Remedy::Explain { what, command } => {
@@ -121,7 +127,13 @@ impl Report {
         if !self.hidden.is_empty() {
             line(0, "");
             line(0, &format!("{}:", word("doctor.hidden")));
-            self.hidden.iter().for_each(|hidden| line(4, &format!("{} ({})", hidden.what, hidden.how)));
+            // Several checks may miss the same.
+            let mut told = std::collections::BTreeSet::new();
+            for Hidden { what, how, .. } in &self.hidden {
+                if told.insert((what, how)) {
+                    line(4, &format!("{what} ({how})"));
+                }
+            }
         }
         text
     }

@@ -101,16 +101,8 @@ impl Journal {
         if whole < bytes.len() {
             file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(with)?;
         }
-        let mut journal =
-            Journal { folder: folder.to_owned(), file, entries: BTreeMap::new(), damaged: 0, _lock: lock };
-        for line in bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            match decode_line(line) {
-                Some(entry) => {
-                    journal.entries.insert(entry.number, entry);
-                }
-                None => journal.damaged += 1,
-            }
-        }
+        let (entries, damaged) = entries_of(&bytes[..whole]);
+        let mut journal = Journal { folder: folder.to_owned(), file, entries, damaged, _lock: lock };
         if whole as u64 > FILE_BYTES_ENOUGH && journal.entries.values().all(|entry| !entry.state.is_open()) {
             std::fs::rename(folder.join("journal"), folder.join("journal.1")).with_context(with)?;
             journal.file = options.open(folder.join("journal")).with_context(with)?;
@@ -159,6 +151,14 @@ impl Journal {
         entry.state = state;
         self.record(entry)
     }
+}
+
+/// The entries in a journal's bytes, by number, and how many lines hold none.
+pub fn entries_of(bytes: &[u8]) -> (BTreeMap<u64, Entry>, usize) {
+    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let decoded: Vec<Option<Entry>> = lines.map(decode_line).collect();
+    let damaged = decoded.iter().filter(|entry| entry.is_none()).count();
+    (decoded.into_iter().flatten().map(|entry| (entry.number, entry)).collect(), damaged)
 }
 
 /// When, as an entry says it.

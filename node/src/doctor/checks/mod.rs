@@ -1,7 +1,11 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod drift;
+#[cfg(test)]
+mod expect;
 mod growth;
+pub mod links;
 mod management;
 mod memory;
 mod nics;
@@ -9,6 +13,7 @@ mod numa;
 mod paths;
 mod pcie;
 mod placement;
+mod platform;
 mod processes;
 pub mod show;
 mod storage;
@@ -28,9 +33,34 @@ pub struct Check {
 
 /// All of them, in order of their numbers.
 pub fn all() -> Vec<&'static Check> {
-    let groups =
-        [pcie::CHECKS, numa::CHECKS, memory::CHECKS, cpu::CHECKS, nics::CHECKS, paths::CHECKS, storage::CHECKS];
+    let groups = [
+        pcie::CHECKS,
+        numa::CHECKS,
+        memory::CHECKS,
+        links::CHECKS,
+        cpu::CHECKS,
+        nics::CHECKS,
+        paths::CHECKS,
+        storage::CHECKS,
+    ];
     let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
     all.sort_by_key(|check| check.number);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_has_a_number_of_its_own_and_its_row_in_the_documentation() {
+        let page = include_str!("../../../../docs/doctor.md");
+        let mut numbers = std::collections::BTreeSet::new();
+        for Check { number, word, .. } in all() {
+            assert!(numbers.insert(*number), "{number} is there once");
+            assert!(page.contains(&format!("| {number} | `{word}` |")), "{number} {word}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains(" | `")).count();
+        assert_eq!(rows, numbers.len(), "and no row is without a check");
+    }
 }
