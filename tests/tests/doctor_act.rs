@@ -132,6 +132,65 @@ fn the_guard_takes_back_what_nobody_has_kept_when_its_time_is_over_and_nothing_e
     assert_eq!(host.everything(), kept);
 }
 
+/// A host with a bond that sends everything by one member, and what it hashes by.
+fn with_bond(name: &str) -> (Host, PathBuf) {
+    let host = Host::new(name);
+    for interface in ["eth0", "eth1", "bond0"] {
+        for (file, value) in [("mtu", "1500\n"), ("carrier", "1\n"), ("speed", "25000\n"), ("type", "1\n")] {
+            host.put(&format!("sys/class/net/{interface}/{file}"), value);
+        }
+    }
+    for interface in ["eth0", "eth1"] {
+        std::fs::create_dir(host.0.join(&format!("sys/class/net/{interface}/device"))).unwrap();
+    }
+    let bonding = "sys/class/net/bond0/bonding";
+    for (file, value) in [("mode", "802.3ad 4\n"), ("slaves", "eth0 eth1\n"), ("xmit_hash_policy", "layer2 0\n")] {
+        host.put(&format!("{bonding}/{file}"), value);
+    }
+    host.put(
+        "forebay/net/neighbours.json",
+        r#"{"is":[{"interface":"bond0","address":"10.0.0.9","hardware":"aa:bb"}]}"#,
+    );
+    let hash = host.0.join(&format!("{bonding}/xmit_hash_policy"));
+    (host, hash)
+}
+
+fn wait_for(path: &Path, text: &str) {
+    let begun = Instant::now();
+    while std::fs::read_to_string(path).unwrap() != text {
+        assert!(begun.elapsed() < MINUTE, "{} never became {text:?}", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_can_cut_off_goes_back_unless_it_is_confirmed_also_when_who_applied_it_is_killed() {
+    let (host, hash) = with_bond("doctor-confirm");
+    let before = host.everything();
+    let back = host.doctor(&["--apply", "bond", "--confirm-within", "1s"]).expect_failure();
+    assert!(back.stderr.contains("nobody has confirmed it"), "{}", back.describe());
+    assert_eq!(host.everything(), before);
+
+    let quiet = |within: &str| {
+        let mut command = host.command(&["--apply", "bond", "--confirm-within", within]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut killed = quiet("2s");
+    wait_for(&hash, "layer3+4");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    wait_for(&hash, "layer2 0\n");
+
+    let mut confirmed = quiet("3s");
+    wait_for(&hash, "layer3+4");
+    host.doctor(&["--confirm"]).expect_success();
+    assert!(confirmed.wait().unwrap().success());
+    std::thread::sleep(Duration::from_millis(3500));
+    assert_eq!(std::fs::read_to_string(&hash).unwrap(), "layer3+4", "its time is over, and it was confirmed");
+    host.doctor(&["--revert"]).expect_success();
+    assert_eq!(host.everything(), before);
+}
+
 #[test]
 fn killed_while_it_measures_the_next_revert_has_every_byte_back() {
     let host = Host::new("doctor-killed");
