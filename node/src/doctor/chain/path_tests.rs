@@ -161,7 +161,7 @@ fn on_two_nodes_the_better_place_is_told_with_what_it_saves() {
         tree.nic("eth0", "0000:82:00.0", 100_000).measured([46.2, far, far, 46.2])
     };
     // read() and send(): two copies, anywhere.
-    let early = ask(&two(6.28), "ram", "eth0", None, Some(2));
+    let early = ask(&two(6.29), "ram", "eth0", None, Some(2));
     assert_eq!(bound_of(&early), ["link 0>1", "link 1>0"][..bound_of(&early).len()]);
     let text = early.text(Language::En);
     assert!(text.contains("with threads and their memory on node 1: 0.0 instead of 3.5 crossings"), "{text}");
