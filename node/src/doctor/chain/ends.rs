@@ -250,8 +250,8 @@ mod tests {
 
     fn tree() -> Tree {
         let pci = |tree: Tree, way: &str, class| tree.pci(way, class, 0);
-        let tree = pci(Tree::new().node(0, "0", 1), "0000:00:01.0/0000:01:00.0", 0x0200_00);
-        let tree = pci(pci(tree, "0000:00:02.0", 0x0106_01), "0000:00:03.0", 0x0108_02);
+        let tree = pci(Tree::new().node(0, "0", 1), "0000:00:01.0/0000:01:00.0", 0x0002_0000);
+        let tree = pci(pci(tree, "0000:00:02.0", 0x0001_0601), "0000:00:03.0", 0x0001_0802);
         tree.nic("eth0", "0000:01:00.0", 10_000)
             .nic("eth1", "0000:01:00.0", 10_000)
             .nic("bond0", "", 20_000)

@@ -2,14 +2,18 @@
 
 use super::ends::{End, Part, Way};
 use super::formulas::{
-    Dma, infiniband, pcie_raw, pcie_useful, rate_bits, rdma_mtu, roce_v2, sas, sata, tcp_over_ethernet, usb,
+    DDR_REACHABLE, Dma, ddr, infiniband, pcie_raw, pcie_useful, rate_bits, rdma_mtu, roce_v2, sas, sata,
+    tcp_over_ethernet, usb,
 };
 use super::traffic::{Edge, Move, copies, traffic};
 use super::{Chain, Hop};
+use crate::doctor::checks::memory::full_channels;
+use crate::doctor::checks::pcie::is_on_die;
 use crate::doctor::findings::{Evidence, Sentence};
 use crate::doctor::matrix::{KEPT, Matrix};
 use crate::doctor::system::System;
 use crate::doctor::topology::{LinkEnd, NodeNumber, PciDevice, Topology};
+use std::collections::BTreeSet;
 
 /// The largest packet that Ethernet is commonly set to.
 const JUMBO: u32 = 9000;
@@ -188,9 +192,8 @@ impl Ground<'_> {
     fn slots(&self, address: &str, way: Way, line: Option<f64>) -> Vec<Hop> {
         let way_up = self.topology.up_from(address);
         let is_real = |own: &PciDevice| {
-            let integrated = own.port_type == Some(9);
             let most = own.link.map(|end| pcie_raw(end.speed_max_gts.max(end.speed_gts), end.width_max.max(end.width)));
-            !integrated && most.zip(line).is_none_or(|(most, line)| most >= line)
+            !is_on_die(own) && most.zip(line).is_none_or(|(most, line)| most >= line)
         };
         if self.topology.hypervisor.is_some() || way_up.first().is_none_or(|(_, own)| !is_real(own)) {
             return Vec::new();
@@ -229,6 +232,14 @@ impl Ground<'_> {
                 Hop { multiplicity, ..hop(format!("node {node}"), Sentence::new("hop.ram").with("node", node)) };
             hop.capacity = self.matrix.as_ref().and_then(|matrix| matrix.local(node));
             hop.evidence.extend(hop.capacity.map(measured));
+            if hop.capacity.is_none()
+                && let Some((speed, channels)) = self.modules()
+            {
+                hop.text =
+                    Sentence::new("hop.ram-modules").with("node", node).with("channels", channels).with("speed", speed);
+                hop.capacity = Some(ddr(speed, channels) * DDR_REACHABLE);
+                hop.evidence.push(Evidence::new("/sys/firmware/dmi/entries/17-*/raw", format!("{speed} MT/s")));
+            }
             hop.cure = Some(Sentence::new("hop.cure-ram"));
             chain.pass(hop);
         }
@@ -242,6 +253,17 @@ impl Ground<'_> {
             hop.cure = Some(Sentence::new("hop.cure-link"));
             chain.pass(hop);
         }
+    }
+}
+
+impl Ground<'_> {
+    /// Speed and channels of a node's modules: only where each socket is one node, and the hardware is no hypervisor's.
+    fn modules(&self) -> Option<(u32, u32)> {
+        let placed: BTreeSet<(u32, NodeNumber)> =
+            self.topology.cpus.values().map(|place| (place.package, place.node)).collect();
+        let packages: BTreeSet<u32> = placed.iter().map(|(package, _)| *package).collect();
+        let one_each = placed.len() == packages.len() && self.nodes().len() == packages.len();
+        (one_each && self.topology.hypervisor.is_none()).then(|| full_channels(self.topology))?
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Answer {
     hops: Vec<Told>,
     /// Bytes a second, as all below.
     bound: Option<f64>,
+    /// That it bounds is certain: no hop is unknown, or what was measured is what it gives.
+    certain: bool,
     /// Once the bound is cured: what bounds then.
     next_bound: Option<f64>,
     /// And what will be measured then.
@@ -103,6 +105,7 @@ pub fn answer(system: &System, topology: &Topology, question: &Question, languag
         measured: question.measured,
         hops: hops.collect(),
         bound: chain.bound().map(|(_, bound)| bound),
+        certain: words.certain(),
         next_bound: chain.next_bound().map(|(_, bound)| bound),
         predicted: question.measured.and_then(|measured| chain.predicted(measured, &chain.cured())),
         says,
@@ -143,20 +146,30 @@ impl Words<'_> {
         };
         let reached = self.measured.and_then(|measured| Some((measured, self.chain.reached(measured)?)));
         let first = match reached {
-            None => with(Sentence::new("path.bound")),
+            None => with(Sentence::new(if self.certain() { "path.bound" } else { "path.bound-known" })),
             Some((rate, Reached::Physics(share))) => measured("path.physics", rate, share),
             Some((rate, Reached::Bound(share))) => measured("path.reached", rate, share),
             Some((rate, Reached::NotTheChain(share))) => measured("path.not-the-chain", rate, share),
             Some((rate, Reached::MoreThanThat(share))) => measured("path.more", rate, share),
         };
         let mut says = vec![self.say(&first)];
-        if !matches!(reached, Some((_, Reached::NotTheChain(_) | Reached::MoreThanThat(_)))) {
+        if self.certain() && !matches!(reached, Some((_, Reached::NotTheChain(_) | Reached::MoreThanThat(_)))) {
             let mut cures: Vec<&Sentence> = bounding.iter().filter_map(|hop| hop.cure.as_ref()).collect();
             cures.dedup();
             says.extend(cures.into_iter().map(|cure| self.say(cure)));
             says.extend(self.after());
         }
         says
+    }
+
+    /// A hop that nobody knows may carry less than all that are known, unless the lowest of these is just what was measured.
+    fn certain(&self) -> bool {
+        let reached = self.measured.and_then(|measured| self.chain.reached(measured));
+        self.unknown().is_empty() || matches!(reached, Some(Reached::Physics(_) | Reached::Bound(_)))
+    }
+
+    fn unknown(&self) -> Vec<&Hop> {
+        self.chain.hops.iter().filter(|hop| hop.capacity.is_none()).collect()
     }
 
     fn after(&self) -> Option<String> {
@@ -187,7 +200,7 @@ impl Words<'_> {
         if !free.is_empty() {
             says.push(self.say(&Sentence::new("path.free").with("hops", free.join(", "))));
         }
-        let unknown: Vec<&Hop> = self.chain.hops.iter().filter(|hop| hop.capacity.is_none()).collect();
+        let unknown = self.unknown();
         if !unknown.is_empty() {
             says.push(self.say(&Sentence::new("path.not-known").with("hops", self.names(&unknown))));
         }
@@ -269,7 +282,7 @@ impl Answer {
                 row.push(show(told.used, |used| format!("{:.0} %", used * 100.0)));
             }
             if told.is_bound {
-                row.push(format!("<- {}", word("path.mark")));
+                row.push(format!("<- {}", word(if self.certain { "path.mark" } else { "path.mark-known" })));
             }
             row
         };

@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_link_at_a_fifth_of_its_rating_is_an_error_and_at_three_quarters_fine() {
-        let early = found(two_nodes(HASWELL).measured([46.24, 6.29, 6.28, 46.27]).says(15));
+        let early = found(two_nodes(HASWELL).measured([46.24, 6.29, 6.27, 46.27]).says(15));
         assert_eq!(
             (early.id.as_str(), early.severity, early.text.key.as_str()),
             ("node-link/0-1", Severity::Error, "node-link.slow-rated")

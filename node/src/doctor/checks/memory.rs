@@ -106,6 +106,16 @@ fn channels_of(model: &str) -> Option<u32> {
     }
 }
 
+/// What each socket's memory runs at, in mega-transfers a second, and its channels: where the processor is known and every channel has a module.
+pub fn full_channels(topology: &Topology) -> Option<(u32, u32)> {
+    let plugged: Vec<&MemoryModule> = topology.modules.iter().filter(|module| module.bytes > 0).collect();
+    let (channels, sockets) = (channels_of(&topology.cpu_model)?, sockets(topology).len());
+    let is_plain = |module: &&MemoryModule| module.kind.starts_with("DDR") && module.configured_mts > 0;
+    let even = plugged.len().is_multiple_of(sockets.max(1) * channels as usize) && plugged.iter().all(is_plain);
+    let speed = plugged.iter().map(|module| module.configured_mts).min()?;
+    even.then_some((speed, channels))
+}
+
 /// A module's channel, where the firmware names it: a text up to and with the channel's name, as in `P0 CHANNEL A` or
 /// `P1_Node1_Channel2_Dimm0`.
 fn channel(module: &MemoryModule) -> Option<String> {

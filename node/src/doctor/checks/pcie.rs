@@ -49,7 +49,7 @@ fn is_accelerator(device: &PciDevice) -> bool {
 
 /// Network controllers inside the processor or its chipset. Their link is made up: an X722 says `2.5 GT/s x1` and carries
 /// 10 Gb/s (device numbers of the drivers ixgbe, i40e, ice and amd-xgbe).
-fn is_on_die(device: &PciDevice) -> bool {
+pub fn is_on_die(device: &PciDevice) -> bool {
     match (device.vendor, device.device) {
         (
             0x8086,

@@ -313,7 +313,8 @@ mod tests {
     /// Bytes of three streams after a mix went over them; they held 3, 5 and 9.
     fn after(kernels: &Kernels, mix: Mix) -> [Vec<u8>; 3] {
         let buffer = Buffer::on(0, 3 * BYTES, false).expect("mapped");
-        let streams = [0, 1, 2].map(|number| unsafe { buffer.address().add(number * BYTES) }); // SAFETY: within the buffer.
+        // SAFETY: within the buffer.
+        let streams = [0, 1, 2].map(|number| unsafe { buffer.address().add(number * BYTES) });
         for (stream, value) in streams.into_iter().zip([3, 5, 9]) {
             // SAFETY: its own bytes.
             unsafe { stream.write_bytes(value, BYTES) };

@@ -125,11 +125,18 @@ pub fn run(workers: &[Worker], windows: Windows, bind: bool) -> Result<Counted> 
         if unstarted == 0 && !failed.load(Ordering::Relaxed) {
             phase.store(1, Ordering::Relaxed);
             std::thread::sleep(WARM_UP);
-            for window in 0..windows.count {
-                phase.store(2 + window, Ordering::Relaxed);
-                let begin = now();
-                std::thread::sleep(windows.length);
-                lengths.push((now() - begin).as_secs_f64());
+            let mut begin = now();
+            for window in 0..=windows.count {
+                let before = now();
+                phase.store(if window < windows.count { 2 + window } else { STOP }, Ordering::Relaxed);
+                if window > 0 {
+                    // From before the one store to after the other: where this thread had to wait in between, too little is told, never too much.
+                    lengths.push((now() - begin).as_secs_f64());
+                }
+                begin = before;
+                if window < windows.count {
+                    std::thread::sleep(windows.length);
+                }
             }
         }
         phase.store(STOP, Ordering::Relaxed);

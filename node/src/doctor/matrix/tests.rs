@@ -122,9 +122,13 @@ fn this_host_has_a_bandwidth_and_latencies_that_a_machine_can_have() {
     let plausible = |cell: &Bandwidth| (1.0..1000.0).contains(&(cell.bytes_per_second / 1e9));
     assert!(!matrix.read.is_empty() && matrix.read.iter().chain(&matrix.mixes).all(plausible), "{matrix:?}");
     let memory = matrix.latency.iter().map(|cell| cell.nanoseconds).fold(f64::INFINITY, f64::min);
-    for pair in matrix.cores.iter().filter(|pair| pair.relation <= Relation::SameCache) {
+    assert!((10.0..10_000.0).contains(&memory), "{memory} ns");
+    for pair in &matrix.cores {
         let fastest = pair.swap.min.min(pair.lines.min);
-        assert!(memory > fastest && fastest > 0.0, "{memory} ns and {pair:?}");
+        assert!((1.0..10_000.0).contains(&fastest), "{pair:?}");
+        // A virtual machine's CPUs may be anywhere: two below one cache, as it says, were 115 ns apart, which is another die.
+        let near = pair.relation <= Relation::SameCache && topology.hypervisor.is_none();
+        assert!(!near || memory > fastest, "{memory} ns and {pair:?}");
     }
     let text = matrix.text(Language::En);
     assert!(text.contains("GB/s") && text.contains("node 0"), "{text}");

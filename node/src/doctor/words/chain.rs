@@ -17,6 +17,15 @@ pub const ROWS: &[Row] = &[
     ("path.hop-bound", ["path at most", "経路の上限", "경로 상한"]),
     ("path.used", ["used", "使用率", "사용률"]),
     ("path.mark", ["BOUND", "ボトルネック", "병목"]),
+    ("path.mark-known", ["lowest known", "既知の最小", "알려진 최소"]),
+    (
+        "path.bound-known",
+        [
+            "at most {bound}, the lowest that is known: {hops}. What is not known may carry less",
+            "上限は {bound} 以下。分かっている中での最小: {hops}。不明なものはさらに少ない可能性があります",
+            "상한은 {bound} 이하. 알려진 것 중 최소: {hops}. 알 수 없는 것은 더 적을 수 있습니다",
+        ],
+    ),
     (
         "path.unknown",
         [
@@ -130,6 +139,14 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     ("hop.ram", ["RAM of node {node}", "ノード {node} の RAM", "노드 {node}의 RAM"]),
+    (
+        "hop.ram-modules",
+        [
+            "RAM of node {node}: {channels} channels at {speed} MT/s, of which 80 % can be reached",
+            "ノード {node} の RAM: {speed} MT/s x {channels} チャネル、到達可能なのは 80 %",
+            "노드 {node}의 RAM: {speed} MT/s x {channels}채널, 도달 가능한 것은 80 %",
+        ],
+    ),
     (
         "hop.link",
         [
