@@ -5,6 +5,7 @@ mod baseline;
 mod matrix;
 mod path;
 mod record;
+mod watch;
 
 use crate::doctor::Host;
 use crate::doctor::findings::Sentence;
@@ -44,6 +45,8 @@ enum DoctorCommand {
         #[command(subcommand)]
         command: baseline::Command,
     },
+    /// What moves, second by second: memory, PCIe, socket links, interfaces, disks
+    Watch(watch::WatchArgs),
 }
 
 /// Which host, and how it is told.
@@ -74,6 +77,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
         Some(DoctorCommand::Record(args)) => return args.run(asked),
         Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
+        Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }
     if let Some(done) = args.act.run(&asked, args.sysroot.as_deref())? {

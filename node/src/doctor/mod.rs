@@ -18,8 +18,10 @@ pub mod matrix;
 pub mod net;
 pub mod record;
 pub mod report;
+pub mod rounds;
 pub mod system;
 pub mod topology;
+pub mod watch;
 pub mod words;
 
 use counters::Counters;

@@ -326,6 +326,10 @@ fn restore(system: &System, entry: &Entry) -> Result<Sentence, String> {
         return Ok(Sentence::new("act.was-back").with("path", &entry.path).with("old", old));
     }
     for Write { path, value } in &entry.restore {
+        // Whoever could write to the journal must not write everywhere by it.
+        if !setting::is_setting(path) {
+            return Err(format!("{path}: no setting of the kernel; the journal is not what the doctor has written"));
+        }
         setting::write(system, path, value)?;
         let reads = setting::read(system, path)?;
         if !setting::is_same(path, &reads, value) && reads != *value {

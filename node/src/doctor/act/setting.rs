@@ -31,9 +31,9 @@ pub fn is_managed(topology: &Topology, path: &str) -> bool {
     interrupt_of(path).and_then(|number| topology.interrupts.get(&number)).is_some_and(|interrupt| interrupt.managed)
 }
 
-/// Whether a wrong value can cut off the person who writes it: anything of a network interface.
+/// Whether a wrong value can cut off the person who writes it: anything of a network interface but who serves its queues.
 pub fn can_cut_off(system: &System, path: &str) -> bool {
-    let of_network = |path: &str| path.starts_with("/sys/") && path.contains("/net/");
+    let of_network = |path: &str| path.starts_with("/sys/") && path.contains("/net/") && !path.contains("/queues/");
     of_network(path) || system.real(path).known().is_some_and(|real| of_network(&real))
 }
 
@@ -154,6 +154,7 @@ mod tests {
         write(&system, "/sys/class/net/eth0/mtu", "9000").unwrap();
         assert_eq!(read(&system, "/sys/devices/pci0000:00/net/eth0/mtu").unwrap(), "9000");
         assert!(can_cut_off(&system, "/sys/class/net/eth0/mtu"));
+        assert!(!can_cut_off(&system, "/sys/class/net/eth0/queues/rx-0/rps_cpus"));
         assert!(!can_cut_off(&system, "/proc/sys/vm/zone_reclaim_mode"));
         let error = write(&system, "/sys/class/net/eth1/mtu", "9000").unwrap_err();
         assert_eq!(error, "/sys/class/net/eth1/mtu: no such file", "nothing is made");

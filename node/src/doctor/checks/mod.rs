@@ -15,7 +15,7 @@ mod pcie;
 mod placement;
 mod platform;
 mod processes;
-mod show;
+pub mod show;
 mod storage;
 
 use super::Host;

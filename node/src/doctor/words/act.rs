@@ -213,4 +213,88 @@ pub const ROWS: &[Row] = &[
             "기록의 {count}줄이 손상되어 그 내용은 되돌릴 수 없습니다",
         ],
     ),
+    ("watch.memory-read", ["memory read", "メモリ読み出し", "메모리 읽기"]),
+    ("watch.memory-written", ["memory written", "メモリ書き込み", "메모리 쓰기"]),
+    ("watch.memory", ["memory", "メモリ", "메모리"]),
+    ("watch.memory-local", ["memory of the own node", "自ノードのメモリ", "자기 노드 메모리"]),
+    ("watch.memory-remote", ["memory of other nodes", "他ノードのメモリ", "다른 노드 메모리"]),
+    ("watch.device-to-memory", ["devices to memory", "デバイスからメモリ", "장치에서 메모리로"]),
+    ("watch.memory-to-device", ["memory to devices", "メモリからデバイス", "메모리에서 장치로"]),
+    ("watch.socket-link", ["sent to other sockets", "他ソケットへの送信", "다른 소켓으로 전송"]),
+    ("watch.received", ["received", "受信", "수신"]),
+    ("watch.sent", ["sent", "送信", "송신"]),
+    ("watch.disk-read", ["disk read", "ディスク読み出し", "디스크 읽기"]),
+    ("watch.disk-written", ["disk written", "ディスク書き込み", "디스크 쓰기"]),
+    (
+        "watch.pages-for-others",
+        ["pages for CPUs of other nodes", "他ノードの CPU に割り当てたページ", "다른 노드 CPU에 할당된 페이지"],
+    ),
+    (
+        "watch.rung",
+        [
+            "rung {rung} of 4 (1 counters beside the cores, 2 resctrl, 4 what software counts)",
+            "計測手段 {rung} / 4 (1 コア外カウンタ、2 resctrl、4 ソフトウェアの計数)",
+            "측정 단계 {rung}/4 (1 코어 외부 카운터, 2 resctrl, 4 소프트웨어 집계)",
+        ],
+    ),
+    (
+        "watch.recorded",
+        [
+            "a recorded host has no counters to open",
+            "記録されたホストではカウンタを開けません",
+            "기록된 호스트에는 열 카운터가 없습니다",
+        ],
+    ),
+    (
+        "watch.virtual",
+        [
+            "a virtual machine ({hypervisor}) shows no counters of memory or PCIe; look on its host",
+            "仮想マシン ({hypervisor}) からはメモリや PCIe のカウンタが見えません。ホスト側で確認してください",
+            "가상 머신({hypervisor})에서는 메모리와 PCIe 카운터가 보이지 않습니다. 호스트에서 확인하십시오",
+        ],
+    ),
+    (
+        "watch.no-counters",
+        [
+            "the kernel shows no counters of memory, PCIe or socket links that are known here below /sys/bus/event_source/devices; the modules intel_uncore or amd_uncore bring them",
+            "/sys/bus/event_source/devices に、メモリ・PCIe・ソケット間リンクの既知のカウンタがありません。intel_uncore または amd_uncore モジュールが提供します",
+            "/sys/bus/event_source/devices에 알려진 메모리, PCIe, 소켓 링크 카운터가 없습니다. intel_uncore 또는 amd_uncore 모듈이 제공합니다",
+        ],
+    ),
+    (
+        "watch.no-right",
+        [
+            "counters may not be opened ({file} is {value}); run it as root, or with CAP_PERFMON",
+            "カウンタを開く権限がありません ({file} は {value})。root または CAP_PERFMON で実行してください",
+            "카운터를 열 권한이 없습니다({file} 값 {value}). root 또는 CAP_PERFMON으로 실행하십시오",
+        ],
+    ),
+    (
+        "watch.not-opened",
+        ["counters could not be opened: {why}", "カウンタを開けませんでした: {why}", "카운터를 열 수 없습니다: {why}"],
+    ),
+    (
+        "watch.resctrl-mount",
+        [
+            "this processor can tell local and remote memory; have it shown: mount -t resctrl resctrl /sys/fs/resctrl",
+            "このプロセッサはローカル/リモートメモリの帯域を計測できます: mount -t resctrl resctrl /sys/fs/resctrl",
+            "이 프로세서는 로컬/원격 메모리 대역폭을 측정할 수 있습니다: mount -t resctrl resctrl /sys/fs/resctrl",
+        ],
+    ),
+    (
+        "watch.no-resctrl",
+        [
+            "this processor or kernel has no monitoring of memory bandwidth (resctrl)",
+            "このプロセッサまたはカーネルにはメモリ帯域監視 (resctrl) がありません",
+            "이 프로세서 또는 커널에는 메모리 대역폭 모니터링(resctrl)이 없습니다",
+        ],
+    ),
+    (
+        "watch.no-sample",
+        [
+            "the record has one look only; of two one sees what moves",
+            "記録が 1 回分しかないため、転送量はわかりません",
+            "기록이 한 번뿐이라 전송량을 알 수 없습니다",
+        ],
+    ),
 ];
