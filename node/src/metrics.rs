@@ -5,6 +5,7 @@ mod exposition;
 
 use crate::cluster::report::{ClusterNodeReport, ClusterReport, ForwardingReport};
 use crate::config::{DestageName, PolicyName};
+use crate::doctor::rounds::Summary;
 use crate::history::sampler;
 use crate::history::writer::State as HistoryState;
 use crate::node::Look;
@@ -51,6 +52,7 @@ pub fn render(
     alone("forebay_uptime_seconds", "Time since the daemon's start.", node.uptime_s);
     alone("forebay_memory_bytes_max", "Bound on the daemon's memory, arenas included.", node.memory_bytes_max as f64);
     render_process(&mut out, history);
+    render_doctor(&mut out, node);
     for family in of_volumes() {
         let mut samples = out.family(family.kind, &format!("forebay_{}", family.name), &family.help);
         for Look { report: volume, .. } in looks {
@@ -119,6 +121,15 @@ fn render_process(out: &mut Exposition, history: &HistoryState) {
     alone("forebay_history_bytes", "What the history takes of the disk.", history.bytes as f64);
     out.family(Kind::Counter, "forebay_history_dropped", "Points and events that were not written.")
         .sample(&[], history.dropped as f64);
+}
+
+/// What the doctor has found at its last look; nothing before the first.
+fn render_doctor(out: &mut Exposition, node: &NodeReport) {
+    let mut findings = out.family(Kind::Gauge, "forebay_doctor_findings", "What bounds or endangers this host.");
+    let Some(Summary { errors, warnings, notes, .. }) = &node.doctor else { return };
+    for (severity, count) in [("error", errors), ("warning", warnings), ("note", notes)] {
+        findings.sample(&[("severity", severity)], *count as f64);
+    }
 }
 
 /// The reason is a label, of a closed set of words: a volume has one sample while its policy is not the requested one.
@@ -377,6 +388,8 @@ mod tests {
             "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1",
             "forebay_volume_backing_displaced{volume=\"vm1\"} 1",
             "forebay_history_failing 0",
+            "forebay_doctor_findings{severity=\"error\"} 1",
+            "forebay_doctor_findings{severity=\"warning\"} 0",
             "forebay_history_dropped_total 3",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000064\"} 0",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000128\"} 1",

@@ -17,6 +17,7 @@ mod tier_change;
 use crate::cluster::control::Cluster;
 use crate::config::{self, VolumeSpec};
 use crate::directory::{Directory, Export, Place};
+use crate::doctor::rounds::Rounds;
 use crate::journal::Preparation;
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Inherited, Opened};
@@ -193,6 +194,7 @@ pub struct Node {
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
     seeing: Arc<Seeing>,
+    doctor: Rounds,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
@@ -222,6 +224,7 @@ impl Node {
             keys: Arc::default(),
             cluster: OnceLock::new(),
             seeing,
+            doctor: Rounds::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
         }))
@@ -564,6 +567,11 @@ impl Node {
         self.memory_bytes_besides
     }
 
+    /// What its doctor has seen of the host.
+    pub fn doctor(&self) -> &Rounds {
+        &self.doctor
+    }
+
     /// The node.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {
@@ -578,6 +586,7 @@ impl Node {
             memory_bytes_max: self.memory_bytes_max(),
             state: self.store.dir().display().to_string(),
             history: self.seeing.history_state(),
+            doctor: self.doctor.summary(),
             nbd: self.nbd.clone(),
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
         }

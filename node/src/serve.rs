@@ -137,6 +137,7 @@ async fn serve(config: Config) -> Result<bool> {
     notify(&[sd_notify::NotifyState::Ready]);
     tell_start(node.seeing());
     tokio::spawn(history::sampler::run(node.clone()));
+    tokio::spawn(crate::doctor::rounds::run(node.clone()));
     tokio::spawn(node.clone().keep_markers());
     tokio::spawn(node.clone().watch_images());
 

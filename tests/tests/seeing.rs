@@ -391,3 +391,34 @@ fn a_take_over_is_told_by_whoever_does_it_with_the_lost_node_and_the_policy() {
     assert_eq!(of("link-down")["details"]["peer"], "alpha");
     assert_eq!(of("take-over")["node"], "beta", "a node of a cluster tells its name there");
 }
+
+#[test]
+fn the_daemons_doctor_looks_when_it_is_asked_and_tells_everywhere_the_same() {
+    let folder = TempDir::new("seeing-doctor");
+    let volume = Volume::new(&folder, 16 * MIB, Tier::Flash, IoMode::Uring);
+    let daemon = volume.start();
+    let answer = |path: &str| {
+        let (status, body) = get(&volume, path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str::<Value>(&body).unwrap_or_else(|e| panic!("not JSON ({e}): {body}"))
+    };
+    let doctor = answer("/v1/doctor?fresh=true");
+    let findings = doctor["findings"].as_array().unwrap();
+    let looked = findings.len() + doctor["fine"].as_array().unwrap().len() + doctor["hidden"].as_array().unwrap().len();
+    assert!(looked > 0, "some check has something to say of any host: {doctor}");
+    let count = |severity: &str| findings.iter().filter(|finding| finding["severity"] == severity).count() as u64;
+    assert_eq!(answer("/v1/doctor")["at"], doctor["at"], "the last look");
+    let status = answer("/v1/status");
+    let (_, metrics) = get(&volume, "/metrics");
+    for (severity, name) in [("error", "errors"), ("warning", "warnings"), ("note", "notes")] {
+        assert_eq!(status["doctor"][name], count(severity), "{status}");
+        let line = format!("forebay_doctor_findings{{severity=\"{severity}\"}} {}", count(severity));
+        assert!(metrics.lines().any(|l| l == line), "{line} is not in the metrics");
+    }
+    let events = json(&daemon, ["events", "--kind", "doctor-finding"]);
+    let told = events.as_array().or_else(|| events["events"].as_array()).expect("a list of events").len() as u64;
+    assert_eq!(told, count("error") + count("warning"), "{events}");
+    let text = daemon.command(["status"]).expect_success().stdout;
+    assert!(text.lines().any(|line| line.starts_with("doctor ")), "{text}");
+    assert_eq!(get(&volume, "/v1/doctor?later=true").0, 400);
+}

@@ -69,6 +69,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("get", "/v1/volumes/{name}/miss-ratio", get(seeing::miss_ratio)),
         ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
         ("get", "/v1/events", get(seeing::events)),
+        ("get", "/v1/doctor", get(seeing::doctor)),
         ("get", "/v1/stream", get(seeing::stream)),
         ("get", "/v1/nodes", get(nodes)),
         ("post", "/v1/nodes/{name}/drain", post(drain_node)),

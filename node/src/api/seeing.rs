@@ -377,6 +377,30 @@ pub(super) async fn events(
     ok(serde_json::json!({ "events": node.seeing().events(&filter, limit) }))
 }
 
+// --- the host ---
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DoctorAsked {
+    #[serde(default)]
+    fresh: bool,
+}
+
+/// What bounds or endangers this host: as it was at the last look, or looked at now.
+pub(super) async fn doctor(
+    State(node): State<Arc<Node>>,
+    asked: Result<Query<DoctorAsked>, QueryRejection>,
+) -> Outcome {
+    let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
+    if let Some(last) = node.doctor().last().filter(|_| !asked.fresh) {
+        return ok(&*last);
+    }
+    match node.doctor().look(node.seeing()).await {
+        Ok(round) => ok(&*round),
+        Err(why) => Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, why)),
+    }
+}
+
 // --- live ---
 
 #[derive(Deserialize)]

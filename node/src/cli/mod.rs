@@ -326,7 +326,7 @@ fn run(cli: Cli) -> Result<bool> {
             let done = crate::salvage::run(&tier, &to, base.as_deref())?;
             crate::salvage::report(&done, &to, json)
         }
-        Command::Doctor(args) => doctor::run(&args).map(|()| true),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => crate::bench::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());

@@ -386,6 +386,16 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     println!("state    {}", node.state);
     let problem = node.history.problem.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     println!("history  {} files of {}{problem}", node.history.files, show_size(node.history.bytes));
+    if let Some(doctor) = &node.doctor {
+        let hidden = match doctor.hidden {
+            0 => String::new(),
+            hidden => format!(", {hidden} checks could not look"),
+        };
+        println!(
+            "doctor   {} errors, {} warnings, {} notes at {}{hidden}; `forebay doctor` tells them",
+            doctor.errors, doctor.warnings, doctor.notes, doctor.at
+        );
+    }
     for address in &node.nbd {
         println!("nbd      {address}");
     }

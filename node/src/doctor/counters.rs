@@ -21,6 +21,8 @@ const FILES: &[&str] = &[
     "/sys/devices/system/cpu/*/thermal_throttle/package_throttle_count",
     "/sys/class/infiniband/*/ports/*/counters/*",
     "/sys/class/infiniband/*/ports/*/hw_counters/*",
+    "/sys/fs/resctrl/mon_data/*/mbm_total_bytes",
+    "/sys/fs/resctrl/mon_data/*/mbm_local_bytes",
     "/sys/class/net/*/statistics/rx_missed_errors",
     "/sys/class/net/*/statistics/rx_fifo_errors",
     // Of a recorded tree; of this host, its drivers are asked.

@@ -3,6 +3,7 @@
 use super::Host;
 use super::checks;
 use super::findings::Verdict;
+use super::matrix::{Bandwidth, KEPT, Matrix, Mix};
 use super::net::Net;
 use super::system::{RECORDED, System};
 use super::topology::{MemoryModule, Payload, numbers};
@@ -284,6 +285,25 @@ impl Tree {
         let raw = [&raw[..], module.slot.as_bytes(), &[0], module.bank.as_bytes(), &[0, 0]].concat();
         let entries = self.system().list("/sys/firmware/dmi/entries").known().map_or(0, |entries| entries.len());
         self.bytes(&format!("/sys/firmware/dmi/entries/17-{entries}/raw"), &raw)
+    }
+
+    /// A measurement of this boot between nodes 0 and 1, in GB/s read: by node 0 of its own memory and of node 1's, by node 1 of node 0's and of its own.
+    pub fn measured(self, [own, far, back, other]: [f64; 4]) -> Tree {
+        let cell = |cpus, memory, gigabytes: f64| Bandwidth {
+            cpus,
+            memory,
+            mix: Mix::Read,
+            threads: 4,
+            bytes_per_second: gigabytes * 1e9,
+            bus_bytes_per_second: None,
+            spread: 0.01,
+        };
+        let read = vec![cell(0, 0, own), cell(0, 1, far), cell(1, 0, back), cell(1, 1, other)];
+        let cpuinfo = self.text("/proc/cpuinfo");
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or_default().to_owned();
+        let matrix = Matrix { boot_id: "this boot".to_owned(), cpu_model: model, read, ..Matrix::default() };
+        self.file(KEPT, &serde_json::to_string(&matrix).expect("JSON"))
+            .file("/proc/sys/kernel/random/boot_id", "this boot\n")
     }
 
     /// What the kernel tells of its network.

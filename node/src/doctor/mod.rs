@@ -6,15 +6,22 @@
 //!
 //! Reading changes nothing.
 
+pub mod act;
+pub mod baseline;
+pub mod chain;
 pub mod checks;
 pub mod counters;
 pub mod findings;
 #[cfg(test)]
 pub mod fixture;
+pub mod matrix;
 pub mod net;
+pub mod record;
 pub mod report;
+pub mod rounds;
 pub mod system;
 pub mod topology;
+pub mod watch;
 pub mod words;
 
 use counters::Counters;

@@ -4,10 +4,13 @@ use super::Host;
 use super::checks::Check;
 use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
 use super::words::{Language, say};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// Files that are written for one remedy, of which the text names so many; a host of 64 cores has 64. JSON has all.
+const WRITES_SHOWN: usize = 4;
 
 /// What all checks said, sorted.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Worst first.
     pub findings: Vec<Said>,
@@ -18,7 +21,7 @@ pub struct Report {
 }
 
 /// A finding, and its sentence in words.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Said {
     /// What was found.
     #[serde(flatten)]
@@ -28,23 +31,23 @@ pub struct Said {
 }
 
 /// A check that found nothing.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct FineSaid {
     /// Its number.
     pub check: u8,
     /// Its word.
-    pub word: &'static str,
+    pub word: String,
     /// Why that is not the bound.
     pub says: String,
 }
 
 /// A check that could not look.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Hidden {
     /// Its number.
     pub check: u8,
     /// Its word.
-    pub word: &'static str,
+    pub word: String,
     /// What could not be read, and why.
     pub what: String,
     /// What would show it.
@@ -64,10 +67,12 @@ impl Report {
                 Verdict::Found(found) => report
                     .findings
                     .extend(found.into_iter().map(|finding| Said { says: say(language, &finding.text), finding })),
-                Verdict::Fine(why) => report.fine.push(FineSaid { check, word, says: say(language, &why) }),
+                Verdict::Fine(why) => {
+                    report.fine.push(FineSaid { check, word: word.to_owned(), says: say(language, &why) })
+                }
                 Verdict::NotHere => {}
                 Verdict::NotSeen { what, how } => {
-                    report.hidden.push(Hidden { check, word, what, how: say(language, &how) });
+                    report.hidden.push(Hidden { check, word: word.to_owned(), what, how: say(language, &how) });
                 }
             }
         }
@@ -98,8 +103,11 @@ impl Report {
                 match remedy {
                     Remedy::Apply { what, writes } => {
                         line(4, &format!("{}: {}", word("doctor.remedy"), say(language, what)));
-                        for write in writes {
+                        for write in writes.iter().take(WRITES_SHOWN) {
                             line(8, &format!("echo {} > {}", write.value, write.path));
+                        }
+                        if writes.len() > WRITES_SHOWN {
+                            line(8, &format!("... (+{})", writes.len() - WRITES_SHOWN));
                         }
                     }
                     Remedy::Explain { what, command } => {

@@ -3,9 +3,12 @@
 //! What no file shows (links' modes, queues, counters of drivers) lies in a recorded tree as files of its own, below
 //! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
 
+use super::record::{Record, Recorder};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where a recorded tree has what no file of the kernel shows.
 pub const RECORDED: &str = "/forebay";
@@ -62,17 +65,62 @@ pub struct System {
     /// Absolute; `/` for this host.
     root: PathBuf,
     live: bool,
+    recorder: Option<Recorder>,
+    /// The folder that a record was unpacked to goes with the last that looks at it.
+    _unpacked: Option<Arc<Unpacked>>,
+}
+
+/// A folder of this process alone, removed at the end.
+#[derive(Debug)]
+struct Unpacked(PathBuf);
+
+impl Unpacked {
+    fn new() -> io::Result<Unpacked> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("forebay-doctor-{}-{number}", std::process::id()));
+        // Fails where somebody was faster, and made a link to elsewhere.
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder)?;
+        Ok(Unpacked(folder))
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        // What stays is in the folder for temporary files, and nobody is left to tell.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl System {
     /// This host.
     pub fn live() -> System {
-        System { root: PathBuf::from("/"), live: true }
+        System { root: PathBuf::from("/"), live: true, recorder: None, _unpacked: None }
     }
 
-    /// A recorded one.
+    /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
     pub fn recorded(root: &Path) -> io::Result<System> {
-        Ok(System { root: root.canonicalize()?, live: false })
+        if root.is_dir() {
+            return Ok(System { root: root.canonicalize()?, live: false, recorder: None, _unpacked: None });
+        }
+        let text = std::fs::read(root)?;
+        let unpacked = Unpacked::new()?;
+        Record::unpack(&text, &unpacked.0)?;
+        let root = unpacked.0.canonicalize()?;
+        Ok(System { root, live: false, recorder: None, _unpacked: Some(Arc::new(unpacked)) })
+    }
+
+    /// The same, with everything noted that is read of it from now on.
+    pub fn recording(self) -> (System, Recorder) {
+        let recorder = Recorder::of(&self.root);
+        (System { recorder: Some(recorder.clone()), ..self }, recorder)
+    }
+
+    /// What no file shows was asked of the living host: it is a file, below [`RECORDED`], of its record.
+    pub fn told(&self, path: &str, text: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.told(path, text);
+        }
     }
 
     /// Whether it is this host, which can be asked what no file shows.
@@ -92,7 +140,11 @@ impl System {
 
     /// A file's bytes.
     pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
-        seen(path, std::fs::read(self.resolve(path)))
+        let bytes = seen(path, std::fs::read(self.resolve(path)));
+        if let Some(recorder) = &self.recorder {
+            recorder.file(path, &bytes);
+        }
+        bytes
     }
 
     /// A number in a file.
@@ -106,19 +158,29 @@ impl System {
             let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
             names.collect::<io::Result<Vec<String>>>()
         });
-        seen(path, names).and_then(|mut names| {
+        let names = seen(path, names).and_then(|mut names| {
             names.sort();
             Some(names)
-        })
+        });
+        if let Some(recorder) = &self.recorder {
+            recorder.folder(path, &names);
+        }
+        names
     }
 
     /// Whether there is such a file or folder.
     pub fn has(&self, path: &str) -> bool {
+        if let Some(recorder) = &self.recorder {
+            recorder.place(path);
+        }
         self.resolve(path).exists()
     }
 
     /// Where a path leads when all links are followed, as a path of the host.
     pub fn real(&self, path: &str) -> Seen<String> {
+        if let Some(recorder) = &self.recorder {
+            recorder.place(path);
+        }
         let real = self.resolve(path).canonicalize();
         let root = self.root.clone();
         seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))

@@ -357,7 +357,8 @@ fn drives(system: &System) -> (Vec<Drive>, Option<String>) {
     for path in matching(system, "/sys/class/hwmon/*/temp1_input") {
         let folder = path.trim_end_matches("/temp1_input");
         let kind = system.text(&format!("{folder}/name")).known().unwrap_or_default();
-        if !["nvme", "drivetemp"].contains(&kind.as_str()) {
+        // Other disks tell the temperature that they are meant for, and do not slow down above it.
+        if kind != "nvme" {
             continue;
         }
         let now = match system.number(&path) {
@@ -418,6 +419,9 @@ fn one_core(host: &Host) -> Verdict {
     if load.busy > CORE_FULL && others < OTHERS_FREE {
         found.extend(full_core(host, cpu, load, others));
     }
+    if others > CORE_FULL {
+        found.push(all_full(host, loads.len(), others));
+    }
     if !found.is_empty() {
         return Verdict::Found(found);
     }
@@ -427,6 +431,20 @@ fn one_core(host: &Host) -> Verdict {
             .with("busy", show::percent(load.busy))
             .with("others", show::percent(others)),
     )
+}
+
+fn all_full(host: &Host, cpus: usize, busy: f64) -> Finding {
+    let line = host.counters.0.get("/proc/stat").and_then(|text| text.lines().next()).unwrap_or_default();
+    Finding {
+        id: "one-core/all".to_owned(),
+        check: 25,
+        severity: Severity::Note,
+        confidence: Confidence::Certain,
+        text: Sentence::new("cpu.all-full").with("cpus", cpus).with("busy", show::percent(busy)),
+        evidence: vec![Evidence::new("/proc/stat", line)],
+        number: None,
+        remedies: vec![Remedy::Explain { what: Sentence::new("cpu.all-full-remedy"), command: Some("top".to_owned()) }],
+    }
 }
 
 fn full_core(host: &Host, cpu: Cpu, load: growth::Load, others: f64) -> Option<Finding> {
@@ -528,5 +546,234 @@ fn dropped(host: &Host) -> Vec<Finding> {
             vec![found]
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expect::{fine, found, not_here, not_seen, one, text, writes};
+    use super::super::processes::with_process;
+    use super::*;
+    use crate::doctor::fixture::Tree;
+
+    const NIC: &str = "0000:82:00.0";
+    const POLICY: &str = "/sys/devices/system/cpu/cpufreq/policy0";
+
+    /// A clock domain: driver, governor, and its clocks in kHz: allowed, and at most.
+    fn clocked(driver: &str, governor: &str, now_max: u64, max: u64) -> Tree {
+        Tree::new()
+            .node(0, "0-3", 32)
+            .file(&format!("{POLICY}/scaling_driver"), driver)
+            .file(&format!("{POLICY}/scaling_governor"), governor)
+            .file(&format!("{POLICY}/scaling_max_freq"), &now_max.to_string())
+            .file(&format!("{POLICY}/cpuinfo_max_freq"), &max.to_string())
+            .file(&format!("{POLICY}/cpuinfo_min_freq"), "1200000")
+    }
+
+    #[test]
+    fn powersave_of_a_driver_that_obeys_holds_the_clock_down() {
+        let finding = one(&clocked("acpi-cpufreq", "powersave", 3_300_000, 3_300_000), 22);
+        assert_eq!(
+            text(&finding),
+            "Governor powersave holds 1 clock domains at 1.20 GHz of 3.30 GHz, whatever the load."
+        );
+        assert_eq!(writes(&finding), [format!("{POLICY}/scaling_governor=performance")]);
+        assert_eq!(finding.number.expect("there is").is, 1.2e9);
+    }
+
+    #[test]
+    fn on_sandy_and_ivy_bridge_powersave_takes_memory_bandwidth_too() {
+        let about = |model: u32| {
+            format!("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\nmodel name\t: Xeon\n")
+        };
+        let of =
+            |model| clocked("acpi-cpufreq", "powersave", 3_300_000, 3_300_000).file("/proc/cpuinfo", &about(model));
+        assert!(text(&one(&of(62), 22)).contains("memory bandwidth is about halved"));
+        assert!(!text(&one(&of(63), 22)).contains("memory"));
+    }
+
+    #[test]
+    fn powersave_of_a_driver_that_chooses_clocks_itself_is_fine() {
+        let tree = clocked("intel_pstate", "powersave", 3_300_000, 3_300_000);
+        assert!(fine(&tree, 22).starts_with("CPU clock: up to 3.30 GHz by governor powersave"), "{}", fine(&tree, 22));
+        let balanced = tree.file(&format!("{POLICY}/energy_performance_preference"), "balance_performance");
+        fine(&balanced, 22);
+        let saving = balanced.file(&format!("{POLICY}/energy_performance_preference"), "power");
+        assert_eq!(one(&saving, 22).id, "cpu-clock/preference");
+    }
+
+    #[test]
+    fn caps_turbo_and_uncore_are_told_each() {
+        let uncore = "/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00";
+        let tree = clocked("intel_pstate", "performance", 2_000_000, 3_300_000)
+            .file("/sys/devices/system/cpu/intel_pstate/no_turbo", "1")
+            .file(&format!("{uncore}/max_freq_khz"), "1200000")
+            .file(&format!("{uncore}/initial_max_freq_khz"), "2400000");
+        let found = found(&tree, 22);
+        let ids: Vec<&str> = found.iter().map(|finding| finding.id.as_str()).collect();
+        assert_eq!(ids, ["cpu-clock/cap", "cpu-clock/turbo", "cpu-clock/uncore"]);
+        assert_eq!(writes(&found[0]), [format!("{POLICY}/scaling_max_freq=3300000")]);
+        assert_eq!(writes(&found[1]), ["/sys/devices/system/cpu/intel_pstate/no_turbo=0"]);
+        assert_eq!(writes(&found[2]), [format!("{uncore}/max_freq_khz=2400000")]);
+    }
+
+    #[test]
+    fn clocks_that_are_hidden_or_a_hypervisors_are_no_finding() {
+        let hidden = Tree::new().node(0, "0-3", 4).hidden(&format!("{POLICY}/scaling_governor"));
+        assert!(not_seen(&hidden, 22).starts_with(&format!("{POLICY}/scaling_governor: ")));
+        not_here(&Tree::new().node(0, "0-1", 4).virtual_machine(), 22);
+        not_here(&Tree::new().hidden("/sys/devices/system/cpu/cpufreq"), 22);
+    }
+
+    /// Each CPU may fall into C6, which takes so many microseconds to leave.
+    fn sleepy(latency: u64, usage: u64) -> Tree {
+        let tree = Tree::new().node(0, "0-1", 32).pci(NIC, 0x020000, 0).nic("ens1", NIC, 25_000);
+        (0..2).fold(tree.interrupt(40, NIC, "ens1-rx-0", "1", &[0, 500]), |tree, cpu| {
+            let state = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state3");
+            tree.file(&format!("{state}/name"), "C6")
+                .file(&format!("{state}/latency"), &latency.to_string())
+                .file(&format!("{state}/usage"), &usage.to_string())
+                .file(&format!("{state}/disable"), "0")
+        })
+    }
+
+    #[test]
+    fn a_deep_sleep_of_a_cpu_that_takes_interrupts_is_told() {
+        let finding = one(&sleepy(133, 900), 23);
+        assert!(
+            text(&finding).starts_with("1 CPUs that take interrupts of fast devices fall into C6, and need 133 µs")
+        );
+        assert_eq!(writes(&finding), ["/sys/devices/system/cpu/cpu1/cpuidle/state3/disable=1"]);
+        assert_eq!((finding.severity, finding.confidence), (Severity::Note, Confidence::Computed));
+    }
+
+    #[test]
+    fn a_sleep_that_is_short_unused_forbidden_or_ruled_out_by_a_request_is_not_told() {
+        assert_eq!(fine(&sleepy(40, 900), 23), "CPU sleep: the deepest state in use, C6, takes 40 µs to leave.");
+        fine(&sleepy(133, 0), 23);
+        not_here(&sleepy(133, 900).file("/sys/devices/system/cpu/cpu1/cpuidle/state3/disable", "1"), 23);
+        not_here(&sleepy(133, 900).bytes("/dev/cpu_dma_latency", &0i32.to_le_bytes()), 23);
+        let asked = sleepy(133, 900).bytes("/dev/cpu_dma_latency", &200i32.to_le_bytes());
+        assert_eq!(one(&asked, 23).confidence, Confidence::Certain);
+    }
+
+    #[test]
+    fn sleeps_are_of_no_interest_without_a_fast_device_and_unknown_where_hidden() {
+        not_here(&Tree::new().node(0, "0-1", 4).virtual_machine(), 23);
+        not_here(&Tree::new().node(0, "0-1", 4).pci(NIC, 0x020000, 0).nic("eno1", NIC, 1000), 23);
+        let no_states = Tree::new().node(0, "0-1", 4).pci(NIC, 0x020000, 0).nic("ens1", NIC, 25_000);
+        not_here(&no_states.hidden("/sys/devices/system/cpu/cpu0/cpuidle/state1/latency"), 23);
+    }
+
+    const THROTTLED: &str = "/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count";
+
+    #[test]
+    fn a_count_of_throttling_that_grows_is_told_and_one_that_stands_is_not() {
+        let tree = |before: &str| Tree::new().file(THROTTLED, "12").earlier(THROTTLED, before);
+        let finding = one(&tree("7"), 24);
+        assert_eq!(text(&finding), "CPUs were slowed down for heat 5 times within 60.0 s.");
+        assert_eq!(finding.evidence, [Evidence::new(THROTTLED, 12)]);
+        assert_eq!(fine(&tree("12"), 24), "Heat: no CPU is being slowed down now (12 times since boot).");
+    }
+
+    fn drive(kind: &str, now: &str, max: &str) -> Tree {
+        Tree::new()
+            .file("/sys/class/hwmon/hwmon0/name", kind)
+            .file("/sys/class/hwmon/hwmon0/temp1_input", now)
+            .file("/sys/class/hwmon/hwmon0/temp1_max", max)
+            .file("/sys/class/nvme/nvme0/model", "SSD")
+            .link("/sys/class/hwmon/hwmon0/device", "../../nvme/nvme0")
+    }
+
+    #[test]
+    fn a_drive_at_its_limit_or_nearly_is_told() {
+        let hot = one(&drive("nvme", "81850", "79850"), 24);
+        assert!(text(&hot).starts_with("nvme0 is at 81 °C"), "{}", text(&hot));
+        assert_eq!((hot.id.as_str(), hot.severity), ("heat/nvme0", Severity::Warning));
+        assert_eq!(one(&drive("nvme", "78000", "80000"), 24).severity, Severity::Note);
+        assert!(fine(&drive("nvme", "40000", "80000"), 24).contains("nvme0 is nearest to its limit with 40 of 80 °C"));
+    }
+
+    #[test]
+    fn sensors_without_a_limit_of_others_or_hidden_are_no_finding() {
+        not_here(&drive("nvme", "81850", "65261850"), 24);
+        not_here(&drive("drivetemp", "61000", "60000"), 24);
+        not_here(&Tree::new().node(0, "0-1", 4).virtual_machine(), 24);
+        let hidden =
+            Tree::new().file("/sys/class/hwmon/hwmon0/name", "nvme").hidden("/sys/class/hwmon/hwmon0/temp1_input");
+        assert!(not_seen(&hidden, 24).starts_with("/sys/class/hwmon/hwmon0/temp1_input: "));
+    }
+
+    /// Four CPUs that did nothing but rest, but for what the first did: in programs and in softirqs, of 1000 ticks.
+    fn loaded(user: u64, soft: u64) -> Tree {
+        let text = |user: u64, soft: u64, idle: u64| {
+            let first = format!("cpu0 {user} 0 0 {} 0 0 {soft} 0 0 0\n", idle.saturating_sub(user + soft));
+            (1..4).fold(format!("cpu  0\n{first}"), |text, cpu| format!("{text}cpu{cpu} 0 0 0 {idle} 0 0 0 0 0 0\n"))
+        };
+        Tree::new().node(0, "0-3", 8).file("/proc/stat", &text(user, soft, 1000)).earlier("/proc/stat", &text(0, 0, 0))
+    }
+
+    #[test]
+    fn one_core_full_of_interrupts_is_told_and_a_single_queue_is_shared_by_rps() {
+        let tree = loaded(60, 910)
+            .pci(NIC, 0x020000, 0)
+            .nic("ens1", NIC, 10_000)
+            .interrupt(40, NIC, "ens1", "0", &[90_000])
+            .file("/sys/class/net/ens1/queues/rx-0/rps_cpus", "0");
+        let finding = one(&tree, 25);
+        assert!(text(&finding).starts_with("CPU 0 is 97 % busy, 91 % with interrupts, while the others have 0 %"));
+        assert_eq!(writes(&finding), ["/sys/class/net/ens1/queues/rx-0/rps_cpus=0000000f"]);
+        let two = tree.interrupt(41, NIC, "ens1-rx-1", "0", &[80_000]);
+        assert_eq!(writes(&one(&two, 25)), ["/proc/irq/40/smp_affinity_list=0", "/proc/irq/41/smp_affinity_list=1"]);
+    }
+
+    #[test]
+    fn cpus_that_are_all_full_are_told_unless_what_fills_them_gives_way() {
+        let text = |user: u64, nice: u64| {
+            format!("cpu  1 2 3\ncpu0 {user} {nice} 0 0 0 0 0 0 0 0\ncpu1 {user} {nice} 0 0 0 0 0 0 0 0\n")
+        };
+        let tree = |user, nice| Tree::new().file("/proc/stat", &text(user, nice)).earlier("/proc/stat", &text(0, 0));
+        let finding = one(&tree(99, 1), 25);
+        assert!(super::super::expect::text(&finding).starts_with("All 2 CPUs are busy: 99 % (median)"));
+        assert_eq!(finding.evidence, [Evidence::new("/proc/stat", "cpu  1 2 3")]);
+        assert!(fine(&tree(10, 90), 25).contains("is the busiest with 10 %"));
+    }
+
+    #[test]
+    fn a_program_that_computes_on_one_core_is_not_told_and_a_servers_kernel_thread_is() {
+        assert!(fine(&loaded(1000, 0), 25).starts_with("Load: CPU 0 is the busiest with 100 %, the others have 0 %"));
+        let target = with_process(loaded(1000, 0), 9, "iscsi_ttx", "", &[(0, 5000)]);
+        let finding = one(&target, 25);
+        assert!(text(&finding).contains("by a thread of iscsi_ttx"));
+        assert_eq!(finding.confidence, Confidence::Likely);
+        let elsewhere = with_process(loaded(1000, 0), 9, "iscsi_ttx", "", &[(1, 5000)]);
+        fine(&elsewhere, 25);
+    }
+
+    #[test]
+    fn dropped_packets_and_rounds_cut_short_are_told_when_they_grow() {
+        let file = "/proc/net/softnet_stat";
+        let tree = |drops: &str, squeezes: &str| {
+            let counts = format!("ff {drops} {squeezes}\n");
+            loaded(0, 0)
+                .file(file, &counts)
+                .earlier(file, "00 00 00\n")
+                .file("/proc/sys/net/core/netdev_max_backlog", "1000")
+        };
+        let finding = one(&tree("0a", "00"), 25);
+        assert!(text(&finding).starts_with("The kernel dropped 10 received packets within 60.0 s"));
+        assert_eq!(writes(&finding), ["/proc/sys/net/core/netdev_max_backlog=2000"]);
+        assert!(text(&one(&tree("00", "1000"), 25)).contains("68 times a second"));
+        fine(&tree("00", "10"), 25);
+    }
+
+    #[test]
+    fn loads_need_two_looks_and_more_cpus_than_one() {
+        let once = Tree::new().node(0, "0-3", 8).file("/proc/stat", "cpu  0\ncpu0 1 0 0 1 0 0 0 0 0 0\n");
+        assert_eq!(not_seen(&once, 25), "/proc/stat");
+        assert!(not_seen(&Tree::new().hidden("/proc/stat"), 25).starts_with("/proc/stat: "));
+        not_here(&Tree::new(), 25);
+        let alone = "cpu  0\ncpu0 9 0 0 1 0 0 0 0 0 0\n";
+        not_here(&Tree::new().file("/proc/stat", alone).earlier("/proc/stat", "cpu0 0 0 0 0 0 0 0 0 0 0\n"), 25);
     }
 }

@@ -1,7 +1,7 @@
 //! What grew between the two looks at a host's counters.
 
 use super::super::Host;
-use super::super::topology::Cpu;
+use super::super::topology::{Cpu, counted};
 use std::collections::BTreeMap;
 
 /// How often each interrupt came, on each CPU.
@@ -10,7 +10,7 @@ pub type Interrupts = BTreeMap<u32, BTreeMap<Cpu, u64>>;
 /// Where a CPU's time went, as shares of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// It worked. Time that a hypervisor took away is neither work nor rest.
+    /// It worked, without what gives way to others (nice). Time that a hypervisor took away is neither work nor rest.
     pub busy: f64,
     /// The part of that in interrupts and what they leave behind (softirqs).
     pub interrupts: f64,
@@ -23,6 +23,8 @@ pub struct DiskWork {
     pub bytes: f64,
     /// Those that were written.
     pub written: f64,
+    /// Bytes of a write, in the mean; 0: there was none.
+    pub of_a_write: f64,
     /// Share of the time in which it had something to do.
     pub busy: f64,
 }
@@ -38,7 +40,9 @@ fn both<'a>(host: &'a Host, path: &str) -> Option<(&'a str, &'a str, f64)> {
 /// How often interrupts came between the looks, and the seconds.
 pub fn interrupts(host: &Host) -> Option<(Interrupts, f64)> {
     let (before, now, seconds) = both(host, "/proc/interrupts")?;
-    let (before, mut grown) = (parse_interrupts(before), parse_interrupts(now));
+    let counts =
+        |text| -> Interrupts { counted(text).into_iter().map(|(number, (_, counts))| (number, counts)).collect() };
+    let (before, mut grown) = (counts(before), counts(now));
     for (number, counts) in &mut grown {
         for (cpu, count) in counts.iter_mut() {
             let was = before.get(number).and_then(|counts| counts.get(cpu)).copied().unwrap_or(0);
@@ -46,19 +50,6 @@ pub fn interrupts(host: &Host) -> Option<(Interrupts, f64)> {
         }
     }
     Some((grown, seconds))
-}
-
-fn parse_interrupts(text: &str) -> Interrupts {
-    let mut lines = text.lines();
-    // CPUs that are offline have no column.
-    let number_of = |name: &str| name.strip_prefix("CPU").and_then(|number| number.parse().ok());
-    let cpus: Vec<Cpu> = lines.next().unwrap_or_default().split_whitespace().filter_map(number_of).collect();
-    let counts_of = |line: &str| {
-        let (number, counts) = line.split_once(':')?;
-        let counts = counts.split_whitespace().map_while(|count| count.parse().ok());
-        Some((number.trim().parse().ok()?, cpus.iter().copied().zip(counts).collect()))
-    };
-    lines.filter_map(counts_of).collect()
 }
 
 /// What each CPU did between the looks.
@@ -69,9 +60,9 @@ pub fn loads(host: &Host) -> Option<BTreeMap<Cpu, Load>> {
         let before = before.get(cpu)?;
         let spent: Vec<f64> = now.iter().zip(before).map(|(now, before)| now.saturating_sub(*before) as f64).collect();
         let total: f64 = spent.iter().sum();
-        let [user, nice, system, _, _, hard, soft, _] = spent[..] else { return None };
+        let [user, _, system, _, _, hard, soft, _] = spent[..] else { return None };
         let share = |ticks: f64| ticks / total;
-        let load = Load { busy: share(user + nice + system + hard + soft), interrupts: share(hard + soft) };
+        let load = Load { busy: share(user + system + hard + soft), interrupts: share(hard + soft) };
         (total > 0.0).then_some((*cpu, load))
     };
     Some(now.iter().filter_map(load).collect())
@@ -112,21 +103,22 @@ pub fn disks(host: &Host) -> Option<BTreeMap<String, DiskWork>> {
     /// Bytes of a sector in `/proc/diskstats`, whatever the device's are.
     const SECTOR: f64 = 512.0;
     let (before, now, seconds) = both(host, "/proc/diskstats")?;
-    let counts = |text: &str| -> BTreeMap<String, [u64; 3]> {
+    let counts = |text: &str| -> BTreeMap<String, [u64; 4]> {
         let of = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |at: usize| words.get(at)?.parse().ok();
-            Some(((*words.get(2)?).to_owned(), [number(5)?, number(9)?, number(12)?]))
+            Some(((*words.get(2)?).to_owned(), [number(5)?, number(9)?, number(12)?, number(7)?]))
         };
         text.lines().filter_map(of).collect()
     };
     let (before, now) = (counts(before), counts(now));
-    let work = |(name, now): (String, [u64; 3])| {
+    let work = |(name, now): (String, [u64; 4])| {
         let before = before.get(&name)?;
         let grown = |at: usize| now[at].saturating_sub(before[at]) as f64;
         let (read, written) = (grown(0) * SECTOR / seconds, grown(1) * SECTOR / seconds);
         let busy = (grown(2) / 1000.0 / seconds).min(1.0);
-        Some((name, DiskWork { bytes: read + written, written, busy }))
+        let of_a_write = grown(1) * SECTOR / grown(3).max(1.0);
+        Some((name, DiskWork { bytes: read + written, written, of_a_write, busy }))
     };
     Some(now.into_iter().filter_map(work).collect())
 }
@@ -158,20 +150,13 @@ mod tests {
     use crate::doctor::fixture::Tree;
 
     #[test]
-    fn interrupts_are_counted_by_the_columns_of_the_cpus_that_are_online() {
-        let parsed =
-            parse_interrupts("      CPU0  CPU2\n 24:  1  20  IO-APIC  5-edge  ens1\nNMI:  7  7  Non-maskable\n");
-        assert_eq!(parsed, BTreeMap::from([(24, BTreeMap::from([(0, 1), (2, 20)]))]));
-    }
-
-    #[test]
     fn what_grew_is_told_from_what_stood() {
         let tree = Tree::new()
-            .file("/proc/stat", "cpu  0\ncpu0 10 0 10 60 0 0 20 0 0 0\n")
+            .file("/proc/stat", "cpu  0\ncpu0 10 10 10 50 0 0 20 0 0 0\n")
             .earlier("/proc/stat", "cpu  0\ncpu0 0 0 10 10 0 0 0 0 0 0\n")
             .file("/proc/net/dev", "Inter-|\n face |\n ens1: 6100 1 0 0 0 0 0 0 1000 1 0\n")
             .earlier("/proc/net/dev", "Inter-|\n face |\n ens1: 100 1 0 0 0 0 0 0 1000 1 0\n")
-            .file("/proc/diskstats", "259 0 nvme0n1 9 0 120 0 9 0 1200 0 0 30000 0\n")
+            .file("/proc/diskstats", "259 0 nvme0n1 9 0 120 0 13 0 1200 0 0 30000 0\n")
             .earlier("/proc/diskstats", "259 0 nvme0n1 9 0 0 0 9 0 0 0 0 0 0\n")
             .file("/proc/net/softnet_stat", "10 03 05\n00 00 00\n")
             .earlier("/proc/net/softnet_stat", "10 01 05\n00 00 00\n");
@@ -180,7 +165,7 @@ mod tests {
         assert_eq!(loads[&0], Load { busy: 0.375, interrupts: 0.25 });
         assert_eq!(interfaces(&host).expect("two looks")["ens1"], 100.0);
         let disk = disks(&host).expect("two looks")["nvme0n1"];
-        assert_eq!(disk, DiskWork { bytes: 11264.0, written: 10240.0, busy: 0.5 });
+        assert_eq!(disk, DiskWork { bytes: 11264.0, written: 10240.0, of_a_write: 153_600.0, busy: 0.5 });
         assert_eq!(softnet(&host).expect("two looks").0[&0], [2, 0]);
         assert_eq!(interrupts(&host), None);
     }

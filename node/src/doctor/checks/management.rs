@@ -2,13 +2,16 @@
 
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict};
-use super::super::system::{RECORDED, Seen, System};
+use super::super::system::{Seen, System};
 use super::storage::state_folder;
 use crate::fence_test::Proof;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where a recorded host has what its controller said.
+const TOLD_SENSORS: &str = "/forebay/ipmitool-sdr";
+const TOLD_LOG: &str = "/forebay/ipmitool-sel";
 /// Where the controller is spoken to.
 const CONTROLLER: &str = "/dev/ipmi0";
 /// A controller that says nothing for so long is not waited for.
@@ -57,8 +60,7 @@ pub fn management(host: &Host) -> Verdict {
 /// What the controller says: its sensors and its log. Absent: there is none.
 fn controller(system: &System) -> Seen<Result<(String, String), Blocked>> {
     if !system.is_live() {
-        let (sensors, log) =
-            (system.text(&format!("{RECORDED}/ipmitool-sdr")), system.text(&format!("{RECORDED}/ipmitool-sel")));
+        let (sensors, log) = (system.text(TOLD_SENSORS), system.text(TOLD_LOG));
         return match (sensors, log) {
             (Seen::Is(sensors), log) => Seen::Is(Ok((sensors, log.known().unwrap_or_default()))),
             (Seen::Absent, _) => Seen::Absent,
@@ -75,7 +77,12 @@ fn controller(system: &System) -> Seen<Result<(String, String), Blocked>> {
     let asked = [ask(&["sdr", "list"]), ask(&["sel", "list"])];
     let until = Instant::now() + ANSWERS_WITHIN;
     let [sensors, log] = asked.map(|child| answer(child, until));
-    Seen::Is(sensors.and_then(|sensors| Ok((sensors, log?))))
+    let told = sensors.and_then(|sensors| Ok((sensors, log?)));
+    if let Ok((sensors, log)) = &told {
+        system.told(TOLD_SENSORS, sensors);
+        system.told(TOLD_LOG, log);
+    }
+    Seen::Is(told)
 }
 
 fn ask(what: &[&str]) -> std::io::Result<Child> {
@@ -252,5 +259,111 @@ fn unproven_fence(node: &str, days: Option<u64>, folder: &str) -> Finding {
             what: Sentence::new("bmc.fence-remedy").with("node", node),
             command: Some(format!("forebay node fence-test --agent AGENT --node {node} --power-off")),
         }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expect::{command, fine, found, not_here, not_seen, one, text};
+    use super::*;
+    use crate::doctor::fixture::Tree;
+
+    const SENSORS: &str = "System Temp      | 37 degrees C      | ok\nFAN1             | no reading        | ns\n\
+                           FAN2             | 1050 RPM          | ok\nVBAT             | 3.10 Volts        | ok\n";
+    const LOG: &str = "   1 | 04/19/2024 | 12:00:00 | Power Unit #0x51 | Power off/down | Asserted\n";
+
+    fn board(sensors: &str, log: &str) -> Tree {
+        Tree::new().file("/forebay/ipmitool-sdr", sensors).file("/forebay/ipmitool-sel", log)
+    }
+
+    #[test]
+    fn a_sensor_that_is_not_ok_is_told_by_how_bad_it_is() {
+        let sensors = format!(
+            "{SENSORS}FANA             | 225 RPM           | lnr\nCPU Temp         | 88 degrees C      | unc\n"
+        );
+        let found = found(&board(&sensors, LOG), 45);
+        assert_eq!(text(&found[0]), "The board's controller calls FANA critical: 225 RPM.");
+        assert_eq!((found[0].severity, found[1].severity), (Severity::Error, Severity::Warning));
+        assert_eq!(found[1].id, "management/CPU-Temp");
+        assert_eq!(command(&found[1]), "ipmitool sensor get 'CPU Temp'");
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn sensors_that_are_ok_or_switched_off_and_a_log_of_daily_events_are_fine() {
+        let says = fine(&board(SENSORS, LOG), 45);
+        assert_eq!(says, "Board: 3 sensors are ok, and none of 1 entries of the event log tells of failing hardware.");
+    }
+
+    #[test]
+    fn faults_in_the_event_log_are_told_with_the_last_one() {
+        let log = format!(
+            "{LOG}   2 | 05/01/2024 | 01:00:00 | Memory #0x53 | Correctable ECC | Asserted\n   \
+             3 | 05/01/2024 | 01:00:09 | Power Supply #0x61 | Power Supply AC lost | Deasserted\n"
+        );
+        let finding = one(&board(SENSORS, &log), 45);
+        assert_eq!(finding.severity, Severity::Note);
+        assert_eq!(finding.evidence[0].value, "2 | 05/01/2024 | 01:00:00 | Memory #0x53 | Correctable ECC | Asserted");
+    }
+
+    #[test]
+    fn a_host_without_a_controller_or_fences_has_nothing_to_say_and_what_is_hidden_is_told() {
+        not_here(&Tree::new(), 45);
+        not_here(&Tree::new().node(0, "0-1", 4).virtual_machine(), 45);
+        assert!(not_seen(&Tree::new().hidden("/forebay/ipmitool-sdr"), 45).starts_with("/forebay/ipmitool-sdr: "));
+        assert!(not_seen(&Tree::new().hidden(CONFIG), 45).starts_with("/etc/forebay/forebay.toml: "));
+    }
+
+    /// A node with a fence for beta, which was proven so many days ago.
+    fn fenced(days: Option<u64>) -> Tree {
+        let tree = Tree::new()
+            .file(CONFIG, "[node]\n[[fence]]\nnode = \"beta\"\nagent = \"fence_ipmilan\"\n")
+            .file("/proc/stat", "cpu 0\nbtime 1795000000\n")
+            .file("/proc/uptime", "86400.50 0\n");
+        let proof = |days: u64| {
+            let at = 1_795_086_400 - days * 86_400;
+            format!(
+                "{{\"fence\":\"power\",\"target\":\"beta\",\"by\":\"fence_ipmilan\",\"proven_unix_s\":{at},\"took_ms\":9}}"
+            )
+        };
+        match days {
+            Some(days) => tree.file("/var/lib/forebay/fences/power-beta.json", &proof(days)),
+            None => tree,
+        }
+    }
+
+    #[test]
+    fn a_fence_that_was_never_proven_or_long_ago_is_told() {
+        let never = one(&fenced(None), 45);
+        assert!(text(&never).starts_with("The fence of beta was never proven from here"));
+        assert_eq!(never.severity, Severity::Warning);
+        let old = one(&fenced(Some(91)), 45);
+        assert_eq!(text(&old), "The fence of beta was last proven from here 91 days ago.");
+        assert_eq!(old.severity, Severity::Note);
+        assert_eq!(fine(&fenced(Some(90)), 45), "Fences: 1, each proven within the last 90 days.");
+    }
+
+    #[test]
+    fn a_proof_of_another_fence_or_one_that_is_hidden_proves_nothing() {
+        let other = fenced(Some(1)).file("/etc/forebay/forebay.toml", "[[fence]]\nnode = \"gamma\"\nagent = \"a\"\n");
+        assert_eq!(one(&other, 45).id, "management/fence-gamma");
+        assert!(
+            not_seen(&fenced(None).hidden("/var/lib/forebay/fences/power-beta.json"), 45).contains("power-beta.json: ")
+        );
+        not_here(&fenced(None).file(CONFIG, "[node]\n"), 45);
+        not_here(&fenced(None).file(CONFIG, "this is no config"), 45);
+    }
+
+    #[test]
+    fn a_tool_that_fails_or_does_not_answer_is_told_and_not_waited_for() {
+        let run = |script: &str| {
+            let child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn();
+            answer(child, Instant::now() + Duration::from_millis(500))
+        };
+        assert_eq!(run("echo 'FAN2 | 9 RPM | ok'"), Ok("FAN2 | 9 RPM | ok\n".to_owned()));
+        assert!(run("exit 3").is_err_and(|(why, _)| why.contains("exit status: 3")));
+        assert!(run("exec sleep 60").is_err_and(|(why, _)| why.contains("no answer in 10 s")));
+        let missing = Command::new("/nowhere/ipmitool").stdout(Stdio::piped()).spawn();
+        assert!(answer(missing, Instant::now()).is_err_and(|(why, _)| why.ends_with("ipmitool is not installed")));
     }
 }

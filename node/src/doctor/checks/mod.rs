@@ -1,7 +1,11 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod drift;
+#[cfg(test)]
+mod expect;
 mod growth;
+pub mod links;
 mod management;
 mod memory;
 mod nics;
@@ -9,8 +13,9 @@ mod numa;
 mod paths;
 mod pcie;
 mod placement;
+mod platform;
 mod processes;
-mod show;
+pub mod show;
 mod storage;
 
 use super::Host;
@@ -28,8 +33,16 @@ pub struct Check {
 
 /// All of them, in order of their numbers.
 pub fn all() -> Vec<&'static Check> {
-    let groups =
-        [pcie::CHECKS, numa::CHECKS, memory::CHECKS, cpu::CHECKS, nics::CHECKS, paths::CHECKS, storage::CHECKS];
+    let groups = [
+        pcie::CHECKS,
+        numa::CHECKS,
+        memory::CHECKS,
+        links::CHECKS,
+        cpu::CHECKS,
+        nics::CHECKS,
+        paths::CHECKS,
+        storage::CHECKS,
+    ];
     let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
     all.sort_by_key(|check| check.number);
     all

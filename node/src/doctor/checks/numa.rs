@@ -1,4 +1,5 @@
-//! Checks 8 to 14: what sits on which node. Those of processes and their memory are in [`super::placement`].
+//! Checks 8 to 14: what sits on which node. Those of processes and their memory are in [`super::placement`], of interrupts that
+//! were moved in [`super::drift`].
 //!
 //! Far is what lies in another socket. Nodes of one socket (sub-NUMA clusters, NPS) share its links to devices and to the
 //! other sockets, so nothing that lies in a neighbouring one of these is called far.
@@ -7,13 +8,14 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::system::Seen;
 use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of};
-use super::{Check, growth, placement, show};
+use super::{Check, drift, growth, placement, show};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// These.
 pub const CHECKS: &[Check] = &[
     Check { number: 8, word: "numa-apart", look: apart },
     Check { number: 9, word: "irq-far", look: far_interrupts },
+    Check { number: 10, word: "irq-moved", look: drift::drift },
     Check { number: 11, word: "queues-few", look: queues },
     Check { number: 12, word: "process-far", look: placement::processes },
     Check { number: 13, word: "buffers-far", look: placement::buffers },
@@ -106,7 +108,9 @@ fn apart(host: &Host) -> Verdict {
     let placed: Vec<(&DataPort, u32)> =
         ports.iter().filter_map(|port| Some((port, socket_of(topology, port.node?)?))).collect();
     if placed.is_empty() {
-        let what = format!("/sys/bus/pci/devices/{}/numa_node: -1", ports[0].pci);
+        // A node with the CPUs of several sockets tells nothing of distance.
+        let Some(unplaced) = ports.iter().find(|port| port.node.is_none()) else { return Verdict::NotHere };
+        let what = format!("/sys/bus/pci/devices/{}/numa_node: -1", unplaced.pci);
         return Verdict::NotSeen { what, how: Sentence::new("numa.node-unknown") };
     }
     let near: BTreeSet<u32> = placed.iter().map(|(_, socket)| *socket).collect();
@@ -350,5 +354,187 @@ fn queues(host: &Host) -> Verdict {
             Sentence::new("numa.queues-fine").with("disk", disk).with("queues", queues).with("cpus", cpus),
         ),
         (true, None) => Verdict::NotHere,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expect::{fine, not_here, not_seen, one, text, writes};
+    use super::*;
+    use crate::doctor::fixture::Tree;
+
+    const NIC: &str = "0000:82:00.0";
+    const DISK: &str = "0000:03:00.0";
+
+    /// Two sockets of four cores; a 25 Gb/s interface in the second, an NVMe device in the first.
+    fn apart_by_sockets() -> Tree {
+        Tree::new()
+            .node(0, "0-3", 32)
+            .node(1, "4-7", 32)
+            .pci(NIC, 0x020000, 1)
+            .nic("ens1", NIC, 25_000)
+            .pci(DISK, 0x010802, 0)
+            .disk("nvme0n1", DISK, 1000)
+    }
+
+    #[test]
+    fn a_disk_in_a_socket_without_a_fast_interface_is_told() {
+        let finding = one(&apart_by_sockets(), 8);
+        assert_eq!((finding.id.as_str(), finding.severity), ("numa-apart/nvme0n1", Severity::Note));
+        assert!(text(&finding).starts_with("nvme0n1 at node 0, but ens1 at node 1"), "{}", text(&finding));
+        let files: Vec<&str> = finding.evidence.iter().map(|shown| shown.source.as_str()).collect();
+        assert_eq!(files[0], format!("/sys/bus/pci/devices/{DISK}/numa_node"));
+        assert_eq!(finding.confidence, Confidence::Computed);
+    }
+
+    #[test]
+    fn a_path_that_is_in_use_makes_it_a_warning() {
+        let busy = apart_by_sockets()
+            .file("/proc/net/dev", " ens1: 60000000000 1 0 0 0 0 0 0 0 1 0\n")
+            .earlier("/proc/net/dev", " ens1: 0 1 0 0 0 0 0 0 0 1 0\n")
+            .file("/proc/diskstats", "259 0 nvme0n1 9 0 12000000 0 9 0 0 0 0 30000 0\n")
+            .earlier("/proc/diskstats", "259 0 nvme0n1 9 0 0 0 9 0 0 0 0 0 0\n");
+        let finding = one(&busy, 8);
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(text(&finding).contains("102.4 MB/s now, ens1 at node 1 1.0 GB/s"), "{}", text(&finding));
+    }
+
+    #[test]
+    fn a_disk_beside_one_of_two_fast_interfaces_is_not_told() {
+        let tree = apart_by_sockets().pci("0000:04:00.0", 0x020000, 0).nic("ens2", "0000:04:00.0", 25_000);
+        assert!(fine(&tree, 8).contains("all disks (1) are in the sockets of ens2, ens1"), "{}", fine(&tree, 8));
+    }
+
+    #[test]
+    fn a_slow_interface_loads_no_link_between_sockets() {
+        let tree = Tree::new().node(0, "0-3", 32).node(1, "4-7", 32);
+        not_here(&tree.pci(NIC, 0x020000, 1).nic("eno1", NIC, 1000).pci(DISK, 0x010802, 0).disk("nvme0n1", DISK, 9), 8);
+    }
+
+    #[test]
+    fn an_rdma_port_counts_as_its_rate_says() {
+        let tree = Tree::new()
+            .node(0, "0-3", 32)
+            .node(1, "4-7", 32)
+            .pci(NIC, 0x028000, 1)
+            .rdma("mlx4_0", 1, NIC, "56 Gb/sec (4X FDR)", "4: ACTIVE", "InfiniBand")
+            .pci(DISK, 0x010601, 0)
+            .disk("sda", DISK, 500);
+        assert!(text(&one(&tree, 8)).starts_with("sda at node 0, but mlx4_0/1 at node 1"));
+    }
+
+    #[test]
+    fn an_unknown_node_is_no_finding() {
+        let tree = Tree::new().node(0, "0-3", 32).node(1, "4-7", 32).pci(NIC, 0x020000, -1).nic("ens1", NIC, 25_000);
+        assert_eq!(not_seen(&tree, 8), format!("/sys/bus/pci/devices/{NIC}/numa_node: -1"));
+    }
+
+    #[test]
+    fn nodes_that_claim_the_cpus_of_all_sockets_tell_no_distance() {
+        let tree = apart_by_sockets()
+            .file("/sys/devices/system/node/node0/cpulist", "0-7")
+            .file("/sys/devices/system/node/node1/cpulist", "0-7");
+        not_here(&tree, 8);
+        not_here(&tree.interrupt(40, NIC, "ens1-rx-0", "0", &[90_000]), 9);
+    }
+
+    #[test]
+    fn nodes_of_one_socket_are_not_far_from_each_other() {
+        let tree = (4..8).fold(apart_by_sockets(), |tree, cpu| tree.cpu(cpu, 0, cpu));
+        assert!(fine(&tree, 8).contains("all 8 CPUs are in one socket"));
+        not_here(&tree.interrupt(40, NIC, "ens1-rx-0", "0", &[90_000]), 9);
+        not_here(&Tree::new(), 8);
+    }
+
+    #[test]
+    fn what_a_virtual_machine_is_told_of_its_nodes_is_likely_only() {
+        assert_eq!(one(&apart_by_sockets().virtual_machine(), 8).confidence, Confidence::Likely);
+    }
+
+    #[test]
+    fn interrupts_in_the_far_socket_are_told_and_sent_to_different_cores_of_the_near_one() {
+        let tree = apart_by_sockets()
+            .interrupt(40, NIC, "ens1-rx-0", "0", &[60_000])
+            .interrupt(41, NIC, "ens1-rx-1", "1", &[0, 60_000])
+            .interrupt(42, NIC, "ens1-rx-2", "4", &[0, 0, 0, 0, 60_000]);
+        let finding = one(&tree, 9);
+        assert!(text(&finding).starts_with("67 % of the interrupts of ens1 (3000/s)"), "{}", text(&finding));
+        assert_eq!((finding.id.as_str(), finding.severity), ("irq-far/ens1", Severity::Warning));
+        // CPU 4 has one already.
+        assert_eq!(writes(&finding), ["/proc/irq/40/smp_affinity_list=5", "/proc/irq/41/smp_affinity_list=6"]);
+        assert!(finding.evidence.iter().any(|shown| shown.source == "/proc/irq/40/effective_affinity_list"));
+    }
+
+    #[test]
+    fn a_managed_interrupt_is_neither_told_nor_moved() {
+        let tree = apart_by_sockets().interrupt(50, DISK, "nvme0q1", "5", &[0, 0, 0, 0, 0, 90_000]);
+        assert!(fine(&tree, 9).contains("none sends more than 0 %"), "{}", fine(&tree, 9));
+    }
+
+    #[test]
+    fn a_tenth_of_the_interrupts_in_the_far_socket_is_fine() {
+        let tree = apart_by_sockets().interrupt(40, NIC, "ens1-rx-0", "0", &[9_000]).interrupt(
+            41,
+            NIC,
+            "ens1-rx-1",
+            "4",
+            &[0, 0, 0, 0, 91_000],
+        );
+        assert!(fine(&tree, 9).contains("none sends more than 9 %"), "{}", fine(&tree, 9));
+    }
+
+    #[test]
+    fn of_a_quiet_device_what_came_since_boot_counts_by_where_it_goes_now() {
+        let counts = "       CPU0  CPU1  CPU2  CPU3  CPU4  CPU5  CPU6  CPU7\n  40: 20000 0 0 0 0 0 0 0  PCI-MSIX-0 0-edge ens1-rx-0\n";
+        let tree = apart_by_sockets().interrupt(40, NIC, "ens1-rx-0", "0", &[]);
+        let tree = tree.file("/proc/interrupts", counts).earlier("/proc/interrupts", counts);
+        let finding = one(&tree, 9);
+        assert_eq!((finding.severity, finding.confidence), (Severity::Note, Confidence::Computed));
+        assert!(text(&finding).contains("100 % of its 20000 since boot"), "{}", text(&finding));
+        // It was moved since.
+        assert!(fine(&tree.file("/proc/irq/40/effective_affinity_list", "4"), 9).contains("0 %"));
+    }
+
+    #[test]
+    fn interrupts_that_cannot_be_read_or_never_came_are_no_finding() {
+        let unread = Tree::new().node(0, "0-3", 32).node(1, "4-7", 32).hidden("/proc/interrupts");
+        assert!(not_seen(&unread, 9).starts_with("/proc/interrupts: "));
+        not_here(&apart_by_sockets(), 9);
+        not_here(&apart_by_sockets().interrupt(40, NIC, "ens1-rx-0", "0", &[90]), 9);
+        let tree = apart_by_sockets().virtual_machine().interrupt(40, NIC, "virtio0-input.0", "0", &[90_000]);
+        assert_eq!(one(&tree, 9).confidence, Confidence::Likely);
+    }
+
+    #[test]
+    fn queues_that_more_than_four_cpus_share_are_told() {
+        let one_queue = apart_by_sockets().file("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7");
+        let finding = one(&one_queue, 11);
+        assert_eq!(
+            text(&finding),
+            "Queues of nvme0n1: 1 for 8 CPUs; up to 8 CPUs share one, and wait for each other under load."
+        );
+        assert_eq!(finding.evidence[0], Evidence::new("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7"));
+        let two = one_queue
+            .file("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3")
+            .file("/sys/block/nvme0n1/mq/1/cpu_list", "4, 5, 6, 7");
+        assert!(fine(&two, 11).contains("nvme0n1 has the fewest, 2 for 8 CPUs"));
+    }
+
+    #[test]
+    fn without_nvme_or_its_queues_there_is_nothing_to_say_of_them() {
+        not_here(&apart_by_sockets(), 11);
+        let of_virtio = Tree::new().node(0, "0-7", 4).virtual_machine().pci(DISK, 0x010000, 0).disk("vda", DISK, 9);
+        not_here(&of_virtio.file("/sys/block/vda/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7"), 11);
+        // Each list is hidden: of how many share one nothing is known.
+        not_here(&apart_by_sockets().hidden("/sys/block/nvme0n1/mq/0/cpu_list"), 11);
+    }
+
+    #[test]
+    fn interrupts_are_spread_over_cores_and_not_over_their_siblings() {
+        let tree = Tree::new().node(0, "0-3", 4).cpu(2, 0, 0).cpu(3, 0, 1);
+        let topology = crate::doctor::topology::read(&tree.system());
+        let values: Vec<String> = spread_over(&topology, 0, &[1, 2, 3]).into_iter().map(|write| write.value).collect();
+        assert_eq!(values, ["0", "1", "0"]);
+        assert!(spread_over(&topology, 7, &[1]).is_empty());
     }
 }

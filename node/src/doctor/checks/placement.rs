@@ -319,3 +319,142 @@ pub fn page_cache(host: &Host) -> Verdict {
         }],
     }])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::expect::{command, fine, not_here, not_seen, one, text};
+    use super::super::processes::with_process;
+    use super::*;
+    use crate::doctor::fixture::Tree;
+
+    const NIC: &str = "0000:82:00.0";
+
+    /// Two sockets of four cores, a 25 Gb/s interface in the second.
+    fn host() -> Tree {
+        Tree::new().node(0, "0-3", 32).node(1, "4-7", 32).pci(NIC, 0x020000, 1).nic("ens1", NIC, 25_000)
+    }
+
+    fn samba(threads: &[(Cpu, u64)]) -> Tree {
+        with_process(host(), 7, "smbd", "/usr/sbin/smbd\0-F", threads)
+    }
+
+    #[test]
+    fn a_server_in_the_other_socket_is_told_with_the_command_that_moves_it() {
+        let tree = samba(&[(1, 6000), (5, 4000)])
+            .file("/proc/7/status", "Cpus_allowed_list:\t0-7\n")
+            .file("/proc/7/cgroup", "0::/system.slice/smbd.service\n");
+        let finding = one(&tree, 12);
+        assert!(
+            text(&finding).starts_with("smbd (process 7): threads with 60 % of its CPU time"),
+            "{}",
+            text(&finding)
+        );
+        assert_eq!((finding.severity, finding.confidence), (Severity::Note, Confidence::Likely));
+        assert_eq!(command(&finding), "systemctl set-property --runtime smbd.service AllowedCPUs=4-7");
+        assert_eq!(finding.evidence[0], Evidence::new("/proc/7/task/*/stat", "processor 1"));
+    }
+
+    #[test]
+    fn a_server_that_may_not_run_near_is_a_warning() {
+        let tree = samba(&[(1, 6000)]).file("/proc/7/status", "Cpus_allowed_list:\t0-3\n");
+        let finding = one(&tree, 12);
+        assert_eq!((finding.severity, finding.confidence), (Severity::Warning, Confidence::Certain));
+        assert_eq!(command(&finding), "taskset -acp 4-7 7");
+        assert_eq!(one(&tree.virtual_machine(), 12).confidence, Confidence::Likely);
+    }
+
+    #[test]
+    fn threads_of_the_kernels_nfs_server_are_placed_by_its_own_parameter() {
+        let tree = with_process(host(), 9, "nfsd", "", &[(0, 9000)]);
+        assert_eq!(command(&one(&tree, 12)), "echo pernode > /sys/module/sunrpc/parameters/pool_mode");
+    }
+
+    #[test]
+    fn a_server_that_is_near_or_idle_is_not_told() {
+        assert!(fine(&samba(&[(1, 1500), (5, 8500)]), 12).contains("smbd spends 15 % of its CPU time"));
+        not_here(&samba(&[(1, 900)]), 12);
+    }
+
+    #[test]
+    fn without_servers_or_one_home_of_the_interfaces_nothing_is_said_of_processes() {
+        not_here(&host(), 12);
+        not_here(&with_process(Tree::new().node(0, "0-7", 8), 7, "smbd", "smbd", &[(1, 6000)]), 12);
+        let both = samba(&[(1, 6000)]).pci("0000:03:00.0", 0x020000, 0).nic("ens2", "0000:03:00.0", 25_000);
+        not_here(&both, 12);
+        assert!(not_seen(&host().hidden("/proc/7/comm"), 12).starts_with("/proc/7/comm: "));
+    }
+
+    fn daemon(maps: &str) -> Tree {
+        with_process(host(), 11, "forebay", "/usr/bin/forebay\0serve", &[(5, 9000)]).file("/proc/11/numa_maps", maps)
+    }
+
+    #[test]
+    fn the_daemons_memory_in_the_other_socket_is_told() {
+        let tree = daemon(
+            "7f0 default anon=262144 N0=131072 N1=131072 kernelpagesize_kB=4\n7f1 bind:1 huge N1=100 kernelpagesize_kB=2048\n",
+        );
+        let finding = one(&tree, 13);
+        assert!(text(&finding).starts_with("536.9 MB of the daemon's 1.3 GB (process 11)"), "{}", text(&finding));
+        assert_eq!(command(&finding), "migratepages 11 0 1");
+        assert_eq!(finding.evidence[0], Evidence::new("/proc/11/numa_maps", "N0 536.9 MB, N1 746.6 MB"));
+    }
+
+    #[test]
+    fn the_daemons_memory_that_is_near_or_small_or_hidden_is_no_finding() {
+        assert!(
+            fine(&daemon("7f0 default N0=10000 N1=131072 kernelpagesize_kB=4\n"), 13).contains("7 % of the daemon's")
+        );
+        not_here(&daemon("7f0 default N0=100 kernelpagesize_kB=4\n7f1 default\n"), 13);
+        not_here(&host(), 13);
+        not_here(&Tree::new().node(0, "0-7", 8), 13);
+        let hidden = with_process(host(), 11, "forebay", "forebay\0serve", &[(5, 9000)]).hidden("/proc/11/numa_maps");
+        assert!(not_seen(&hidden, 13).starts_with("/proc/11/numa_maps: "));
+    }
+
+    #[test]
+    fn a_node_that_is_full_is_told_by_what_others_had_to_give() {
+        let file = "/sys/devices/system/node/node0/numastat";
+        let at = |foreign: u64| {
+            let now = format!("numa_hit 900000\nnuma_miss 0\nnuma_foreign {foreign}\n");
+            host().file(file, &now).earlier(file, "numa_hit 100000\nnuma_miss 0\nnuma_foreign 5\n")
+        };
+        let finding = one(&at(800_005), 13);
+        assert!(text(&finding).starts_with("Node 0 is full: 54.6 MB/s"), "{}", text(&finding));
+        assert!(text(&finding).contains("(50 % of all)"));
+        not_here(&at(5), 13);
+        not_here(&at(80_005), 13);
+    }
+
+    fn cached(near_gib: u64, far_gib: u64) -> Tree {
+        let node = |node: u32, gib: u64| {
+            format!("Node {node} MemTotal:       33554432 kB\nNode {node} FilePages:      {} kB\n", gib << 20)
+        };
+        samba(&[(5, 9000)])
+            .file("/sys/devices/system/node/node0/meminfo", &node(0, far_gib))
+            .file("/sys/devices/system/node/node1/meminfo", &node(1, near_gib))
+    }
+
+    #[test]
+    fn a_page_cache_that_is_worse_than_blind_placement_is_told() {
+        let finding = one(&cached(2, 20), 14);
+        assert!(
+            text(&finding).starts_with("21.5 GB of the 23.6 GB of page cache are in another socket than ens1"),
+            "{}",
+            text(&finding)
+        );
+        assert!(
+            finding
+                .evidence
+                .contains(&Evidence::new("/sys/devices/system/node/node0/meminfo", "FilePages: 20971520 kB"))
+        );
+    }
+
+    #[test]
+    fn a_page_cache_that_is_near_small_unread_or_serves_nobody_is_no_finding() {
+        assert!(fine(&cached(10, 12), 14).contains("45 % of 23.6 GB"));
+        not_here(&cached(0, 0), 14);
+        not_here(&host(), 14);
+        not_here(&with_process(Tree::new().node(0, "0-7", 8), 7, "smbd", "smbd", &[(1, 6000)]), 14);
+        assert!(not_seen(&host().hidden("/proc/7/comm"), 14).starts_with("/proc/7/comm: "));
+    }
+}

@@ -83,6 +83,13 @@ pub fn servers(system: &System) -> Seen<Vec<Server>> {
     Seen::Is(servers.into_values().collect())
 }
 
+/// Whether a program of this name runs, as far as it is shown.
+pub fn is_running(system: &System, name: &str) -> bool {
+    let names = system.list("/proc").known().unwrap_or_default();
+    let mut pids = names.iter().filter(|name| name.parse::<u32>().is_ok());
+    pids.any(|pid| system.text(&format!("/proc/{pid}/comm")).known().as_deref() == Some(name))
+}
+
 /// The command line of the same binary, this doctor among them, serves nothing.
 fn serves(system: &System, pid: u32, name: &str) -> bool {
     let command = system.bytes(&format!("/proc/{pid}/cmdline")).known().unwrap_or_default();

@@ -30,6 +30,8 @@ const DRAIN_S: f64 = 30.0;
 const DRAIN_WANTED_S: f64 = 10.0;
 /// A disk that had something to do for so much of the time shows what it can do.
 const DISK_FULL: f64 = 0.90;
+/// With smaller writes a disk shows how fast it turns, not how fast it writes what has gathered.
+const LARGE_WRITE: f64 = 65536.0;
 /// Most that a disk of a kind writes, in bytes a second: the outer tracks, the SATA line, four lanes of PCIe 4.0.
 const SPINNING: f64 = 280e6;
 const SATA_SSD: f64 = 560e6;
@@ -254,9 +256,11 @@ fn background_too_late(system: &System, limit: &Limit, ratio: u64) -> Option<Fin
 fn measured_speed(host: &Host) -> Option<(String, f64)> {
     let work = growth::disks(host)?;
     let full = real_disks(host).filter_map(|(name, _)| Some((name, work.get(name)?)));
-    full.filter(|(_, work)| work.busy >= DISK_FULL && work.written >= 0.9 * work.bytes && work.written > 0.0)
-        .map(|(name, work)| (name.clone(), work.written))
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+    full.filter(|(_, work)| {
+        work.busy >= DISK_FULL && work.written >= 0.9 * work.bytes && work.of_a_write >= LARGE_WRITE
+    })
+    .map(|(name, work)| (name.clone(), work.written))
+    .max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// What the disks write together at best, by their kind. None where the kind tells nothing: behind a hypervisor or a
@@ -389,4 +393,231 @@ fn index(host: &Host) -> Verdict {
         number: Some(Number { is: share, could_be: INDEX_SHARE, unit: "1".to_owned() }),
         remedies: vec![Remedy::Explain { what: Sentence::new("disk.index-remedy"), command: None }],
     }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expect::{command, fine, not_here, not_seen, one, text, writes};
+    use super::*;
+    use crate::doctor::fixture::Tree;
+
+    const DISK: &str = "0000:03:00.0";
+
+    fn nvme() -> Tree {
+        Tree::new()
+            .node(0, "0-3", 32)
+            .pci(DISK, 0x010802, 0)
+            .driver(DISK, "nvme")
+            .disk("nvme0n1", DISK, 1000)
+            .file("/sys/block/nvme0n1/queue/nr_requests", "1023")
+    }
+
+    #[test]
+    fn a_scheduler_before_an_nvme_device_is_told() {
+        let with = |schedulers: &str| nvme().file("/sys/block/nvme0n1/queue/scheduler", schedulers);
+        let finding = one(&with("none mq-deadline kyber [bfq]"), 41);
+        assert!(text(&finding).starts_with("Requests to nvme0n1 pass through the scheduler bfq"));
+        assert_eq!(finding.severity, Severity::Warning);
+        assert_eq!(writes(&finding), ["/sys/block/nvme0n1/queue/scheduler=none"]);
+        assert_eq!(one(&with("none [mq-deadline]"), 41).severity, Severity::Note);
+        assert_eq!(
+            fine(&with("[none] mq-deadline"), 41),
+            "Disk queue: nvme0n1 takes 1023 requests at once by scheduler none."
+        );
+    }
+
+    #[test]
+    fn completions_that_end_anywhere_are_told_in_hosts_of_several_sockets() {
+        let tree = nvme()
+            .file("/sys/block/nvme0n1/queue/scheduler", "[none]")
+            .file("/sys/block/nvme0n1/queue/rq_affinity", "0")
+            .file("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3");
+        fine(&tree, 41);
+        let two = tree.node(1, "4-7", 32);
+        assert_eq!(writes(&one(&two, 41)), ["/sys/block/nvme0n1/queue/rq_affinity=1"]);
+        fine(&two.file("/sys/block/nvme0n1/queue/rq_affinity", "1"), 41);
+    }
+
+    #[test]
+    fn schedulers_of_other_disks_hidden_or_absent_are_no_finding() {
+        assert!(not_seen(&nvme().hidden("/sys/block/nvme0n1/queue/scheduler"), 41).contains("queue/scheduler: "));
+        not_here(&nvme(), 41);
+        not_here(&Tree::new(), 41);
+        let virtio = Tree::new()
+            .virtual_machine()
+            .pci(DISK, 0x010000, 0)
+            .disk("vda", DISK, 9)
+            .file("/sys/block/vda/queue/nr_requests", "256")
+            .file("/sys/block/vda/queue/scheduler", "none [mq-deadline]");
+        assert!(fine(&virtio, 41).contains("vda takes 256 requests at once by scheduler mq-deadline"));
+    }
+
+    /// A partition of so many sectors that begins at a sector, on a disk with physical ones of 4096 bytes.
+    fn part(start: u64, sectors: u64) -> Tree {
+        nvme()
+            .file("/sys/block/nvme0n1/queue/physical_block_size", "4096")
+            .file("/sys/block/nvme0n1/alignment_offset", "0")
+            .file("/sys/block/nvme0n1/nvme0n1p1/start", &start.to_string())
+            .file("/sys/block/nvme0n1/nvme0n1p1/size", &sectors.to_string())
+    }
+
+    #[test]
+    fn a_large_partition_that_begins_inside_a_physical_sector_is_told() {
+        let finding = one(&part(63, 1 << 30), 42);
+        assert!(text(&finding).starts_with("nvme0n1p1 begins at sector 63, inside a physical sector of 4096 bytes"));
+        assert_eq!(finding.evidence[0], Evidence::new("/sys/block/nvme0n1/nvme0n1p1/start", 63));
+        assert!(fine(&part(2048, 1 << 30), 42).contains("all 1 large partitions"));
+    }
+
+    #[test]
+    fn alignment_counts_from_where_the_disk_says_and_boot_loaders_do_not_count() {
+        // A disk that shifts its sectors so that 63 is a good place.
+        fine(&part(63, 1 << 30).file("/sys/block/nvme0n1/alignment_offset", "3584"), 42);
+        not_here(&part(34, 2014), 42);
+        not_here(&part(63, 1 << 30).file("/sys/block/nvme0n1/alignment_offset", "-1"), 42);
+        not_here(&part(63, 1 << 30).file("/sys/block/nvme0n1/queue/physical_block_size", "33553920"), 42);
+        // Of a virtual machine, whose host does not tell.
+        not_here(&part(63, 1 << 30).virtual_machine().file("/sys/block/nvme0n1/queue/physical_block_size", "512"), 42);
+        assert!(
+            not_seen(&nvme().hidden("/sys/block/nvme0n1/queue/physical_block_size"), 42)
+                .contains("physical_block_size: ")
+        );
+        not_here(&nvme(), 42);
+    }
+
+    /// So much memory is available, and so many percent of it may be dirty.
+    fn dirty(available_gib: u64, ratio: u64) -> Tree {
+        Tree::new()
+            .node(0, "0-3", 128)
+            .file("/proc/meminfo", &format!("MemTotal: 134217728 kB\nMemAvailable:   {} kB\n", available_gib << 20))
+            .file(DIRTY_BYTES, "0")
+            .file(DIRTY_RATIO, &ratio.to_string())
+            .file(BACKGROUND_BYTES, "0")
+            .file(BACKGROUND_RATIO, "3")
+    }
+
+    fn spinning(tree: Tree) -> Tree {
+        tree.pci(DISK, 0x010601, 0)
+            .driver(DISK, "ahci")
+            .disk("sda", DISK, 4000)
+            .file("/sys/block/sda/queue/rotational", "1")
+    }
+
+    #[test]
+    fn what_a_disk_writes_now_tells_how_long_the_debt_takes() {
+        // 650 MB/s in 60 s, without a pause.
+        let tree = spinning(dirty(119, 90))
+            .file("/proc/diskstats", "8 0 sda 0 0 0 0 150000 0 76171875 0 0 60000 0\n")
+            .earlier("/proc/diskstats", "8 0 sda 0 0 0 0 0 0 0 0 0 0 0\n");
+        let finding = one(&tree, 43);
+        assert!(
+            text(&finding)
+                .starts_with("Up to 115.0 GB may wait to be written; sda writes 650.0 MB/s now, so that takes 177 s"),
+            "{}",
+            text(&finding)
+        );
+        assert_eq!((finding.severity, finding.confidence), (Severity::Warning, Confidence::Computed));
+        assert_eq!(writes(&finding), [format!("{BACKGROUND_RATIO}=1"), format!("{DIRTY_RATIO}=5")]);
+    }
+
+    #[test]
+    fn small_writes_do_not_show_what_a_disk_can_do() {
+        // 51 MB/s in 60 s, by so many writes.
+        let writing = |count: u64| {
+            dirty(100, 20)
+                .virtual_machine()
+                .pci(DISK, 0x010000, 0)
+                .disk("vda", DISK, 4000)
+                .file("/proc/diskstats", &format!("254 0 vda 0 0 0 0 {count} 0 6000000 0 0 60000 0\n"))
+                .earlier("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n")
+        };
+        assert_eq!(one(&writing(10_000), 43).severity, Severity::Warning);
+        fine(&writing(750_000), 43);
+    }
+
+    #[test]
+    fn of_an_idle_disk_its_kind_tells_the_least_time() {
+        let finding = one(&spinning(dirty(100, 20)), 43);
+        assert!(
+            text(&finding)
+                .contains("the disks of this host write 280.0 MB/s together at best, so that takes 77 s or more"),
+            "{}",
+            text(&finding)
+        );
+        assert_eq!((finding.severity, finding.confidence), (Severity::Note, Confidence::Likely));
+        // Two percent would leave one half for the background: bytes are finer.
+        assert_eq!(command(&finding), "sysctl -w vm.dirty_background_bytes=700000000 vm.dirty_bytes=2800000000");
+        assert!(finding.evidence.contains(&Evidence::new(DIRTY_RATIO, 20)));
+    }
+
+    #[test]
+    fn a_limit_in_bytes_is_changed_in_bytes() {
+        let tree = spinning(dirty(100, 0)).file(DIRTY_BYTES, "30000000000").file(BACKGROUND_BYTES, "1000000");
+        let finding = one(&tree, 43);
+        assert_eq!(finding.evidence[0], Evidence::new(DIRTY_BYTES, 30_000_000_000u64));
+        assert_eq!(writes(&finding), [format!("{BACKGROUND_BYTES}=700000000"), format!("{DIRTY_BYTES}=2800000000")]);
+    }
+
+    #[test]
+    fn where_the_kind_tells_nothing_no_speed_is_guessed() {
+        let fine_of = |tree: Tree| fine(&tree, 43);
+        assert_eq!(
+            fine_of(spinning(dirty(100, 20)).virtual_machine()),
+            "Unwritten data: 21.5 GB at most (vm.dirty_*), which a disk that writes 715.8 MB/s has written in 30 s."
+        );
+        fine_of(spinning(dirty(100, 20)).pci("0000:04:00.0", 0x010400, 0).driver("0000:04:00.0", "megaraid_sas").disk(
+            "sdb",
+            "0000:04:00.0",
+            9,
+        ));
+        fine_of(dirty(100, 20));
+        fine_of(spinning(dirty(20, 20)));
+    }
+
+    #[test]
+    fn a_background_that_begins_too_late_is_told() {
+        let tree = dirty(20, 10).file(BACKGROUND_RATIO, "10");
+        let finding = one(&tree, 43);
+        assert_eq!((finding.id.as_str(), finding.severity), ("dirty-limit/background", Severity::Note));
+        assert_eq!(writes(&finding), [format!("{BACKGROUND_RATIO}=2")]);
+    }
+
+    #[test]
+    fn dirty_limits_that_are_hidden_or_absent_are_no_finding() {
+        let hidden =
+            Tree::new().file("/proc/meminfo", "MemAvailable: 9 kB\n").file(DIRTY_RATIO, "20").hidden(DIRTY_BYTES);
+        assert!(not_seen(&hidden, 43).starts_with("/proc/sys/vm/dirty_bytes: "));
+        not_here(&Tree::new(), 43);
+    }
+
+    fn volume(tier_gib: u64) -> Tree {
+        let record = format!(
+            "version = 1\nname = \"a\"\nvolume = \"00000000-0000-4000-8000-000000000001\"\nbacking = \"/a.img\"\nsize_bytes = 1\n\
+             policy = \"back\"\nvolatile = false\nformat_raw = true\nmemory_bytes = 0\n\
+             [tier]\nkind = \"flash\"\npath = \"/a.tier\"\nsize_bytes = {}\nmade = true\n",
+            tier_gib << 30
+        );
+        assert!(toml::from_str::<Record>(&record).is_ok(), "{:?}", toml::from_str::<Record>(&record));
+        Tree::new().file("/var/lib/forebay/volumes/a.toml", &record).file("/proc/meminfo", "MemTotal: 67108864 kB\n")
+    }
+
+    #[test]
+    fn an_index_that_takes_the_memory_of_caches_is_told() {
+        let finding = one(&volume(9000), 44);
+        // 96 bytes for each block of 4096.
+        assert!(
+            text(&finding).contains("9.7 TB of tiers take 226.5 GB, 330 % of the 68.7 GB of RAM"),
+            "{}",
+            text(&finding)
+        );
+        assert_eq!(finding.evidence[0].source, "/var/lib/forebay/volumes/a.toml");
+        assert!(fine(&volume(100), 44).contains("take 2.5 GB, 4 % of the 68.7 GB of RAM"));
+    }
+
+    #[test]
+    fn records_that_are_hidden_or_absent_or_damaged_are_no_finding() {
+        assert!(not_seen(&volume(9000).hidden("/var/lib/forebay/volumes/b.toml"), 44).contains("volumes/b.toml: "));
+        not_here(&Tree::new(), 44);
+        not_here(&volume(9000).file("/var/lib/forebay/volumes/a.toml", "version = 9\n"), 44);
+    }
 }

@@ -9,6 +9,7 @@ mod pci;
 mod processors;
 
 use super::system::{Seen, System};
+pub use interrupts::counted;
 use std::collections::BTreeMap;
 
 /// Number of a NUMA node, as the kernel counts. They may be sparse.

@@ -37,7 +37,8 @@ fn function(system: &System, address: &str, only_node: Option<NodeNumber>) -> Pc
         vendor: hex("vendor").and_then(|id| id.try_into().ok()).unwrap_or(0),
         device: hex("device").and_then(|id| id.try_into().ok()).unwrap_or(0),
         node: node_of(system, &folder).or(only_node),
-        parent: real.rsplit('/').skip(1).find(|part| is_address(part)).map(str::to_owned),
+        // A host bridge may itself sit at a function (Intel's VMD): then the tree above it is another one.
+        parent: real.rsplit('/').nth(1).filter(|part| is_address(part)).map(str::to_owned),
         link: link(system, &folder),
         port_type: capability.map(|(port_type, _)| port_type),
         payload: capability.map(|(_, payload)| payload),

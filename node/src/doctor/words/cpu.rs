@@ -154,9 +154,25 @@ pub const ROWS: &[Row] = &[
     (
         "cpu.no-single-core",
         [
-            "CPU: CPU {cpu} is the busiest with {busy}, the others have {others} (median); no single core bounds by interrupts.",
-            "CPU：最も忙しい CPU {cpu} は {busy}、他は {others}（中央値）です。割り込みで 1 つのコアが限界になってはいません。",
-            "CPU: 가장 바쁜 CPU {cpu}은(는) {busy}, 나머지는 {others}(중앙값)입니다. 인터럽트로 한 코어가 한계에 이르지는 않았습니다.",
+            "Load: CPU {cpu} is the busiest with {busy}, the others have {others} (median); no single core bounds by interrupts.",
+            "負荷：最も忙しい CPU {cpu} は {busy}、他は {others}（中央値）です。割り込みで 1 つのコアが限界になってはいません。",
+            "부하: 가장 바쁜 CPU {cpu}은(는) {busy}, 나머지는 {others}(중앙값)입니다. 인터럽트로 한 코어가 한계에 이르지는 않았습니다.",
+        ],
+    ),
+    (
+        "cpu.all-full",
+        [
+            "All {cpus} CPUs are busy: {busy} (median) without what gives way (nice); whoever serves data waits for its turn.",
+            "CPU {cpus} 個すべてが使用中です：nice を除いて {busy}（中央値）。データを提供する側は順番を待ちます。",
+            "CPU {cpus}개가 모두 바쁩니다: nice를 빼고 {busy}(중앙값). 데이터를 제공하는 쪽은 차례를 기다립니다.",
+        ],
+    ),
+    (
+        "cpu.all-full-remedy",
+        [
+            "see who works, and let it give way (nice) or run elsewhere; it was looked at for a moment only",
+            "何が CPU を使っているか確認し、優先度を下げる（nice）か他へ移してください。観測は一瞬だけです",
+            "무엇이 일하는지 보고 양보하게 하거나(nice) 다른 곳에서 실행하십시오. 잠깐만 관찰한 결과입니다",
         ],
     ),
     (

@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
     (
         "numa.together",
         [
-            "Distance: {disks} disks are in the sockets of {ports}; no byte has to cross between sockets.",
+            "Distance: all disks ({disks}) are in the sockets of {ports}; no byte has to cross between sockets.",
             "距離：ディスク {disks} 台は {ports} と同じソケットにあり、ソケット間を渡る必要のあるデータはありません。",
             "거리: 디스크 {disks}개가 {ports}와(과) 같은 소켓에 있어, 소켓 사이를 건너야 하는 데이터가 없습니다.",
         ],
@@ -87,7 +87,7 @@ pub const ROWS: &[Row] = &[
     (
         "numa.queues",
         [
-            "{disk} has {queues} queues for {cpus} CPUs: up to {most} CPUs share one, and wait for each other under load.",
+            "Queues of {disk}: {queues} for {cpus} CPUs; up to {most} CPUs share one, and wait for each other under load.",
             "{disk} のキューは CPU {cpus} 個に対して {queues} 個です。最大 {most} 個の CPU が 1 つを共有し、負荷時に互いを待ちます。",
             "{disk}의 큐는 CPU {cpus}개에 {queues}개입니다. 최대 {most}개의 CPU가 하나를 나누어 쓰며 부하가 걸리면 서로를 기다립니다.",
         ],
@@ -210,6 +210,62 @@ pub const ROWS: &[Row] = &[
             "a page stays on the node of whoever read it first: let what fills the cache (backup, prefetch, the server itself) run on CPUs {cpus} of node {node}",
             "ページは最初に読んだ側のノードに残ります。キャッシュを埋めるもの（バックアップ、先読み、サーバー自体）をノード {node} の CPU {cpus} で動かしてください",
             "페이지는 처음 읽은 쪽의 노드에 남습니다. 캐시를 채우는 것(백업, 미리 읽기, 서버 자체)을 노드 {node}의 CPU {cpus}에서 실행하십시오",
+        ],
+    ),
+    (
+        "numa.drift-fine",
+        [
+            "Placement of {count} interrupts: as it was set, or kept in the baseline.",
+            "割り込み {count} 個の配置：設定時またはベースラインのままです。",
+            "인터럽트 {count}개의 배치: 설정했거나 기준선에 남긴 그대로입니다.",
+        ],
+    ),
+    (
+        "numa.left",
+        [
+            "{count} interrupts of {device} have left its node since the baseline of {time} (kernel {before} then, {kernel} now); such a loss has cost 29 % of write throughput.",
+            "{time} のベースライン以降、{device} の割り込み {count} 個がデバイスのノードから離れました（カーネル：当時 {before}、現在 {kernel}）。同様の変化で書き込み性能が 29 % 低下した例があります。",
+            "{time}의 기준선 이후 {device}의 인터럽트 {count}개가 장치의 노드를 떠났습니다(커널: 당시 {before}, 현재 {kernel}). 같은 변화로 쓰기 처리량이 29 % 줄어든 사례가 있습니다.",
+        ],
+    ),
+    (
+        "numa.left-remedy",
+        [
+            "send the interrupts of {device} where they went before",
+            "{device} の割り込みを以前の配置に戻します",
+            "{device}의 인터럽트를 이전 위치로 되돌립니다",
+        ],
+    ),
+    (
+        "numa.undone",
+        [
+            "{count} interrupts that forebay had placed ({interrupts}) are elsewhere now: something has moved them since.",
+            "forebay が配置した割り込み {count} 個（{interrupts}）が別の場所にあります。その後何かが移動しました。",
+            "forebay가 배치한 인터럽트 {count}개({interrupts})가 다른 곳에 있습니다. 그 뒤 무언가가 옮겼습니다.",
+        ],
+    ),
+    (
+        "numa.undone-irqbalance",
+        [
+            "{count} interrupts that forebay had placed ({interrupts}) are elsewhere now, and irqbalance runs: it moves what it is not told to leave.",
+            "forebay が配置した割り込み {count} 個（{interrupts}）が別の場所にあり、irqbalance が動作しています。irqbalance は除外されていないものを移動します。",
+            "forebay가 배치한 인터럽트 {count}개({interrupts})가 다른 곳에 있고 irqbalance가 실행 중입니다. irqbalance는 제외하라고 하지 않은 것을 옮깁니다.",
+        ],
+    ),
+    (
+        "numa.undone-remedy",
+        [
+            "find what sets interrupts (a driver's script, tuned), then apply the placement again",
+            "割り込みを設定しているもの（ドライバーのスクリプト、tuned）を探し、再度配置してください",
+            "인터럽트를 설정하는 것(드라이버 스크립트, tuned)을 찾은 뒤 다시 배치하십시오",
+        ],
+    ),
+    (
+        "numa.undone-irqbalance-remedy",
+        [
+            "tell irqbalance to leave these interrupts (in /etc/default/irqbalance or /etc/sysconfig/irqbalance; their numbers may change with a boot, a --policyscript that prints ban=true holds longer), start it anew, then apply the placement again",
+            "irqbalance にこれらの割り込みを除外させ（/etc/default/irqbalance または /etc/sysconfig/irqbalance。番号は再起動で変わり得るため、ban=true を出力する --policyscript がより確実です）、再起動してから再度配置してください",
+            "irqbalance가 이 인터럽트들을 제외하게 하고(/etc/default/irqbalance 또는 /etc/sysconfig/irqbalance. 번호는 재부팅하면 바뀔 수 있으므로 ban=true를 출력하는 --policyscript가 더 오래갑니다) 다시 시작한 뒤 배치를 다시 적용하십시오",
         ],
     ),
 ];

@@ -1,0 +1,201 @@
+//! `forebay doctor --apply ID... | --revert [ID] | --confirm`: done by [`crate::doctor::act`], told here.
+
+use super::Asked;
+use crate::cli::seconds;
+use crate::doctor::Host;
+use crate::doctor::act::journal::{Journal, State};
+use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which};
+use crate::doctor::checks;
+use crate::doctor::findings::{Finding, Sentence, Verdict};
+use crate::doctor::words::say;
+use crate::paths;
+use anyhow::{Context, Result, bail};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Between two looks whether somebody has confirmed.
+const CONFIRM_LOOK: Duration = Duration::from_millis(200);
+/// What a guard may take beyond its time.
+const GUARD_SLACK: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub struct ActArgs {
+    /// Apply what helps with these findings, measure, and keep it or take it back; ID or the word before its slash
+    #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["revert", "confirm"])]
+    apply: Vec<String>,
+    /// Take back what was applied: for one finding, or all of it
+    #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with = "confirm")]
+    revert: Option<Option<String>>,
+    /// Keep what waits for a confirmation
+    #[arg(long)]
+    confirm: bool,
+    /// What can cut you off (MTU, links) goes back by itself unless `--confirm` comes in this time [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "apply")]
+    confirm_within: Option<u64>,
+    /// How long a change has until it is measured [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "apply")]
+    settle: Option<u64>,
+    /// Folder of the journal [default: /var/lib/forebay/doctor]
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+    /// Take back this change when the time is over; started by --apply
+    #[arg(long, hide = true, num_args = 2, value_names = ["CHANGE", "SECONDS"], conflicts_with_all = ["apply", "revert", "confirm"])]
+    guard: Option<Vec<u64>>,
+}
+
+impl ActArgs {
+    /// Does what is asked for, if anything is; whether all of it was reached.
+    pub(super) fn run(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<Option<bool>> {
+        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
+        if let Some([change, seconds]) = self.guard.as_deref() {
+            std::thread::sleep(Duration::from_secs(*seconds));
+            let outcomes = act::revert(&asked.system, &mut Journal::open(&folder)?, &Which::Unconfirmed(*change))?;
+            return Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))));
+        }
+        let wants = if !self.apply.is_empty() {
+            "apply"
+        } else if self.revert.is_some() {
+            "take back"
+        } else if self.confirm {
+            "confirm"
+        } else {
+            return Ok(None);
+        };
+        if asked.system.is_live() && paths::user_id() != 0 {
+            bail!("cannot {wants} settings of the kernel as user {}: run it as root (sudo)", paths::user_id());
+        }
+        let mut journal = Journal::open(&folder)?;
+        if journal.damaged() > 0 {
+            eprintln!("{}", say(asked.language, &Sentence::new("act.damaged").with("count", journal.damaged())));
+        }
+        if self.confirm {
+            return asked.confirm(&mut journal).map(Some);
+        }
+        if let Some(finding) = &self.revert {
+            let which = finding.clone().map_or(Which::All, Which::Finding);
+            let outcomes = act::revert(&asked.system, &mut journal, &which)?;
+            asked.tell(&outcomes, "act.nothing-open")?;
+            return Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))));
+        }
+        self.apply(asked, journal, &folder, sysroot).map(Some)
+    }
+
+    fn apply(&self, asked: &Asked, mut journal: Journal, folder: &Path, sysroot: Option<&Path>) -> Result<bool> {
+        let host = Host::look(asked.system.clone());
+        let found: Vec<Finding> = host
+            .examine()
+            .into_iter()
+            .filter_map(|(_, verdict)| match verdict {
+                Verdict::Found(found) => Some(found),
+                Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => None,
+            })
+            .flatten()
+            .collect();
+        let chosen = act::chosen(&found.iter().collect::<Vec<_>>(), &self.apply)?;
+        let within = self.confirm_within.map_or(CONFIRM_WITHIN, Duration::from_secs);
+        // A recorded tree has no life that would settle.
+        let settles = if asked.system.is_live() { SETTLES } else { Duration::ZERO };
+        let how = How {
+            settles: self.settle.map_or(settles, Duration::from_secs),
+            look_again: &|finding| {
+                let check = checks::all().into_iter().find(|check| check.number == finding.check);
+                let check = check.expect("the finding comes from it");
+                (check.look)(&Host::look(asked.system.clone()))
+            },
+            guard: &|change| start_guard(change, within, folder, sysroot),
+        };
+        let mut outcomes = Vec::new();
+        for finding in chosen {
+            outcomes.push(act::apply(&host, &mut journal, finding, &how)?);
+        }
+        asked.tell(&outcomes, "act.nothing-open")?;
+        drop(journal);
+        let mut good = outcomes.iter().all(|outcome| outcome.became.is_good(true));
+        for outcome in outcomes.iter().filter(|outcome| outcome.became == Became::AwaitsConfirmation) {
+            good &= asked.await_confirmation(folder, outcome, within)?;
+        }
+        Ok(good)
+    }
+}
+
+/// A process that the end of this one, or of its terminal, does not end: it takes the change back when the time is over.
+fn start_guard(change: u64, within: Duration, folder: &Path, sysroot: Option<&Path>) -> Result<()> {
+    let mut guard = Command::new("/proc/self/exe");
+    guard.args(["doctor", "--guard", &change.to_string(), &within.as_secs().to_string(), "--journal"]);
+    guard.arg(std::path::absolute(folder)?);
+    if let Some(root) = sysroot {
+        guard.arg("--sysroot").arg(std::path::absolute(root)?);
+    }
+    guard.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    guard
+        .spawn()
+        .context("start the process that takes the change back unless it is confirmed; nothing was changed")?;
+    Ok(())
+}
+
+impl Asked {
+    fn tell(&self, outcomes: &[Outcome], nothing: &'static str) -> Result<()> {
+        if self.json {
+            let said = |outcome: &Outcome| {
+                let mut value = serde_json::to_value(outcome).expect("plain values");
+                value["says"] = self.say(&outcome.why).into();
+                value
+            };
+            let changes: Vec<serde_json::Value> = outcomes.iter().map(said).collect();
+            println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "changes": changes }))?);
+            return Ok(());
+        }
+        if outcomes.is_empty() {
+            println!("{}", self.say(&Sentence::new(nothing)));
+        }
+        for Outcome { finding, became, why, writes, before, after, .. } in outcomes {
+            let became = serde_json::to_value(became)?;
+            let became = format!("act.became.{}", became.as_str().expect("a word"));
+            println!("{finding}: {}: {}", self.say(&Sentence { key: became, with: Vec::new() }), self.say(why));
+            for write in writes {
+                println!("    {}: {} -> {}", write.path, write.old, write.new);
+            }
+            if let (Some(before), Some(after)) = (before, after) {
+                println!("    {} -> {} {}", before.is, after.is, after.unit);
+            }
+        }
+        Ok(())
+    }
+
+    fn confirm(&self, journal: &mut Journal) -> Result<bool> {
+        let findings = act::confirm(journal)?;
+        if self.json {
+            println!("{}", serde_json::json!({ "confirmed": findings }));
+        } else if findings.is_empty() {
+            println!("{}", self.say(&Sentence::new("act.nothing-awaits")));
+        }
+        for finding in findings.iter().filter(|_| !self.json) {
+            println!("{}", self.say(&Sentence::new("act.confirmed").with("finding", finding)));
+        }
+        Ok(!findings.is_empty())
+    }
+
+    /// Waits until somebody has confirmed, or the guard has taken it back.
+    fn await_confirmation(&self, folder: &Path, outcome: &Outcome, within: Duration) -> Result<bool> {
+        eprintln!("{}: {}", outcome.finding, self.say(&Sentence::new("act.confirm").with("seconds", within.as_secs())));
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < within + GUARD_SLACK {
+            let journal = Journal::open(folder)?;
+            if journal.of_change(outcome.change).all(|entry| entry.state != State::Applied) {
+                let kept = journal.of_change(outcome.change).all(|entry| entry.state == State::Kept);
+                let key = if kept { "act.confirmed" } else { "act.not-confirmed" };
+                eprintln!("{}", self.say(&Sentence::new(key).with("finding", &outcome.finding)));
+                return Ok(kept);
+            }
+            drop(journal);
+            std::thread::sleep(CONFIRM_LOOK);
+        }
+        bail!(
+            "{}: nobody has confirmed it and it was not taken back in time; try: forebay doctor --revert {}",
+            outcome.finding,
+            outcome.finding
+        )
+    }
+}

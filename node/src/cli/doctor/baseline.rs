@@ -1,0 +1,81 @@
+//! `forebay doctor baseline save [FILE] | check [FILE]`.
+
+use super::Asked;
+use crate::doctor::Host;
+use crate::doctor::baseline::{Baseline, Difference, FILE, How};
+use crate::doctor::findings::Sentence;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Keep what is there now
+    Save {
+        /// Where [default: /var/lib/forebay/doctor/baseline.json]
+        file: Option<PathBuf>,
+    },
+    /// Tell what has changed since; exit code 1 when something is worse
+    Check {
+        /// Where it is [default: /var/lib/forebay/doctor/baseline.json]
+        file: Option<PathBuf>,
+    },
+}
+
+/// Keeps or compares; false when something is worse.
+pub(super) fn run(asked: &Asked, command: &Command) -> Result<bool> {
+    let (Command::Save { file } | Command::Check { file }) = command;
+    let path = file.clone().unwrap_or_else(|| asked.system.place(FILE));
+    match command {
+        Command::Save { .. } => {
+            let baseline = Baseline::of(&Host::look(asked.system.clone()));
+            baseline.save(&path)?;
+            let count = baseline.items.len();
+            match asked.json {
+                true => println!("{}", json!({ "path": path, "items": count })),
+                false => {
+                    let saved = Sentence::new("baseline.saved").with("count", count).with("path", path.display());
+                    println!("{}", asked.say(&saved));
+                }
+            }
+            Ok(true)
+        }
+        Command::Check { .. } => {
+            let baseline = Baseline::read(&path)?;
+            let host = Host::look(asked.system.clone());
+            let differences = baseline.differences(&host);
+            let worse = differences.iter().filter(|difference| difference.how == How::Worse).count();
+            match asked.json {
+                true => println!("{}", serde_json::to_string_pretty(&as_json(asked, &baseline, &host, &differences))?),
+                false => tell(asked, &baseline, &host, &differences, worse),
+            }
+            Ok(worse == 0)
+        }
+    }
+}
+
+fn tell(asked: &Asked, baseline: &Baseline, host: &Host, differences: &[Difference], worse: usize) {
+    let (key, count) = match differences.len() {
+        0 => ("baseline.same", baseline.items.len()),
+        count => ("baseline.differs", count),
+    };
+    let head = Sentence::new(key).with("count", count).with("time", &baseline.time).with("worse", worse);
+    println!("{}", asked.say(&head.with("was", &baseline.kernel).with("now", &host.topology.kernel)));
+    for difference in differences {
+        println!("    {}", asked.say(&difference.says()));
+        println!("            {}", difference.file);
+    }
+}
+
+fn as_json(asked: &Asked, baseline: &Baseline, host: &Host, differences: &[Difference]) -> Value {
+    let said = |difference: &Difference| {
+        let mut value = serde_json::to_value(difference).expect("plain values");
+        value["says"] = asked.say(&difference.says()).into();
+        value
+    };
+    json!({
+        "time": baseline.time,
+        "kernel": { "was": baseline.kernel, "now": host.topology.kernel },
+        "differences": differences.iter().map(said).collect::<Vec<_>>(),
+    })
+}

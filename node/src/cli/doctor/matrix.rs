@@ -1,0 +1,90 @@
+//! `forebay doctor matrix`: measured by [`crate::doctor::matrix`], told here.
+
+use super::Asked;
+use crate::doctor::checks::links;
+use crate::doctor::findings::{Sentence, Verdict};
+use crate::doctor::matrix::{KEPT, Matrix, Plan, SPREAD_MAX, measure};
+use crate::doctor::topology;
+use crate::doctor::words::say;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+#[derive(clap::Args)]
+pub struct MatrixArgs {
+    /// Measure also where the host is busy, or has little free memory
+    #[arg(long)]
+    force: bool,
+    /// Keep it for `forebay doctor`, which compares with it until the next boot; needs root
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The measurement and what it says, for a program.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    matrix: &'a Matrix,
+    says: Vec<String>,
+}
+
+impl MatrixArgs {
+    /// Measures. False: it was refused.
+    pub fn run(&self, asked: &Asked) -> Result<bool> {
+        let topology = topology::read(&asked.system);
+        let plan = Plan { force: self.force, ..Plan::default() };
+        let (language, watched) = (asked.language, std::io::stderr().is_terminal());
+        let measured = measure(&asked.system, &topology, plan, |cell, number, count| {
+            if watched {
+                // Nothing is lost where nobody sees how far it is.
+                let _ = write!(std::io::stderr(), "\x1b[K{number}/{count} {}\r", say(language, cell));
+            }
+        });
+        if watched {
+            let _ = write!(std::io::stderr(), "\x1b[K");
+        }
+        let matrix = match measured? {
+            Ok(matrix) => matrix,
+            Err(reasons) => {
+                let why: Vec<String> = reasons.iter().map(|reason| say(language, reason)).collect();
+                let refused = Sentence::new("matrix.refused").with("why", why.join("; "));
+                bail!("{}", say(language, &refused));
+            }
+        };
+        let mut says = Vec::new();
+        let spread = matrix.read.iter().map(|cell| cell.spread).fold(0.0, f64::max);
+        if spread > SPREAD_MAX {
+            says.push(Sentence::new("matrix.noisy").with("spread", format!("{:.0}", spread * 100.0)));
+        }
+        match links::of_matrix(&matrix, &topology, "forebay doctor matrix") {
+            Verdict::Found(found) => says.extend(found.into_iter().map(|finding| finding.text)),
+            Verdict::Fine(why) => says.push(why),
+            Verdict::NotHere | Verdict::NotSeen { .. } => {}
+        }
+        if self.keep {
+            keep(&matrix)?;
+            says.push(Sentence::new("matrix.kept").with("path", KEPT));
+        }
+        let says: Vec<String> = says.iter().map(|sentence| say(language, sentence)).collect();
+        if asked.json {
+            println!("{}", serde_json::to_string_pretty(&Told { matrix: &matrix, says })?);
+        } else {
+            print!("{}", matrix.text(language));
+            says.iter().for_each(|says| println!("\n{says}"));
+        }
+        Ok(true)
+    }
+}
+
+/// Writes it beside its place, and then there: a reader finds all of it or none.
+fn keep(matrix: &Matrix) -> Result<()> {
+    let place = Path::new(KEPT);
+    let folder = place.parent().context("a file below a folder")?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("make {} to keep the measurement in; run it as root", folder.display()))?;
+    let beside = place.with_extension("new");
+    std::fs::write(&beside, serde_json::to_vec_pretty(matrix)?)
+        .with_context(|| format!("write {}; run it as root", beside.display()))?;
+    std::fs::rename(&beside, place).with_context(|| format!("rename {} to {KEPT}", beside.display()))
+}

@@ -1,0 +1,253 @@
+//! What was changed on this host and is to be taken back: one file, each line synced before what it tells is done.
+//!
+//! A line is a whole entry after its checksum; the last line of an entry's number holds. A torn last line is one whose change
+//! was not begun, and is cut off. One process at a time has it open.
+
+use crate::calendar;
+use crate::doctor::findings::Write as Setting;
+use anyhow::{Context, Result, bail};
+use forebay_core::format::crc32c;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read of it: thousands of changes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// From here on it gives way to a new one as soon as nothing in it is to be taken back.
+const FILE_BYTES_ENOUGH: u64 = 1 << 20;
+
+/// How far a change of one file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It may have been written.
+    Intended,
+    /// It was written, and the kernel says so.
+    Applied,
+    /// It was measured, and stays.
+    Kept,
+    /// It is as it was before.
+    Reverted,
+    /// A reboot, or the device's removal, has taken it.
+    Gone,
+}
+
+impl State {
+    /// Something is to be taken back.
+    pub fn is_open(self) -> bool {
+        matches!(self, State::Intended | State::Applied | State::Kept)
+    }
+}
+
+/// A change of one file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// Greater than that of every entry before it.
+    pub number: u64,
+    /// The number of the first entry of those that were made for one finding at one time.
+    pub change: u64,
+    /// For which finding.
+    pub finding: String,
+    /// The file, as a path of the host.
+    pub path: String,
+    /// What it held, to the byte.
+    pub old: String,
+    /// What was written.
+    pub new: String,
+    /// What is written to have the old state again.
+    pub restore: Vec<Setting>,
+    /// The boot that it was made in: such settings end with it.
+    pub boot_id: String,
+    /// When, RFC 3339.
+    pub time: String,
+    /// It goes back by itself unless a person confirms it.
+    #[serde(default)]
+    pub unless_confirmed: bool,
+    /// How far it is.
+    pub state: State,
+}
+
+/// The journal, open and locked.
+pub struct Journal {
+    folder: PathBuf,
+    file: File,
+    entries: BTreeMap<u64, Entry>,
+    /// Lines in the middle of it that hold no entry any more.
+    damaged: usize,
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens or makes it, and waits for whoever has it open.
+    pub fn open(folder: &Path) -> Result<Journal> {
+        let with = || format!("open the journal in {}", folder.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(with)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(0o600);
+        let lock = options.open(folder.join("lock")).with_context(with)?;
+        lock.lock().with_context(with)?;
+        let mut file = options.open(folder.join("journal")).with_context(with)?;
+        // The name itself is to outlive a power cut.
+        File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)?;
+        if file.metadata().with_context(with)?.len() > FILE_BYTES_MAX {
+            bail!("{}: longer than {FILE_BYTES_MAX} bytes, which no journal of the doctor is", folder.display());
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).with_context(with)?;
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        if whole < bytes.len() {
+            file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(with)?;
+        }
+        let (entries, damaged) = entries_of(&bytes[..whole]);
+        let mut journal = Journal { folder: folder.to_owned(), file, entries, damaged, _lock: lock };
+        if whole as u64 > FILE_BYTES_ENOUGH && journal.entries.values().all(|entry| !entry.state.is_open()) {
+            std::fs::rename(folder.join("journal"), folder.join("journal.1")).with_context(with)?;
+            journal.file = options.open(folder.join("journal")).with_context(with)?;
+            File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)?;
+        }
+        Ok(journal)
+    }
+
+    /// How many lines are damaged: what they told cannot be taken back by them.
+    pub fn damaged(&self) -> usize {
+        self.damaged
+    }
+
+    /// The number of the next entry.
+    pub fn next(&self) -> u64 {
+        self.entries.last_key_value().map_or(1, |(last, _)| last + 1)
+    }
+
+    /// What is to be taken back, oldest first.
+    pub fn open_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.values().filter(|entry| entry.state.is_open())
+    }
+
+    /// Entries of one change, oldest first.
+    pub fn of_change(&self, change: u64) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.values().filter(move |entry| entry.change == change)
+    }
+
+    /// Takes in an entry, or its new state, and has it on the medium.
+    pub fn record(&mut self, entry: Entry) -> Result<()> {
+        let line = encode_line(&entry);
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        written.with_context(|| {
+            format!(
+                "write to the journal in {}; nothing was changed that is not in it, so make room there and try again",
+                self.folder.display()
+            )
+        })?;
+        self.entries.insert(entry.number, entry);
+        Ok(())
+    }
+
+    /// The same entry, further on.
+    pub fn advance(&mut self, number: u64, state: State) -> Result<()> {
+        let mut entry = self.entries.get(&number).expect("it was recorded before").clone();
+        entry.state = state;
+        self.record(entry)
+    }
+}
+
+/// The entries in a journal's bytes, by number, and how many lines hold none.
+pub fn entries_of(bytes: &[u8]) -> (BTreeMap<u64, Entry>, usize) {
+    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let decoded: Vec<Option<Entry>> = lines.map(decode_line).collect();
+    let damaged = decoded.iter().filter(|entry| entry.is_none()).count();
+    (decoded.into_iter().flatten().map(|entry| (entry.number, entry)).collect(), damaged)
+}
+
+/// When, as an entry says it.
+pub fn now() -> String {
+    calendar::show_ms(calendar::now_ms())
+}
+
+fn encode_line(entry: &Entry) -> String {
+    let text = serde_json::to_string(entry).expect("an entry is plain values");
+    format!("{:08x} {text}\n", crc32c(text.as_bytes()))
+}
+
+fn decode_line(line: &[u8]) -> Option<Entry> {
+    let (sum, text) = line.split_at_checked(8)?;
+    let text = text.strip_prefix(b" ")?;
+    let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+    (crc32c(text) == sum).then(|| serde_json::from_slice(text).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64) -> Entry {
+        Entry {
+            number,
+            change: number,
+            finding: "word/thing".to_owned(),
+            path: format!("/proc/sys/vm/{number}"),
+            old: "1\n".to_owned(),
+            new: "0".to_owned(),
+            restore: Vec::new(),
+            boot_id: "boot".to_owned(),
+            time: now(),
+            unless_confirmed: false,
+            state: State::Intended,
+        }
+    }
+
+    #[test]
+    fn the_last_line_of_an_entry_holds_and_numbers_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(&folder.path().join("a/b")).unwrap();
+        journal.record(entry(1)).unwrap();
+        journal.record(entry(2)).unwrap();
+        journal.advance(1, State::Kept).unwrap();
+        journal.advance(2, State::Reverted).unwrap();
+        drop(journal);
+        let journal = Journal::open(&folder.path().join("a/b")).unwrap();
+        let open: Vec<(u64, State)> = journal.open_entries().map(|entry| (entry.number, entry.state)).collect();
+        assert_eq!(open, [(1, State::Kept)]);
+        assert_eq!((journal.next(), journal.damaged()), (3, 0));
+    }
+
+    #[test]
+    fn a_torn_last_line_was_never_acted_upon_and_a_damaged_one_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        for number in 1..=3 {
+            journal.record(entry(number)).unwrap();
+        }
+        drop(journal);
+        let path = folder.path().join("journal");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 7);
+        bytes[20] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        assert_eq!(journal.open_entries().map(|entry| entry.number).collect::<Vec<_>>(), [2]);
+        assert_eq!(journal.damaged(), 1);
+        journal.record(entry(3)).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(folder.path()).unwrap().open_entries().count(), 2, "the cut line spoils no other");
+    }
+
+    #[test]
+    fn a_long_journal_gives_way_only_when_nothing_in_it_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut long = entry(1);
+        long.old = "x".repeat(1 << 20);
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal.record(long).unwrap();
+        drop(journal);
+        let mut journal = Journal::open(folder.path()).unwrap();
+        assert!(!folder.path().join("journal.1").exists());
+        journal.advance(1, State::Reverted).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path()).unwrap();
+        assert!(folder.path().join("journal.1").exists());
+        assert_eq!(journal.next(), 2, "a number is never given twice in one go");
+    }
+}

@@ -1,0 +1,179 @@
+//! One file of procfs or sysfs that is written: where it may lie, what it reads back, and what restores it.
+
+use crate::doctor::findings::Write as Setting;
+use crate::doctor::system::{Seen, System};
+use crate::doctor::topology::{Topology, numbers};
+use std::io::Write;
+use std::path::{Component, Path};
+
+/// Settings of the running kernel lie here, and nothing else is ever written.
+const PLACES: [&str; 3] = ["/proc/sys/", "/proc/irq/", "/sys/"];
+
+/// Writing one takes effect by setting the other to zero, and zero is refused: what restores is the other's value.
+const PAIRS: [(&str, &str); 2] = [
+    ("/proc/sys/vm/dirty_bytes", "/proc/sys/vm/dirty_ratio"),
+    ("/proc/sys/vm/dirty_background_bytes", "/proc/sys/vm/dirty_background_ratio"),
+];
+
+/// Whether it is a setting of the running kernel, by a path without detours.
+pub fn is_setting(path: &str) -> bool {
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    PLACES.iter().any(|place| path.starts_with(place)) && Path::new(path).components().all(plain)
+}
+
+/// The interrupt that it belongs to.
+pub fn interrupt_of(path: &str) -> Option<u32> {
+    path.strip_prefix("/proc/irq/")?.split('/').next()?.parse().ok()
+}
+
+/// Whether it belongs to an interrupt that the kernel places by itself.
+pub fn is_managed(topology: &Topology, path: &str) -> bool {
+    interrupt_of(path).and_then(|number| topology.interrupts.get(&number)).is_some_and(|interrupt| interrupt.managed)
+}
+
+/// Whether a wrong value can cut off the person who writes it: anything of a network interface but who serves its queues.
+pub fn can_cut_off(system: &System, path: &str) -> bool {
+    let of_network = |path: &str| path.starts_with("/sys/") && path.contains("/net/") && !path.contains("/queues/");
+    of_network(path) || system.real(path).known().is_some_and(|real| of_network(&real))
+}
+
+/// Where it lies for this process, links followed inside the host's tree.
+fn place(system: &System, path: &str) -> Result<std::path::PathBuf, String> {
+    match system.real(path) {
+        Seen::Is(real) => Ok(system.place(&real)),
+        Seen::Absent => Err(format!("{path}: no such file")),
+        Seen::Hidden(why) => Err(why),
+    }
+}
+
+/// What it holds, to the byte.
+pub fn read(system: &System, path: &str) -> Result<String, String> {
+    match system.bytes(path) {
+        Seen::Is(bytes) => String::from_utf8(bytes).map_err(|_| format!("{path}: not a text")),
+        Seen::Absent => Err(format!("{path}: no such file")),
+        Seen::Hidden(why) => Err(why),
+    }
+}
+
+/// Writes to what is there already, in one call as the kernel wants it.
+pub fn write(system: &System, path: &str, value: &str) -> Result<(), String> {
+    let place = place(system, path)?;
+    // The recorded tree's files are plain ones: the rest of a longer value must go.
+    let file = std::fs::OpenOptions::new().write(true).truncate(true).open(place);
+    file.and_then(|mut file| file.write_all(value.as_bytes())).map_err(|e| format!("{path}: {e}"))
+}
+
+/// The chosen one of a file that shows all choices: `always [madvise] never`.
+pub fn choice(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(chosen, _)| chosen).filter(|chosen| !chosen.is_empty())
+}
+
+/// Whether what a file reads is what was written to it, which the kernel shows in its own way.
+pub fn is_same(path: &str, reads: &str, written: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mask = |text: &str| text.trim().replace(',', "").trim_start_matches('0').to_lowercase();
+    let is_list = path.ends_with("_list");
+    let is_mask = path.ends_with("_affinity") || path.ends_with("_cpus");
+    words(reads) == words(written)
+        || choice(reads).is_some_and(|chosen| chosen == written.trim())
+        || is_list && numbers(reads.trim()) == numbers(written.trim())
+        || is_mask && mask(reads) == mask(written)
+}
+
+/// What has the old state back.
+pub fn restoring(system: &System, path: &str, old: &str) -> Vec<Setting> {
+    let put = |path: &str, value: &str| vec![Setting { path: path.to_owned(), value: value.to_owned() }];
+    // A recorded tree has plain files.
+    if !system.is_live() {
+        return put(path, old);
+    }
+    let pair = PAIRS.iter().find_map(|&(one, other)| match path {
+        _ if path == one => Some(other),
+        _ if path == other => Some(one),
+        _ => None,
+    });
+    if let Some(other) = pair
+        && old.trim() == "0"
+        && let Ok(value) = read(system, other)
+    {
+        return put(other, value.trim_end());
+    }
+    put(path, choice(old).unwrap_or(old.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::fixture::Tree;
+    use crate::doctor::topology::Interrupt;
+
+    #[test]
+    fn only_settings_of_the_running_kernel_are_written() {
+        for path in
+            ["/proc/sys/vm/zone_reclaim_mode", "/proc/irq/24/smp_affinity_list", "/sys/block/sda/queue/scheduler"]
+        {
+            assert!(is_setting(path), "{path}");
+        }
+        for path in
+            ["/etc/passwd", "/proc/sysrq-trigger", "/proc/sys/../sysrq-trigger", "sys/x", "/sysfoo/x", "/dev/sda"]
+        {
+            assert!(!is_setting(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_shows_in_its_own_way_is_the_same() {
+        assert!(is_same("/sys/kernel/mm/transparent_hugepage/defrag", "always defer [madvise] never\n", "madvise"));
+        assert!(!is_same("/sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n", "madvise"));
+        assert!(is_same("/proc/irq/9/smp_affinity_list", "0-2,5\n", "0,1,2,5"));
+        assert!(!is_same("/proc/irq/9/smp_affinity_list", "0-3\n", "0"));
+        assert!(is_same("/proc/irq/9/smp_affinity", "00000000,0000000f\n", "f"));
+        assert!(is_same("/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n", "4096 131072 6291456"));
+        assert!(!is_same("/proc/sys/vm/dirty_bytes", "0\n", "100"));
+    }
+
+    #[test]
+    fn a_managed_interrupt_is_known_by_any_of_its_files() {
+        let mut topology = Topology::default();
+        topology.interrupts.insert(24, Interrupt { managed: true, ..Interrupt::default() });
+        topology.interrupts.insert(25, Interrupt::default());
+        assert!(
+            is_managed(&topology, "/proc/irq/24/smp_affinity")
+                && is_managed(&topology, "/proc/irq/24/smp_affinity_list")
+        );
+        assert!(!is_managed(&topology, "/proc/irq/25/smp_affinity") && !is_managed(&topology, "/proc/sys/vm/24"));
+    }
+
+    #[test]
+    fn what_lies_behind_a_link_of_a_tree_is_written_there_and_nowhere_else() {
+        let tree = Tree::new()
+            .file("/sys/devices/pci0000:00/net/eth0/mtu", "1500000\n")
+            .link("/sys/class/net/eth0", "/sys/devices/pci0000:00/net/eth0");
+        let system = tree.system();
+        write(&system, "/sys/class/net/eth0/mtu", "9000").unwrap();
+        assert_eq!(read(&system, "/sys/devices/pci0000:00/net/eth0/mtu").unwrap(), "9000");
+        assert!(can_cut_off(&system, "/sys/class/net/eth0/mtu"));
+        assert!(!can_cut_off(&system, "/sys/class/net/eth0/queues/rx-0/rps_cpus"));
+        assert!(!can_cut_off(&system, "/proc/sys/vm/zone_reclaim_mode"));
+        let error = write(&system, "/sys/class/net/eth1/mtu", "9000").unwrap_err();
+        assert_eq!(error, "/sys/class/net/eth1/mtu: no such file", "nothing is made");
+    }
+
+    #[test]
+    fn the_living_host_gets_the_chosen_word_and_a_tree_every_byte() {
+        let path = "/sys/kernel/mm/transparent_hugepage/defrag";
+        let of = |system: &System| restoring(system, path, "always [madvise] never\n").remove(0).value;
+        assert_eq!(of(&System::live()), "madvise");
+        assert_eq!(of(&Tree::new().system()), "always [madvise] never\n");
+    }
+
+    #[test]
+    fn bytes_of_dirty_data_that_were_none_go_back_by_their_ratio() {
+        let live = System::live();
+        let [restore] = &restoring(&live, "/proc/sys/vm/dirty_bytes", "0\n")[..] else { panic!("one write") };
+        assert_eq!(restore.path, "/proc/sys/vm/dirty_ratio");
+        assert_eq!(Some(restore.value.clone()), live.text("/proc/sys/vm/dirty_ratio").known());
+        assert_eq!(restoring(&live, "/proc/sys/vm/dirty_bytes", "4096\n")[0].path, "/proc/sys/vm/dirty_bytes");
+    }
+}

@@ -1,0 +1,276 @@
+//! Acting on a tree: kept, taken back, refused, and ended at any step.
+
+use super::*;
+use crate::doctor::findings::{Confidence, Evidence, Severity};
+use crate::doctor::fixture::Tree;
+use crate::doctor::topology::Interrupt;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+const RECLAIM: &str = "/proc/sys/vm/zone_reclaim_mode";
+const DEFRAG: &str = "/sys/kernel/mm/transparent_hugepage/defrag";
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+fn tree() -> Tree {
+    let tree = Tree::new().file(RECLAIM, "1\n").file(DEFRAG, "[always] defer madvise never\n").file(BOOT, "first\n");
+    tree.file("/proc/irq/24/smp_affinity_list", "0-3\n").file("/sys/class/net/eth0/mtu", "1500\n")
+}
+
+fn finding(writes: &[(&str, &str)]) -> Finding {
+    let writes = writes.iter().map(|&(path, value)| Write { path: path.to_owned(), value: value.to_owned() });
+    Finding {
+        id: "memory-policy/host".to_owned(),
+        check: 21,
+        severity: Severity::Warning,
+        confidence: Confidence::Certain,
+        text: Sentence::new("doctor.none"),
+        evidence: vec![Evidence::new(RECLAIM, "1")],
+        number: Some(Number { is: 1.0, could_be: 2.0, unit: "B/s".to_owned() }),
+        remedies: vec![Remedy::Apply { what: Sentence::new("doctor.none"), writes: writes.collect() }],
+    }
+}
+
+fn both() -> Finding {
+    finding(&[(RECLAIM, "0"), (DEFRAG, "madvise")])
+}
+
+/// Every file of a tree and what it holds, but for the doctor's own.
+fn everything(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true if path.ends_with(FOLDER.trim_start_matches('/')) => {}
+                true => folders.push(path),
+                false => {
+                    all.insert(path.clone(), std::fs::read(&path).unwrap());
+                }
+            }
+        }
+    }
+    all
+}
+
+struct Trial {
+    tree: Tree,
+    host: Host,
+    guarded: RefCell<Vec<u64>>,
+}
+
+impl Trial {
+    fn of(tree: Tree) -> Trial {
+        let host = Host::look(tree.system());
+        Trial { tree, host, guarded: RefCell::default() }
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::open(&folder(&self.host.system)).unwrap()
+    }
+
+    fn apply(&self, finding: &Finding, then: Verdict) -> Outcome {
+        let guard = |change| {
+            self.guarded.borrow_mut().push(change);
+            Ok(())
+        };
+        let how = How { settles: Duration::ZERO, look_again: &move |_| then.clone(), guard: &guard };
+        apply(&self.host, &mut self.journal(), finding, &how).unwrap()
+    }
+
+    fn reads(&self, path: &str) -> String {
+        self.host.system.text(path).known().unwrap()
+    }
+
+    fn revert(&self, which: &Which) -> Vec<Outcome> {
+        revert(&self.host.system, &mut self.journal(), which).unwrap()
+    }
+
+    fn everything(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        everything(&self.tree.system().place("/"))
+    }
+}
+
+#[test]
+fn what_cures_is_kept_until_it_is_taken_back_to_the_byte() {
+    let trial = Trial::of(tree());
+    let before = trial.everything();
+    let outcome = trial.apply(&both(), Verdict::Fine(Sentence::new("doctor.none")));
+    assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Kept, "act.gone"));
+    assert_eq!((trial.reads(RECLAIM), trial.reads(DEFRAG)), ("0".to_owned(), "madvise".to_owned()));
+    assert!(trial.guarded.borrow().is_empty());
+    let again = trial.apply(&both(), Verdict::NotHere);
+    assert_eq!((again.became, again.why.key.as_str()), (Became::Refused, "act.refused.open"));
+    assert!(trial.revert(&Which::Finding("other".to_owned())).is_empty());
+    let back = trial.revert(&Which::Finding("memory-policy/host".to_owned()));
+    let paths: Vec<&str> = back.iter().map(|outcome| outcome.writes[0].path.as_str()).collect();
+    assert_eq!(paths, [DEFRAG, RECLAIM], "the last one first");
+    assert_eq!(trial.everything(), before);
+    assert!(trial.revert(&Which::All).is_empty(), "once");
+}
+
+#[test]
+fn what_does_not_cure_is_taken_back_at_once() {
+    let trial = Trial::of(tree());
+    let before = trial.everything();
+    let unseen = Verdict::NotSeen { what: "x".to_owned(), how: Sentence::new("doctor.as-root") };
+    for (then, why) in [(Verdict::Found(vec![both()]), "act.not-better"), (unseen, "act.unseen")] {
+        let outcome = trial.apply(&both(), then);
+        assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Reverted, why));
+        assert_eq!(trial.everything(), before);
+    }
+    let mut better = both();
+    better.number.as_mut().unwrap().is = 1.5;
+    let outcome = trial.apply(&both(), Verdict::Found(vec![better.clone()]));
+    assert_eq!((outcome.became, outcome.after), (Became::Kept, better.number));
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_told_and_nothing_stays_open() {
+    let trial = Trial::of(tree());
+    // Read-only for everybody, root too.
+    let ostype = finding(&[("/proc/sys/kernel/ostype", "Forebay")]);
+    let host = Host { system: System::live(), ..Host::look(trial.tree.system()) };
+    let mut journal = trial.journal();
+    let how =
+        How { settles: Duration::ZERO, look_again: &|_| panic!("there is nothing to measure"), guard: &|_| Ok(()) };
+    let outcome = apply(&host, &mut journal, &ostype, &how).unwrap();
+    assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Failed, "act.failed.write"));
+    let (_, why) = outcome.why.with.iter().find(|(name, _)| name == "why").unwrap();
+    assert!(why.starts_with("/proc/sys/kernel/ostype: "), "{why}");
+    assert_eq!(journal.open_entries().count(), 0);
+}
+
+#[test]
+fn managed_interrupts_and_other_places_are_refused_before_anything_is_written() {
+    let mut trial = Trial::of(tree());
+    trial.host.topology.interrupts.insert(24, Interrupt { managed: true, ..Interrupt::default() });
+    let before = trial.everything();
+    let by_hand =
+        Finding { remedies: vec![Remedy::Explain { what: Sentence::new("doctor.none"), command: None }], ..both() };
+    for (finding, why) in [
+        (finding(&[(RECLAIM, "0"), ("/proc/irq/24/smp_affinity_list", "0")]), "act.refused.managed"),
+        (finding(&[(RECLAIM, "0"), ("/etc/passwd", "0")]), "act.refused.place"),
+        (finding(&[(RECLAIM, "0"), ("/sys/none", "0")]), "act.refused.unread"),
+        (by_hand, "act.refused.by-hand"),
+    ] {
+        let outcome = trial.apply(&finding, Verdict::NotHere);
+        assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Refused, why));
+        assert_eq!(trial.everything(), before);
+    }
+    assert_eq!(trial.journal().next(), 1, "nor is anything in the journal");
+    trial.host.topology.interrupts.get_mut(&24).unwrap().managed = false;
+    let moved = trial.apply(&finding(&[("/proc/irq/24/smp_affinity_list", "2")]), Verdict::NotHere);
+    assert_eq!((moved.became, trial.reads("/proc/irq/24/smp_affinity_list").as_str()), (Became::Kept, "2"));
+}
+
+#[test]
+fn a_link_goes_back_by_its_guard_unless_somebody_confirms() {
+    let trial = Trial::of(tree());
+    let before = trial.everything();
+    let mtu = finding(&[("/sys/class/net/eth0/mtu", "9000")]);
+    for confirmed in [false, true] {
+        let outcome = trial.apply(&mtu, Verdict::NotHere);
+        assert_eq!(outcome.became, Became::AwaitsConfirmation);
+        assert_eq!(trial.guarded.borrow_mut().pop(), Some(outcome.change), "it is there before anything is written");
+        if confirmed {
+            assert_eq!(confirm(&mut trial.journal()).unwrap(), ["memory-policy/host"]);
+        }
+        assert_eq!(trial.revert(&Which::Unconfirmed(outcome.change)).len(), usize::from(!confirmed));
+        assert_eq!(trial.everything() == before, !confirmed);
+    }
+    trial.revert(&Which::All);
+    assert_eq!(trial.everything(), before);
+}
+
+#[test]
+fn what_a_reboot_or_a_removal_has_taken_is_settled_and_nothing_is_written() {
+    let trial = Trial::of(tree());
+    trial.apply(&both(), Verdict::NotHere);
+    let system = &trial.host.system;
+    std::fs::write(system.place(BOOT), "second\n").unwrap();
+    std::fs::write(system.place(RECLAIM), "7\n").unwrap();
+    let back = trial.revert(&Which::All);
+    assert!(back.iter().all(|outcome| outcome.became == Became::Gone), "{back:?}");
+    assert_eq!(trial.reads(RECLAIM), "7", "it may be somebody else's by now");
+    let mut once_more = trial.apply(&finding(&[(RECLAIM, "0")]), Verdict::NotHere);
+    assert_eq!(once_more.became, Became::Kept);
+    std::fs::remove_file(system.place(RECLAIM)).unwrap();
+    once_more = trial.revert(&Which::All).remove(0);
+    assert_eq!((once_more.became, once_more.why.key.as_str()), (Became::Gone, "act.gone-with-device"));
+}
+
+#[test]
+fn what_somebody_else_wrote_meanwhile_is_told() {
+    let trial = Trial::of(tree());
+    trial.apply(&finding(&[(RECLAIM, "0")]), Verdict::NotHere);
+    std::fs::write(trial.host.system.place(RECLAIM), "3\n").unwrap();
+    assert_eq!(trial.revert(&Which::All)[0].why.key, "act.restored-over");
+    assert_eq!(trial.reads(RECLAIM), "1");
+}
+
+#[test]
+fn findings_are_chosen_by_id_or_by_word_and_once() {
+    let (one, mut two, mut other) = (both(), both(), both());
+    two.id = "memory-policy/node1".to_owned();
+    other.id = "memory".to_owned();
+    let all = [&one, &two, &other];
+    let ids = |ids: &[&str]| {
+        let ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
+        chosen(&all, &ids).map(|chosen| chosen.into_iter().map(|finding| finding.id.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(ids(&["memory-policy"]).unwrap(), [one.id.as_str(), &two.id]);
+    assert_eq!(ids(&["memory", "memory-policy/node1", "memory"]).unwrap(), ["memory", &two.id]);
+    let error = ids(&["memory-policy/node7"]).unwrap_err().to_string();
+    assert!(error.contains("memory-policy/node1"), "{error}");
+}
+
+/// Applies in a process of its own, which ends at the step that it is told.
+#[test]
+#[ignore = "it is run by the test that ends it at every step"]
+fn child_that_ends_at_a_step() {
+    let of = |name: &str| std::env::var(name).expect("the test that runs it sets it");
+    let system = System::recorded(Path::new(&of("FOREBAY_TRIAL_TREE"))).unwrap();
+    let host = Host::look(system);
+    let then = match of("FOREBAY_TRIAL_CURES").as_str() {
+        "yes" => Verdict::NotHere,
+        _ => Verdict::Found(vec![both()]),
+    };
+    let mut journal = Journal::open(&folder(&host.system)).unwrap();
+    steps::LEFT.store(of("FOREBAY_TRIAL_STEPS").parse().unwrap(), std::sync::atomic::Ordering::SeqCst);
+    let how = How { settles: Duration::ZERO, look_again: &move |_| then.clone(), guard: &|_| Ok(()) };
+    apply(&host, &mut journal, &both(), &how).unwrap();
+    revert(&host.system, &mut journal, &Which::All).unwrap();
+}
+
+#[test]
+fn ended_at_any_step_the_next_revert_has_every_byte_back() {
+    for cures in ["yes", "no"] {
+        let mut ended = 0;
+        loop {
+            let trial = Trial::of(tree());
+            let before = trial.everything();
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "doctor::act::tests::child_that_ends_at_a_step", "--ignored"])
+                .env("FOREBAY_TRIAL_TREE", trial.host.system.place("/"))
+                .env("FOREBAY_TRIAL_CURES", cures)
+                .env("FOREBAY_TRIAL_STEPS", ended.to_string())
+                .output()
+                .unwrap();
+            if child.status.success() {
+                assert_eq!(trial.everything(), before, "the whole way leads back, too");
+                break;
+            }
+            assert_eq!(child.status.signal(), Some(libc::SIGKILL), "{child:?}");
+            for outcome in trial.revert(&Which::All) {
+                assert_eq!(outcome.became, Became::Reverted, "{outcome:?}");
+            }
+            assert_eq!(trial.everything(), before, "ended at step {ended}");
+            assert_eq!(trial.journal().open_entries().count(), 0);
+            ended += 1;
+        }
+        assert!(ended >= 11, "{ended} steps: it ends in between");
+    }
+}
