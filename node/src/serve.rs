@@ -133,9 +133,10 @@ async fn serve(config: Config) -> Result<bool> {
         };
         handles[0].send(ToShard::Listen { socket, tls, connections_max: config.listen.connections_max });
     }
+    // Before anybody is told that it serves, and may ask what happened.
+    tell_start(node.seeing());
     announce(&node, &config, &api_path, http_address, &tokens).await;
     notify(&[sd_notify::NotifyState::Ready]);
-    tell_start(node.seeing());
     tokio::spawn(history::sampler::run(node.clone()));
     tokio::spawn(crate::doctor::rounds::run(node.clone()));
     tokio::spawn(node.clone().keep_markers());

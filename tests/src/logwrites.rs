@@ -204,6 +204,7 @@ pub struct Disk<'l> {
     uncertain: Vec<Uncertain>,
     at: usize,
     deaf: bool,
+    whole: Range<u64>,
 }
 
 impl<'l> Disk<'l> {
@@ -214,7 +215,12 @@ impl<'l> Disk<'l> {
 
     /// The disk before the first entry, which held this.
     pub fn over(log: &'l Log, before: Vec<u8>) -> Disk<'l> {
-        Disk { log, certain: before, uncertain: Vec::new(), at: 0, deaf: false }
+        Disk { log, certain: before, uncertain: Vec::new(), at: 0, deaf: false, whole: 0..0 }
+    }
+
+    /// These bytes are written as one, or not at all: no write of them is torn.
+    pub fn never_tears(self, whole: Range<u64>) -> Disk<'l> {
+        Disk { whole, ..self }
     }
 
     /// A disk that acknowledges flushes and FUA and does nothing: to see a check fail.
@@ -286,9 +292,11 @@ impl<'l> Disk<'l> {
                     continue;
                 }
                 let data = self.log.data(entry)?;
+                let lands_whole = rng.chance(50);
                 for range in &write.left {
                     for sector in range.clone().step_by(512) {
-                        if !torn || rng.chance(50) {
+                        let lands = if self.whole.contains(&sector) { lands_whole } else { rng.chance(50) };
+                        if !torn || lands {
                             let from = (sector - entry.offset) as usize;
                             disk[sector as usize..sector as usize + 512].copy_from_slice(&data[from..from + 512]);
                         }
@@ -407,6 +415,11 @@ mod tests {
             .collect();
         for expected in [(1, 0, 0), (0, 5, 5), (1, 5, 0), (1, 0, 5)] {
             assert!(seen.contains(&expected), "{expected:?} is not among {seen:?}");
+        }
+        let disk = disk.never_tears(1024..2048);
+        for seed in 0..200 {
+            let bytes = disk.after_cut(Keep::Some(seed)).unwrap();
+            assert_eq!(bytes[1024], bytes[1536], "these lie where nothing tears");
         }
         std::fs::remove_file(path).unwrap();
     }

@@ -11,6 +11,7 @@ use forebay_tests::in_both_io_modes;
 use forebay_tests::logwrites::{Cut, Disk, Log, backing_cuts, cuts, write_sparse};
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,6 +80,9 @@ fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
 
 /// Where it is looked at what a cut has left.
 trait Site {
+    /// What of the backing's disk is never torn.
+    const WHOLE: Range<u64> = 0..0;
+
     /// `before`: entries of the tier's recording that had been sent.
     fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String>;
 }
@@ -179,7 +183,7 @@ fn check_each<S: Site>(
             });
         }
         let mut tier = Disk::new(&recording.tier, tier);
-        let mut backing = Disk::over(&recording.backing, backing);
+        let mut backing = Disk::over(&recording.backing, backing).never_tears(S::WHOLE);
         for cut in cuts {
             if failure.lock().expect("no panic with the lock").is_some() {
                 break;
@@ -311,6 +315,9 @@ impl OnFileSystem<'_> {
 }
 
 impl Site for OnFileSystem<'_> {
+    /// Its superblock: ext4 cannot be mounted with a torn one, so it takes a disk for granted that never tears it.
+    const WHOLE: Range<u64> = 0..4096;
+
     fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String> {
         let disk = self.folder.join("disk");
         // The one before may still be in use by a device that is on its way out.

@@ -127,7 +127,13 @@ impl Report {
         if !self.hidden.is_empty() {
             line(0, "");
             line(0, &format!("{}:", word("doctor.hidden")));
-            self.hidden.iter().for_each(|hidden| line(4, &format!("{} ({})", hidden.what, hidden.how)));
+            // Several checks may miss the same.
+            let mut told = std::collections::BTreeSet::new();
+            for Hidden { what, how, .. } in &self.hidden {
+                if told.insert((what, how)) {
+                    line(4, &format!("{what} ({how})"));
+                }
+            }
         }
         text
     }

@@ -47,3 +47,20 @@ pub fn all() -> Vec<&'static Check> {
     all.sort_by_key(|check| check.number);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_has_a_number_of_its_own_and_its_row_in_the_documentation() {
+        let page = include_str!("../../../../docs/doctor.md");
+        let mut numbers = std::collections::BTreeSet::new();
+        for Check { number, word, .. } in all() {
+            assert!(numbers.insert(*number), "{number} is there once");
+            assert!(page.contains(&format!("| {number} | `{word}` |")), "{number} {word}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains(" | `")).count();
+        assert_eq!(rows, numbers.len(), "and no row is without a check");
+    }
+}
