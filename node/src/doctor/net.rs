@@ -179,7 +179,6 @@ impl Net {
     }
 
     /// The files of a recorded tree: path and content.
-    #[cfg(test)]
     pub fn record(&self) -> Vec<(String, String)> {
         fn file<T: Serialize>(name: &str, part: &Seen<T>) -> Option<(String, String)> {
             let is_there = !matches!(part, Seen::Absent);
