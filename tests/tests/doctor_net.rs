@@ -113,12 +113,20 @@ fn address(ip: &str, port: u16) -> libc::sockaddr_in {
 
 const SIZE: u32 = size_of::<libc::sockaddr_in>() as u32;
 
-/// A connection from the first host to the second, by MPTCP.
-fn connect(network: &Network, port: u16) -> Option<(TcpStream, TcpStream)> {
+/// A connection of MPTCP. Its listener stays: a second path has to find it.
+struct Connection {
+    client: TcpStream,
+    served: TcpStream,
+    _listener: TcpListener,
+}
+
+/// From the first host to the second.
+fn connect(network: &Network, port: u16) -> Option<Connection> {
     let server = network.host(1).address(0);
     let listener = network.host(1).namespace().run(|| {
         let socket = mptcp_socket()?;
-        let to = address(&server, port);
+        // Where it listens at one address only, no second path gets to it.
+        let to = address("0.0.0.0", port);
         // SAFETY: the socket is open, and the address is one of this size.
         let bound = unsafe { libc::bind(socket, (&raw const to).cast(), SIZE) };
         // SAFETY: a system call on an open socket.
@@ -137,11 +145,11 @@ fn connect(network: &Network, port: u16) -> Option<(TcpStream, TcpStream)> {
         Some(unsafe { TcpStream::from_raw_fd(socket) })
     })?;
     let (served, _) = listener.accept().expect("the client has connected");
-    Some((client, served))
+    Some(Connection { client, served, _listener: listener })
 }
 
 /// Bytes there and back, after which both ends are sure of each other.
-fn talk((client, served): &mut (TcpStream, TcpStream)) {
+fn talk(Connection { client, served, .. }: &mut Connection) {
     let mut bytes = [0; 4096];
     client.write_all(&bytes).expect("sent");
     served.read_exact(&mut bytes).expect("received");

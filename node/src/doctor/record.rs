@@ -4,9 +4,10 @@
 //! file is JSON, so that whoever sends it can read it before. (Files of sysfs lie about their sizes, which archivers stumble over.)
 //!
 //! Left out: serial numbers of memory modules, hardware addresses (each becomes another one, the same everywhere), arguments of
-//! commands, and all that is not the kernel's, such as configurations.
+//! commands, and all that is not the kernel's, such as configurations. Addresses of the network stay: whether two interfaces are in one
+//! subnet is one of the questions.
 
-use super::counters::Counters;
+use super::Host;
 use super::system::{RECORDED, Seen};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -15,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// What a file of this kind begins with.
 const KIND: &str = "forebay-doctor-1";
@@ -94,11 +94,20 @@ impl Recorder {
         self.note(path, |record, real| record.there(&self.root, &real));
     }
 
-    /// All of it, with the counters of the earlier look.
-    pub fn finish(self, earlier: Option<&(Counters, Duration)>) -> Record {
+    /// What no file shows was asked, and is a file of the record.
+    pub fn told(&self, path: &str, text: &str) {
+        self.note(path, |record, real| record.put(real, text.as_bytes()));
+    }
+
+    /// All of it, with what was asked of the network, and the counters of the earlier look.
+    pub fn finish(self, host: &Host) -> Record {
         let mut record = std::mem::take(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner));
         KIND.clone_into(&mut record.kind);
-        if let Some((counters, between)) = earlier {
+        record.files.extend(host.net.record());
+        // Drivers' counters are asked, too.
+        let asked = host.counters.0.iter().filter(|(path, _)| path.starts_with(RECORDED));
+        record.files.extend(asked.map(|(path, text)| (path.clone(), text.clone())));
+        if let Some((counters, between)) = &host.earlier {
             let below = format!("{RECORDED}/earlier");
             record.files.insert(format!("{below}/seconds"), between.as_secs_f64().to_string());
             let files = counters.0.iter().map(|(path, text)| (format!("{below}{path}"), text.clone()));
@@ -294,15 +303,14 @@ mod tests {
     use super::super::fixture::Tree;
     use super::super::system::System;
     use super::super::topology::{self, MemoryModule};
-    use super::super::{Host, checks, findings::Verdict};
+    use super::super::{checks, findings::Verdict};
     use super::*;
 
     fn recorded(tree: &Tree) -> Record {
         let (system, recorder) = tree.system().recording();
         let host = Host::look(system);
         host.examine();
-        let earlier = host.earlier.clone();
-        recorder.finish(earlier.as_ref())
+        recorder.finish(&host)
     }
 
     fn unpacked(record: &Record) -> (tempfile::TempDir, System) {
@@ -431,7 +439,7 @@ mod tests {
                 .collect()
         };
         let live = ids(host.examine());
-        let record = recorder.finish(host.earlier.as_ref());
+        let record = recorder.finish(&host);
         let (_folder, system) = unpacked(&record);
         let again = Host::look(system);
         let without_counts = |topology: &topology::Topology| {

@@ -67,7 +67,7 @@ pub struct System {
     live: bool,
     recorder: Option<Recorder>,
     /// The folder that a record was unpacked to goes with the last that looks at it.
-    unpacked: Option<Arc<Unpacked>>,
+    _unpacked: Option<Arc<Unpacked>>,
 }
 
 /// A folder of this process alone, removed at the end.
@@ -95,25 +95,32 @@ impl Drop for Unpacked {
 impl System {
     /// This host.
     pub fn live() -> System {
-        System { root: PathBuf::from("/"), live: true, recorder: None, unpacked: None }
+        System { root: PathBuf::from("/"), live: true, recorder: None, _unpacked: None }
     }
 
     /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
     pub fn recorded(root: &Path) -> io::Result<System> {
         if root.is_dir() {
-            return Ok(System { root: root.canonicalize()?, live: false, recorder: None, unpacked: None });
+            return Ok(System { root: root.canonicalize()?, live: false, recorder: None, _unpacked: None });
         }
         let text = std::fs::read(root)?;
         let unpacked = Unpacked::new()?;
         Record::unpack(&text, &unpacked.0)?;
         let root = unpacked.0.canonicalize()?;
-        Ok(System { root, live: false, recorder: None, unpacked: Some(Arc::new(unpacked)) })
+        Ok(System { root, live: false, recorder: None, _unpacked: Some(Arc::new(unpacked)) })
     }
 
     /// The same, with everything noted that is read of it from now on.
     pub fn recording(self) -> (System, Recorder) {
         let recorder = Recorder::of(&self.root);
         (System { recorder: Some(recorder.clone()), ..self }, recorder)
+    }
+
+    /// What no file shows was asked of the living host: it is a file, below [`RECORDED`], of its record.
+    pub fn told(&self, path: &str, text: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.told(path, text);
+        }
     }
 
     /// Whether it is this host, which can be asked what no file shows.

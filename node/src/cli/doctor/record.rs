@@ -20,13 +20,13 @@ impl RecordArgs {
         let (system, recorder) = asked.system.recording();
         let host = Host::look(system);
         host.examine();
-        let record = recorder.finish(host.earlier.as_ref());
+        let record = recorder.finish(&host);
         let what = || format!("write what was read of this host to the new file {}", self.file.display());
         let mut file =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file).with_context(what)?;
         file.write_all(record.to_json()?.as_bytes()).with_context(what)?;
         println!(
-            "{}: {} files, without serial numbers, hardware addresses and configurations. \
+            "{}: {} files, without serial numbers, hardware addresses and configurations, with the network's addresses. \
              Look through it before you send it; `forebay doctor --sysroot {0}` reads it.",
             self.file.display(),
             record.len(),

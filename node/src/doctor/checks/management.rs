@@ -2,13 +2,16 @@
 
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict};
-use super::super::system::{RECORDED, Seen, System};
+use super::super::system::{Seen, System};
 use super::storage::state_folder;
 use crate::fence_test::Proof;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where a recorded host has what its controller said.
+const TOLD_SENSORS: &str = "/forebay/ipmitool-sdr";
+const TOLD_LOG: &str = "/forebay/ipmitool-sel";
 /// Where the controller is spoken to.
 const CONTROLLER: &str = "/dev/ipmi0";
 /// A controller that says nothing for so long is not waited for.
@@ -57,8 +60,7 @@ pub fn management(host: &Host) -> Verdict {
 /// What the controller says: its sensors and its log. Absent: there is none.
 fn controller(system: &System) -> Seen<Result<(String, String), Blocked>> {
     if !system.is_live() {
-        let (sensors, log) =
-            (system.text(&format!("{RECORDED}/ipmitool-sdr")), system.text(&format!("{RECORDED}/ipmitool-sel")));
+        let (sensors, log) = (system.text(TOLD_SENSORS), system.text(TOLD_LOG));
         return match (sensors, log) {
             (Seen::Is(sensors), log) => Seen::Is(Ok((sensors, log.known().unwrap_or_default()))),
             (Seen::Absent, _) => Seen::Absent,
@@ -75,7 +77,12 @@ fn controller(system: &System) -> Seen<Result<(String, String), Blocked>> {
     let asked = [ask(&["sdr", "list"]), ask(&["sel", "list"])];
     let until = Instant::now() + ANSWERS_WITHIN;
     let [sensors, log] = asked.map(|child| answer(child, until));
-    Seen::Is(sensors.and_then(|sensors| Ok((sensors, log?))))
+    let told = sensors.and_then(|sensors| Ok((sensors, log?)));
+    if let Ok((sensors, log)) = &told {
+        system.told(TOLD_SENSORS, sensors);
+        system.told(TOLD_LOG, log);
+    }
+    Seen::Is(told)
 }
 
 fn ask(what: &[&str]) -> std::io::Result<Child> {

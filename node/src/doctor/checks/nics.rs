@@ -1,6 +1,7 @@
 //! Checks 26 to 31: network interfaces and their links.
 
 use super::super::Host;
+use super::super::counters::Counters;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
 use super::super::system::Seen;
 use super::super::topology::Nic;
@@ -68,7 +69,14 @@ impl Gathered {
 
 /// Interfaces of this network that carry: those of hardware.
 pub(super) fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
-    ours(host).filter(|(_, nic)| nic.kind == "physical" && nic.up)
+    ours(host).filter(|(name, nic)| nic.kind == "physical" && nic.up && !stands_for_a_guest(host, name))
+}
+
+/// A card that switches by itself shows an interface for each function that it gives to a guest (`pf0vf3`, `pf0sf1`): a handle to
+/// set it up by, with a queue for what has no rule yet.
+fn stands_for_a_guest(host: &Host, name: &str) -> bool {
+    let port = host.system.text(&format!("/sys/class/net/{name}/phys_port_name")).known().unwrap_or_default();
+    port.contains("vf") || port.contains("sf")
 }
 
 /// Interfaces that sysfs and the kernel's network agree on: in a container that shows another network's sysfs, a name may mean two.
@@ -151,17 +159,22 @@ impl Counted {
     }
 }
 
-/// Packets that were received between the looks, and sent.
-fn packets(host: &Host, name: &str) -> Option<(u64, u64)> {
-    let of = |text: &String| {
-        let line =
-            text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))?;
-        let fields: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-        Some((*fields.get(1)?, *fields.get(9)?))
-    };
-    const FILE: &str = "/proc/net/dev";
-    let (now, before) = (of(host.counters.0.get(FILE)?)?, of(host.earlier.as_ref()?.0.0.get(FILE)?)?);
-    Some((now.0.saturating_sub(before.0), now.1.saturating_sub(before.1)))
+/// A field of an interface's line in the kernel's table: received bytes are 0, packets 1; sent bytes 8, packets 9.
+fn in_table(counters: &Counters, name: &str, field: usize) -> Option<u64> {
+    let text = counters.0.get("/proc/net/dev")?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(field)?.parse().ok()
+}
+
+/// Packets that were received between the looks.
+fn received(host: &Host, name: &str) -> Option<u64> {
+    let (before, _) = host.earlier.as_ref()?;
+    Some(in_table(&host.counters, name, 1)?.saturating_sub(in_table(before, name, 1)?))
+}
+
+/// Bytes that were sent since the interface was made.
+pub(super) fn sent_bytes(host: &Host, name: &str) -> u64 {
+    in_table(&host.counters, name, 8).unwrap_or(0)
 }
 
 /// There is one look only, and what grows cannot be told.
@@ -259,7 +272,7 @@ fn drops(host: &Host) -> Verdict {
             needs_two_looks(&mut gathered);
             continue;
         }
-        let received = packets(host, name).map_or(0, |(received, _)| received);
+        let received = received(host, name).unwrap_or(0);
         let grown = counted.grown(is_drop);
         let words = |key| Sentence::new(key).with("nic", name).with("seconds", counted.seconds());
         // One lost packet shows in several counters: the largest is the number.
@@ -546,7 +559,7 @@ fn offloads(host: &Host) -> Verdict {
         let is_virtual = matches!(nic.driver.as_deref(), Some("virtio_net" | "vmxnet3" | "xen_netfront" | "hv_netvsc"));
         let waits = gathered.see(told.coalescing).filter(|_| !is_virtual);
         let seconds = host.earlier.as_ref().map_or(0.0, |(_, time)| time.as_secs_f64());
-        let rate = packets(host, name).filter(|_| seconds > 0.0).map_or(0.0, |(rx, _)| rx as f64 / seconds);
+        let rate = received(host, name).filter(|_| seconds > 0.0).map_or(0.0, |packets| packets as f64 / seconds);
         if let Some(waits) = waits
             && !waits.adaptive_rx
             && waits.rx_usecs == 0

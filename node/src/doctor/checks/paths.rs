@@ -8,7 +8,7 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::net::{Address, Connection, Mptcp, Route, TABLE_MAIN, same_subnet};
 use super::Check;
-use super::nics::{Counted, Gathered, hardware, named, ours};
+use super::nics::{Counted, Gathered, hardware, named, ours, sent_bytes};
 use super::show::line_rate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -164,6 +164,17 @@ fn bonds(host: &Host) -> Verdict {
     gathered.verdict()
 }
 
+/// From here on a table of counters tells which interface is used: less may be what any interface says of itself.
+const SENT_BYTES: u64 = 1 << 30;
+/// Of what the one with the route has sent, from which somebody binds to the other one, as initiators of iSCSI do.
+const BOUND_SHARE: u64 = 10;
+
+/// Whether an interface without the route is used nevertheless.
+fn is_bound_to(host: &Host, name: &str, used: &str) -> bool {
+    let sent = sent_bytes(host, name);
+    sent >= SENT_BYTES && sent * BOUND_SHARE >= sent_bytes(host, used)
+}
+
 fn one_subnet(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     let Some(addresses) = gathered.see(host.net.addresses.as_ref()) else { return gathered.verdict() };
@@ -192,19 +203,20 @@ fn one_subnet(host: &Host) -> Verdict {
         };
         let Some(taken) = routes.iter().filter(of_subnet).min_by_key(|route| route.metric) else { continue };
         let subnet = format!("{first}/{prefix}");
-        let has_rule = |path: &&&Outward| {
+        let has_rule = |path: &Outward| {
             rules.iter().any(|rule| {
                 rule.table != TABLE_MAIN
                     && rule.from.is_some_and(|(from, bits)| bits > 0 && same_subnet(from, path.address.address, bits))
             })
         };
-        let ruled = paths.iter().filter(has_rule).count();
-        if taken.interfaces.len() > 1 || ruled + 1 >= paths.len() {
+        let Some(used) = taken.interfaces.first() else { continue };
+        let idle = |path: &&&Outward| path.name != used && !has_rule(path) && !is_bound_to(host, path.name, used);
+        let unused: Vec<&&Outward> = paths.iter().filter(idle).collect();
+        let Some(other) = unused.first().filter(|_| taken.interfaces.len() == 1) else {
             gathered.fine(Sentence::new("paths.subnet-ruled").with("subnet", &subnet).with("nics", paths.len()));
             continue;
-        }
-        let Some(used) = taken.interfaces.first() else { continue };
-        let unused: Vec<&str> = paths.iter().filter(|path| path.name != used).map(|path| path.name.as_str()).collect();
+        };
+        let names: Vec<&str> = unused.iter().map(|path| path.name.as_str()).collect();
         let show = |path: &&Outward| {
             let Address { address, prefix, .. } = path.address;
             Evidence::new(format!("ip address show dev {}", path.name), format!("{address}/{prefix}"))
@@ -216,7 +228,6 @@ fn one_subnet(host: &Host) -> Verdict {
         evidence.extend(host.system.text(arp).known().map(|value| Evidence::new(arp, value)));
         let bits: Option<Vec<u64>> = paths.iter().map(|path| path.bits).collect();
         let own = paths.iter().find(|path| path.name == used).and_then(|path| path.bits);
-        let other = paths.iter().find(|path| path.name != used).expect("there are two");
         gathered.find(Finding {
             id: format!("one-subnet/{subnet}"),
             check: 34,
@@ -225,7 +236,7 @@ fn one_subnet(host: &Host) -> Verdict {
             text: Sentence::new("paths.one-subnet")
                 .with("subnet", &subnet)
                 .with("used", used)
-                .with("unused", unused.join(", ")),
+                .with("unused", names.join(", ")),
             evidence,
             number: bits.zip(own).map(|(bits, own)| Number {
                 is: own as f64 / 8.0,

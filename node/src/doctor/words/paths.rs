@@ -111,9 +111,9 @@ pub const ROWS: &[Row] = &[
     (
         "paths.subnet-ruled",
         [
-            "{nics} interfaces share {subnet}, and routing uses each of them",
-            "{nics} 個のインターフェースが {subnet} を共有し、ルーティングはそれぞれを使います",
-            "인터페이스 {nics}개가 {subnet}을(를) 공유하며 라우팅이 각각을 사용합니다",
+            "{nics} interfaces share {subnet}, and each of them is used (by rules, by a shared route, or by programs that bind to it)",
+            "{nics} 個のインターフェースが {subnet} を共有し、それぞれ使われています（ルール、共有経路、またはバインドするプログラム）",
+            "인터페이스 {nics}개가 {subnet}을(를) 공유하며 각각 사용됩니다(규칙, 공유 경로, 또는 바인드하는 프로그램)",
         ],
     ),
     (
@@ -215,9 +215,9 @@ pub const ROWS: &[Row] = &[
     (
         "paths.mptcp-limits-help",
         [
-            "let each end have further subflows and make use of the other's addresses; see that each address reaches the other end by its own interface",
-            "両端で追加サブフローと相手アドレスの利用を許可し、各アドレスが自分のインターフェースから相手に届くことを確かめます",
-            "양쪽에서 추가 서브플로와 상대 주소 사용을 허용하고 각 주소가 자기 인터페이스로 상대에 닿는지 확인합니다",
+            "let each end have further subflows and make use of the other's addresses; see that each address reaches the other end by its own interface, and that the server listens at all of its addresses",
+            "両端で追加サブフローと相手アドレスの利用を許可し、各アドレスが自分のインターフェースから相手に届くこと、サーバーが全アドレスで待ち受けていることを確かめます",
+            "양쪽에서 추가 서브플로와 상대 주소 사용을 허용하고 각 주소가 자기 인터페이스로 상대에 닿는지, 서버가 모든 주소에서 수신 대기하는지 확인합니다",
         ],
     ),
     (

@@ -99,6 +99,14 @@ fn an_interface_of_another_network_that_only_shares_a_name_is_not_looked_at() {
     assert_eq!(host().net(&other).says(26), Verdict::NotHere);
 }
 
+#[test]
+fn the_interface_that_stands_for_a_guests_function_is_not_looked_at() {
+    let tree = host().net(&with(queues(1, 63)));
+    assert_eq!(tree.file("/sys/class/net/eth0/phys_port_name", "pf0vf3").says(26), Verdict::NotHere);
+    let tree = host().net(&with(queues(1, 63)));
+    assert_eq!(one(tree.file("/sys/class/net/eth0/phys_port_name", "p0").says(26)).check, 26);
+}
+
 fn traffic(tree: Tree, received: u64) -> Tree {
     let line = |packets| format!("eth0: 1 {packets} 0 0 0 0 0 0 1 7 0 0 0 0 0 0");
     tree.earlier("/proc/net/dev", &line(0)).file("/proc/net/dev", &line(received))

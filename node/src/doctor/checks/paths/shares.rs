@@ -47,7 +47,7 @@ fn mounts(host: &Host, gathered: &mut Gathered, kinds: &[&str]) -> Vec<Mount> {
 }
 
 /// The RDMA port that is ready at the card by which an address is reached.
-fn ready_port<'a>(host: &'a Host, peer: IpAddr) -> Option<(String, &'a String)> {
+fn ready_port(host: &Host, peer: IpAddr) -> Option<(String, &String)> {
     host.net.towards(peer).into_iter().find_map(|interface| {
         let cards: BTreeSet<&str> =
             grounds(host, &interface).iter().filter_map(|card| host.topology.nics.get(card)?.pci.as_deref()).collect();

@@ -95,6 +95,16 @@ fn rules_or_a_shared_route_make_use_of_both_interfaces_of_a_subnet() {
 }
 
 #[test]
+fn an_interface_without_the_route_that_sends_as_much_is_bound_to_by_somebody() {
+    let sent = |eth1: u64| {
+        let line = |name, bytes: u64| format!("{name}: 0 0 0 0 0 0 0 0 {bytes} 0 0 0 0 0 0 0\n");
+        host().net(&same()).file("/proc/net/dev", &(line("eth0", 9 << 30) + &line("eth1", eth1))).says(34)
+    };
+    assert_eq!(key(sent(8 << 30)), "paths.subnet-ruled");
+    assert_eq!(one(sent(1 << 20)).check, 34);
+}
+
+#[test]
 fn interfaces_that_lead_nowhere_else_or_by_the_same_card_or_by_radio_share_a_subnet_without_harm() {
     assert_eq!(key(host().net(&apart()).says(34)), "paths.subnets-fine");
     let radio = host().file("/sys/class/net/eth1/phy80211/name", "phy0");
