@@ -8,6 +8,7 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::system::Seen;
 use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of};
+use super::storage::real_disks;
 use super::{Check, drift, growth, placement, show};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,9 +117,9 @@ fn apart(host: &Host) -> Verdict {
     let near: BTreeSet<u32> = placed.iter().map(|(_, socket)| *socket).collect();
     let mut apart: BTreeMap<NodeNumber, Vec<(&str, &str)>> = BTreeMap::new();
     let mut together = 0;
-    for (name, disk) in &topology.disks {
+    for (name, disk) in real_disks(host) {
         let (Some(pci), Some(node)) = (disk.pci.as_deref(), disk.node) else { continue };
-        let Some(socket) = socket_of(topology, node).filter(|_| disk.bytes > 0) else { continue };
+        let Some(socket) = socket_of(topology, node) else { continue };
         if near.contains(&socket) {
             together += 1;
         } else {
@@ -436,6 +437,21 @@ mod tests {
             .file("/sys/devices/system/node/node1/cpulist", "0-7");
         not_here(&tree, 8);
         not_here(&tree.interrupt(40, NIC, "ens1-rx-0", "0", &[90_000]), 9);
+    }
+
+    #[test]
+    fn where_the_kernel_knows_no_sockets_nodes_are_what_is_near_and_far() {
+        let unknown = |tree: Tree, cpu: u32| {
+            tree.file(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"), "-1")
+        };
+        let tree = (0..8).fold(apart_by_sockets(), unknown);
+        assert_eq!(one(&tree, 8).id, "numa-apart/nvme0n1");
+    }
+
+    #[test]
+    fn a_drive_for_disks_that_are_put_in_is_no_disk_of_a_data_path() {
+        let tree = Tree::new().node(0, "0-3", 32).node(1, "4-7", 32).pci(NIC, 0x020000, 1).nic("ens1", NIC, 25_000);
+        not_here(&tree.pci(DISK, 0x010601, 0).disk("sr0", DISK, 4), 8);
     }
 
     #[test]

@@ -42,7 +42,8 @@ const ARRAYS: &[&str] =
 /// Share of RAM for a tier's index from which it is told: beyond, it takes what caches would have.
 const INDEX_SHARE: f64 = 0.10;
 
-fn real_disks(host: &Host) -> impl Iterator<Item = (&String, &Disk)> {
+/// Those that hold data of paths: no loops, no layers above other disks, no drives for discs.
+pub fn real_disks(host: &Host) -> impl Iterator<Item = (&String, &Disk)> {
     host.topology
         .disks
         .iter()

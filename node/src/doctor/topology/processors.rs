@@ -70,11 +70,12 @@ pub fn cpus(system: &System, nodes: &BTreeMap<NodeNumber, NumaNode>) -> BTreeMap
             .find_map(|name| list_of(system, &format!("{folder}/topology/{name}")).known())
             .or_else(|| Some(bits(&system.text(&format!("{folder}/topology/thread_siblings")).known()?)));
         let (shares_cache, cache_bytes) = last_cache(system, &folder);
+        // Where tables of broken firmware give a CPU to several nodes, the first has it, as with the kernel.
+        let node = nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map_or(0, |(&number, _)| number);
         CpuPlace {
-            // Where tables of broken firmware give a CPU to several nodes, the first has it, as with the kernel.
-            node: nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map_or(0, |(&number, _)| number),
-            // -1 where the kernel does not know, on some ARM and POWER machines.
-            package: system.number(&format!("{folder}/topology/physical_package_id")).known().unwrap_or(0),
+            node,
+            // -1 where the kernel does not know, on some ARM and POWER machines: there nodes are what is near and far.
+            package: system.number(&format!("{folder}/topology/physical_package_id")).known().unwrap_or(node),
             core: siblings.unwrap_or_default().into_iter().min().unwrap_or(cpu),
             shares_cache: if shares_cache.is_empty() { vec![cpu] } else { shares_cache },
             cache_bytes,
