@@ -21,6 +21,8 @@ pub mod report;
 pub mod rounds;
 pub mod system;
 pub mod topology;
+#[cfg(test)]
+mod trees;
 pub mod watch;
 pub mod words;
 
