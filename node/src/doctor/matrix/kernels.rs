@@ -5,6 +5,9 @@
 
 use std::hint::black_box;
 
+/// What is written, and never zeros: some CPUs bring a line of zeros to memory at half its cost.
+const WRITTEN: u8 = 0x5a;
+
 /// What a block of memory is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -105,7 +108,7 @@ impl Kernels {
 macro_rules! kernels {
     ($module:ident, $name:literal, $feature:literal, $vector:ty, $bytes:literal, $zero:expr, $load:path, $xor:path, $store:path, $stream:path, $fence:path) => {
         mod $module {
-            use super::{Kernels, black_box};
+            use super::{Kernels, WRITTEN, black_box};
             #[cfg(target_arch = "aarch64")]
             use std::arch::aarch64::*;
             #[cfg(target_arch = "x86_64")]
@@ -130,15 +133,23 @@ macro_rules! kernels {
                 }
             }
 
+            /// Not known to the compiler, which would else make a call of memset of a loop that writes it.
+            fn written() -> $vector {
+                // SAFETY: a vector is so many bytes, and any are valid.
+                unsafe { std::mem::transmute(black_box([WRITTEN; $bytes])) }
+            }
+
             #[target_feature(enable = $feature)]
             unsafe fn two_to_one(a: *mut u8, b: *mut u8, c: *mut u8, bytes: usize) {
                 // SAFETY: as for read.
                 unsafe {
+                    // Both streams may hold the same, which would make zeros.
+                    let value = written();
                     for at in (0..bytes).step_by(2 * $bytes) {
                         let (a, b) = (a.add(at).cast::<$vector>(), b.add(at).cast::<$vector>());
                         let to = c.add(at).cast::<$vector>();
-                        $stream(to.cast(), $xor($load(a.cast()), $load(b.cast())));
-                        $stream(to.add(1).cast(), $xor($load(a.add(1).cast()), $load(b.add(1).cast())));
+                        $stream(to.cast(), $xor(value, $xor($load(a.cast()), $load(b.cast()))));
+                        $stream(to.add(1).cast(), $xor(value, $xor($load(a.add(1).cast()), $load(b.add(1).cast()))));
                     }
                     $fence();
                 }
@@ -161,8 +172,7 @@ macro_rules! kernels {
             unsafe fn write_past(a: *mut u8, _: *mut u8, _: *mut u8, bytes: usize) {
                 // SAFETY: as for read.
                 unsafe {
-                    // Not known to the compiler, which would else make a call of memset of it.
-                    let value: $vector = black_box($zero);
+                    let value = written();
                     for at in (0..bytes).step_by(4 * $bytes) {
                         let to = a.add(at).cast::<$vector>();
                         $stream(to.cast(), value);
@@ -178,7 +188,7 @@ macro_rules! kernels {
             unsafe fn write(a: *mut u8, _: *mut u8, _: *mut u8, bytes: usize) {
                 // SAFETY: as for read.
                 unsafe {
-                    let value: $vector = black_box($zero);
+                    let value = written();
                     for at in (0..bytes).step_by(4 * $bytes) {
                         let to = a.add(at).cast::<$vector>();
                         $store(to.cast(), value);
@@ -256,7 +266,7 @@ fn no_fence() {}
 /// Without vectors, for what else there is.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod words {
-    use super::{Kernels, black_box};
+    use super::{Kernels, WRITTEN, black_box};
 
     pub const KERNELS: Kernels =
         Kernels { name: "64-bit words", read, two_to_one, one_to_one, write_past: write, write };
@@ -285,7 +295,7 @@ mod words {
     }
 
     unsafe fn write(a: *mut u8, _: *mut u8, _: *mut u8, bytes: usize) {
-        let value = black_box(0u64);
+        let value = black_box(u64::from_ne_bytes([WRITTEN; 8]));
         for at in (0..bytes).step_by(8) {
             // SAFETY: as for read.
             unsafe { a.add(at).cast::<u64>().write(value) };
@@ -331,10 +341,10 @@ mod tests {
         for kernels in all_of_this_cpu() {
             let expected = [
                 (Mix::Read, [3, 5, 9]),
-                (Mix::TwoToOne, [3, 5, 3 ^ 5]),
+                (Mix::TwoToOne, [3, 5, 3 ^ 5 ^ WRITTEN]),
                 (Mix::OneToOne, [3, 3, 9]),
-                (Mix::WritePast, [0, 5, 9]),
-                (Mix::Write, [0, 5, 9]),
+                (Mix::WritePast, [WRITTEN, 5, 9]),
+                (Mix::Write, [WRITTEN, 5, 9]),
             ];
             for (mix, values) in expected {
                 let streams = after(&kernels, mix);

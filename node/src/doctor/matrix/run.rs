@@ -68,8 +68,10 @@ pub struct Counted {
 impl Counted {
     /// Median over the windows of what some workers did together, and how far the windows are apart, as a share of it.
     pub fn together(&self, which: impl Fn(usize) -> bool) -> (f64, f64) {
-        let sum =
-            |window: &Vec<f64>| window.iter().enumerate().filter(|(at, _)| which(*at)).map(|(_, rate)| rate).sum();
+        // Not `sum`, which makes -0 of nobody.
+        let sum = |window: &Vec<f64>| {
+            window.iter().enumerate().filter(|(at, _)| which(*at)).fold(0.0, |sum, (_, rate)| sum + rate)
+        };
         median_and_spread(self.rates.iter().map(sum).collect())
     }
 }
