@@ -41,6 +41,24 @@ pub fn found(tree: &Tree, check: u8) -> Vec<Finding> {
     found
 }
 
+/// What a verdict has found; it has found something.
+pub fn of_verdict(verdict: Verdict) -> Vec<Finding> {
+    match verdict {
+        Verdict::Found(found) => found,
+        other => panic!("nothing found: {other:?}"),
+    }
+}
+
+/// The key of what a verdict says first.
+pub fn key(verdict: &Verdict) -> &str {
+    match verdict {
+        Verdict::Fine(sentence) => &sentence.key,
+        Verdict::NotSeen { how, .. } => &how.key,
+        Verdict::NotHere => "not here",
+        Verdict::Found(found) => &found[0].text.key,
+    }
+}
+
 /// The only finding of a check.
 pub fn one(tree: &Tree, check: u8) -> Finding {
     let mut found = found(tree, check);

@@ -371,23 +371,8 @@ fn held_server(host: &Host) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::super::fixture::Tree;
+    use super::super::expect::{key, of_verdict as found};
     use super::*;
-
-    fn found(verdict: Verdict) -> Vec<Finding> {
-        match verdict {
-            Verdict::Found(found) => found,
-            other => panic!("nothing found: {other:?}"),
-        }
-    }
-
-    fn key(verdict: &Verdict) -> &str {
-        match verdict {
-            Verdict::Fine(sentence) => &sentence.key,
-            Verdict::NotSeen { how, .. } => &how.key,
-            Verdict::NotHere => "not here",
-            Verdict::Found(found) => &found[0].text.key,
-        }
-    }
 
     fn two_nodes() -> Tree {
         Tree::new().node(0, "0-3", 16).node(1, "4-7", 16)

@@ -470,6 +470,7 @@ fn payload(host: &Host) -> Verdict {
 mod tests {
     use super::super::super::fixture::Tree;
     use super::super::super::topology::Payload;
+    use super::super::expect::{key, of_verdict as found};
     use super::*;
 
     const ROOT: &str = "0000:00:01.0";
@@ -485,22 +486,6 @@ mod tests {
             .pci(&format!("{ROOT}/{CARD}"), 0x020000, 0)
             .pci_link(ROOT, port.0, port.1)
             .pci_link(CARD, card.0, card.1)
-    }
-
-    fn found(verdict: Verdict) -> Vec<Finding> {
-        match verdict {
-            Verdict::Found(found) => found,
-            other => panic!("nothing found: {other:?}"),
-        }
-    }
-
-    fn key(verdict: &Verdict) -> &str {
-        match verdict {
-            Verdict::Fine(sentence) => &sentence.key,
-            Verdict::NotSeen { how, .. } => &how.key,
-            Verdict::NotHere => "not here",
-            Verdict::Found(found) => &found[0].text.key,
-        }
     }
 
     #[test]

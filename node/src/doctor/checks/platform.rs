@@ -253,25 +253,14 @@ pub fn node_unknown(host: &Host) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::super::super::fixture::Tree;
+    use super::super::expect::{key, of_verdict};
     use super::*;
 
     const CARD: &str = "0000:82:00.0";
     const SSD: &str = "0000:83:00.0";
 
     fn found(verdict: Verdict) -> Finding {
-        match verdict {
-            Verdict::Found(found) => found.into_iter().next().expect("never empty"),
-            other => panic!("nothing found: {other:?}"),
-        }
-    }
-
-    fn key(verdict: &Verdict) -> &str {
-        match verdict {
-            Verdict::Fine(sentence) => &sentence.key,
-            Verdict::NotSeen { how, .. } => &how.key,
-            Verdict::NotHere => "not here",
-            Verdict::Found(found) => &found[0].text.key,
-        }
+        of_verdict(verdict).swap_remove(0)
     }
 
     fn host(node: i32) -> Tree {
