@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,8 @@ pub struct Rounds {
     /// Ids of warnings and errors that were told; none before the first look.
     told: Mutex<Option<BTreeSet<String>>>,
     turn: tokio::sync::Mutex<()>,
+    /// A look's process has not ended: it hangs in the kernel, and another would hang beside it.
+    hangs: Arc<AtomicBool>,
 }
 
 const HELD: &str = "nobody panics while holding it";
@@ -92,7 +95,7 @@ impl Rounds {
             return Ok(last);
         }
         let begun = Instant::now();
-        let report = run_doctor().await?;
+        let report = run_doctor(self.hangs.clone()).await?;
         let at = calendar::show_ms(calendar::now_ms());
         let round = Arc::new(Round { at, took_s: begun.elapsed().as_secs_f64(), report, ended: Instant::now() });
         *self.last.lock().expect(HELD) = Some(round.clone());
@@ -169,7 +172,10 @@ fn news(before: &BTreeSet<String>, report: &Report) -> (Vec<Happened>, BTreeSet<
 }
 
 /// Has this very program look, as a process of its own.
-async fn run_doctor() -> Result<Report, String> {
+async fn run_doctor(hangs: Arc<AtomicBool>) -> Result<Report, String> {
+    if hangs.load(Ordering::Acquire) {
+        return Err("the last look has not ended yet: it hangs at some device that does not answer".to_owned());
+    }
     let mut command = Command::new("/proc/self/exe");
     command.args(["doctor", "--json", "--language", "en"]);
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -187,7 +193,12 @@ async fn run_doctor() -> Result<Report, String> {
         let _ = child.kill();
     }
     // At once, but for a child that hangs in the kernel.
-    let status = tokio::task::spawn_blocking(move || child.wait());
+    hangs.store(true, Ordering::Release);
+    let status = tokio::task::spawn_blocking(move || {
+        let status = child.wait();
+        hangs.store(false, Ordering::Release);
+        status
+    });
     let seconds = LOOK_MAX.as_secs();
     let said = match said {
         Ok(Ok(Ok(said))) => said,
@@ -310,6 +321,17 @@ mod tests {
         let events = seeing.events(&Filter::default(), 9);
         assert_eq!(events.len(), 4, "a/1 was told by the life before");
         assert_eq!(events[3].what.details["finding"], "b/1");
+    }
+
+    #[tokio::test]
+    async fn beside_a_look_that_hangs_no_other_is_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("history")).unwrap();
+        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let rounds = Rounds::default();
+        rounds.hangs.store(true, Ordering::Release);
+        let why = rounds.look(&seeing).await.unwrap_err();
+        assert!(why.contains("has not ended"), "{why}");
     }
 
     #[test]
