@@ -76,7 +76,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
         Some(DoctorCommand::Record(args)) => return args.run(asked),
-        Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command),
+        Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command, args.sysroot.as_deref()),
         Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }

@@ -4,9 +4,9 @@ use super::Asked;
 use crate::doctor::Host;
 use crate::doctor::baseline::{Baseline, Difference, FILE, How};
 use crate::doctor::findings::Sentence;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -23,8 +23,11 @@ pub enum Command {
 }
 
 /// Keeps or compares; false when something is worse.
-pub(super) fn run(asked: &Asked, command: &Command) -> Result<bool> {
+pub(super) fn run(asked: &Asked, command: &Command, sysroot: Option<&Path>) -> Result<bool> {
     let (Command::Save { file } | Command::Check { file }) = command;
+    if let Some(record) = sysroot.filter(|root| root.is_file() && file.is_none()) {
+        bail!("{} is a record, which holds no baseline: name a FILE for it", record.display());
+    }
     let path = file.clone().unwrap_or_else(|| asked.system.place(FILE));
     match command {
         Command::Save { .. } => {
