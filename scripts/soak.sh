@@ -16,8 +16,11 @@ failed=""
 simulate() { cargo run --locked --quiet --package forebay-sim -j2 -- --go-on --from "$(date +%s)000" "$@"; }
 echo "##### simulation of one node, $((minutes / 4 + 1)) minutes"
 simulate --minutes $((minutes / 4 + 1)) || failed="$failed simulation"
-echo "##### simulation of clusters, $((minutes * 3 / 4 + 1)) minutes"
-simulate --cluster --minutes $((minutes * 3 / 4 + 1)) || failed="$failed clusters"
+echo "##### simulation of clusters, $((minutes * 3 / 4 + 4)) minutes"
+simulate --cluster --minutes $((minutes * 3 / 8 + 1)) || failed="$failed clusters"
+for family in restless hostile migrating; do
+    simulate --$family --minutes $((minutes / 8 + 1)) || failed="$failed $family-clusters"
+done
 
 echo "##### model, larger worlds"
 # Bounded by states and not by time: some 2 GiB and 10 to 15 minutes. What was cut off is said.

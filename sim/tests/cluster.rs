@@ -36,8 +36,9 @@ const REACH: [u64; 1] = [166];
 /// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was
 /// to answer for what the backing has in the others, of which it had never been sent what is newer (3020000445); what a fence had
 /// aborted was fetched from the arena of a killed owner and landed all the same (251, 4000000131, 4020000997); a window had a part of
-/// a block, which the next owner wrote once more as a whole, and the check knew only of the part (5020000800).
-const FOUND_RESTLESS: [u64; 5] = [251, 3_020_000_445, 4_000_000_131, 4_020_000_997, 5_020_000_800];
+/// a block, which the next owner wrote once more as a whole, and the check knew only of the part (5020000800); compaction moved each
+/// record in a batch of its own, whose segments were full of headers and compacted again, for ever (10000100138).
+const FOUND_RESTLESS: [u64; 6] = [251, 3_020_000_445, 4_000_000_131, 4_020_000_997, 5_020_000_800, 10_000_100_138];
 const MEMORY: TierKind = TierKind::Memory;
 const FLASH: TierKind = TierKind::Flash;
 

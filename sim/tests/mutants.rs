@@ -84,7 +84,7 @@ mutants! { 0..1_000 of |seed| (rotting_at_rest(seed), Random::new(seed));
 }
 
 // Rare in these worlds: the search begins shortly before the first seed that is known to find it.
-mutants! { 2_600..5_600 of seeded; repeat_any_group }
+mutants! { 5_900..8_900 of seeded; repeat_any_group }
 mutants! { 500..3_500 of seeded; retry_failed_sync }
 mutants! { 1_250..3_250 of |seed| (journaled(seed), Random::new(seed)); journal_unsynced_records }
 mutants! { 550..2_550 of |seed| (journaled(seed), Random::new(seed)); forget_replay }

@@ -474,6 +474,7 @@ impl Volume {
                     let check = self.check_of(id);
                     let flash = self.flash.as_mut().expect("looked at above");
                     flash.segments[segment as usize].busy += 1;
+                    flash.loads += 1;
                     let at = flash.place(id);
                     let op = self.begin_op(Op::LoadForCompaction { id, lsn: descriptor.lsn, frame, segment });
                     self.effects.push_back(Effect::TierRead { op, at, frames: Checks::from_slice(&[(frame, check)]) });
@@ -510,6 +511,7 @@ impl Volume {
         failed: Option<IoError>,
     ) {
         let flash = self.flash.as_mut().expect("only flash is compacted");
+        flash.loads -= 1;
         let state = &mut flash.segments[segment as usize];
         state.busy -= 1;
         state.unreadable |= failed.is_some();

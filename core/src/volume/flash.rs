@@ -11,6 +11,8 @@ use crate::types::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+/// Moved records of one batch, while more are being read.
+const MOVED_RECORDS_MIN: usize = 8;
 /// Batches being written at one time. Two keep the device busy while the next collects; more would only make
 /// batches smaller.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 2;
@@ -156,6 +158,8 @@ pub struct FlashLog {
     pub flying: VecDeque<Flying>,
     /// Records that were on their way when a batch was last completed.
     under_way: usize,
+    /// Records that compaction is reading, to move them.
+    pub loads: u32,
     /// Highest batch with all before it completed.
     pub batch_held: u64,
     /// Highest batch with all before it durable.
@@ -194,6 +198,7 @@ impl FlashLog {
             owed: VecDeque::new(),
             flying: VecDeque::new(),
             under_way: 0,
+            loads: 0,
             batch_held: 0,
             batch_synced: 0,
             batch_checkpointed: 0,
@@ -371,8 +376,15 @@ impl FlashLog {
     /// The batch that collects is worth a write of its own beside those in flight. Each write costs the CPU what ten
     /// records cost, so beside another it takes most of what is under way at a time; of few, half, because there the
     /// device's latency counts. One writer alone never waits.
+    ///
+    /// What compaction alone has moved waits until there are enough for a header, while more is being read: segments of small
+    /// batches are full of headers, and would be compacted again and again without any gain.
     pub fn is_worth_writing(&self) -> bool {
         let collected = self.building.as_ref().map_or(0, |batch| batch.records.len());
+        let only_moved = self.building.as_ref().is_some_and(|batch| batch.lsn_max == Lsn(0));
+        if only_moved && collected < MOVED_RECORDS_MIN && self.loads > 0 {
+            return false;
+        }
         let wanted = if self.under_way <= FEW_RECORDS { self.under_way / 2 } else { self.under_way / 4 * 3 };
         self.flying.is_empty() || collected >= wanted
     }
@@ -569,9 +581,11 @@ impl FlashLog {
         self.drained.iter().any(|&segment| untold.contains(&self.drained_at(segment)))
     }
 
-    /// Sealed, quiet segments that compacting gains something from, those with the fewest live records first.
+    /// Sealed, quiet segments that compacting gains something from, those with the fewest live records first. Their records and
+    /// the headers of the batches that these are moved by are fewer than the segment's blocks.
     pub fn emptiest(&self) -> Vec<u32> {
-        let gains = |s: &Segment| s.live * 8 < self.segment_data_blocks() * 7;
+        let headers = |s: &Segment| s.live.div_ceil(MOVED_RECORDS_MIN as u32);
+        let gains = |s: &Segment| s.live + headers(s) < self.segment_data_blocks();
         let quiet = |s: &Segment| s.life == Life::Sealed && s.busy == 0 && !s.unreadable && !s.on_its_way;
         let all = self.segments.iter().enumerate();
         let mut found: Vec<u32> = all.filter(|(_, s)| quiet(s) && gains(s)).map(|(i, _)| i as u32).collect();

@@ -13,6 +13,8 @@ const VOLUME_BYTES: u64 = 1 << 30;
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// 60 MB/s: a tier of 64 MiB is rewritten as often in a second as one of 512 MiB is by a fast disk.
 const TIER_BLOCK_TIME: u64 = 68_000;
+/// One after the other.
+const TIER_READ_TIME: u64 = 80_000;
 /// As long as one takes beside writes that never pause, on a disk that others use.
 const TIER_SYNC_TIME: u64 = 25 * MILLISECOND;
 /// 700 operations a second.
@@ -25,6 +27,10 @@ struct Bench {
     volume: Volume,
     now: u64,
     tier: Metadata,
+    /// Time that a block's write takes.
+    tier_block_time: u64,
+    /// Reads go on beside writes.
+    tier_reads_at: u64,
     tier_free_at: u64,
     backing_free_at: u64,
     /// Operations of the devices by their ends.
@@ -61,11 +67,14 @@ impl Stand for Bench {
                     self.tier.remove(&block);
                 }
                 let blocks = head.len() / BLOCK + frames.len();
-                (op, self.tier_works(blocks as u64 * TIER_BLOCK_TIME), Outcome::Ok)
+                (op, self.tier_works(blocks as u64), Outcome::Ok)
             }
             // It does not keep writes from going on.
             Effect::TierSync { op } => (op, self.tier_free_at.max(self.now) + TIER_SYNC_TIME, Outcome::Ok),
-            Effect::TierRead { op, .. } => (op, self.tier_works(TIER_BLOCK_TIME), Outcome::Ok),
+            Effect::TierRead { op, .. } => {
+                self.tier_reads_at = self.tier_reads_at.max(self.now) + TIER_READ_TIME;
+                (op, self.tier_reads_at, Outcome::Ok)
+            }
             Effect::TierScan { op, at, blocks } => {
                 self.scans += 1;
                 let block = |at| self.tier.get(&at).cloned().unwrap_or(vec![0; BLOCK]);
@@ -85,7 +94,11 @@ impl Stand for Bench {
 impl Bench {
     fn begin(tier_blocks: u32, tier: Metadata, depth: usize) -> Bench {
         let layout = TierLayout::flash(tier_blocks).unwrap();
-        let new = VolumeConfig { frames: 4096, ..config(layout, VOLUME_BYTES) };
+        let config = VolumeConfig { frames: 4096, ..config(layout, VOLUME_BYTES) };
+        Bench::of(config, tier, TIER_BLOCK_TIME, depth)
+    }
+
+    fn of(new: VolumeConfig, tier: Metadata, tier_block_time: u64, depth: usize) -> Bench {
         let config = match tier.get(&0) {
             Some(bytes) => VolumeConfig { superblock: Superblock::decode(bytes).unwrap(), fresh: false, ..new },
             None => new,
@@ -94,6 +107,8 @@ impl Bench {
             volume: Volume::new(config, Instant(SECOND)),
             now: SECOND,
             tier,
+            tier_block_time,
+            tier_reads_at: 0,
             tier_free_at: 0,
             backing_free_at: 0,
             agenda: BTreeMap::new(),
@@ -110,8 +125,8 @@ impl Bench {
         bench
     }
 
-    fn tier_works(&mut self, time: u64) -> u64 {
-        self.tier_free_at = self.tier_free_at.max(self.now) + time;
+    fn tier_works(&mut self, blocks: u64) -> u64 {
+        self.tier_free_at = self.tier_free_at.max(self.now) + blocks * self.tier_block_time;
         self.tier_free_at
     }
 
@@ -121,7 +136,8 @@ impl Bench {
         let timeout = self.volume.poll_timeout().map(|at| at.0);
         let at = due.into_iter().chain(timeout).min().expect("something is under way");
         self.now = self.now.max(at);
-        while let Some(entry) = self.agenda.first_entry()
+        // One by one: what a device without latency ends is decided on each time.
+        if let Some(entry) = self.agenda.first_entry()
             && entry.key().0 <= self.now
         {
             let ((_, op), outcome) = entry.remove_entry();
@@ -195,4 +211,37 @@ fn a_start_walks_a_small_part_of_a_log_that_nothing_was_destaged_from() {
     // Head and summary of each segment, and the batches that no checkpoint knows of: those of some segments.
     let scans_max = 2 * layout.segments() as usize + 1 + batches / 2;
     assert!(again.scans < scans_max, "{} of {batches} batches and {} segments", again.scans, layout.segments());
+}
+
+/// A device takes writes faster than reads, as those with a cache do, so that each record that compaction reads comes by itself:
+/// a batch for each has as many headers as records, its segments are half empty again, and nothing else is going on.
+#[test]
+fn a_full_log_that_nothing_leaves_comes_to_rest() {
+    let layout = TierLayout {
+        kind: TierKind::Flash,
+        tier_blocks: 512,
+        table_first: 0,
+        table_blocks: 0,
+        ranges_max: 64,
+        payload_first: 3,
+        payload_blocks: 504,
+        segment_blocks: 24,
+        summary_blocks: 2,
+    };
+    // Most of what compaction moves is not in the cache.
+    let few_frames = VolumeConfig { frames: 96, ..config(layout, VOLUME_BYTES) };
+    for hot in (300..400).step_by(10) {
+        let mut bench = Bench::of(few_frames.clone(), Metadata::new(), TIER_READ_TIME / 1000, 8);
+        // The backing is never ready: the log fills, and the last writes wait for ever.
+        let mut blocks = random(hot);
+        let mut waits = 0;
+        while bench.open < bench.depth || !bench.agenda.is_empty() {
+            while bench.open < bench.depth && blocks.next().is_some_and(|block| bench.write(block)) {}
+            bench.work();
+            bench.wait();
+            waits += 1;
+            assert!(waits < 20_000, "of {hot} blocks: {:?}", bench.status());
+        }
+        assert!(bench.status().counters.compacted_blocks > 100, "of {hot} blocks: {:?}", bench.status());
+    }
 }

@@ -86,6 +86,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const SECTORS_CHECKED_MAX: u64 = 400_000;
 /// Turns without the clock moving after which a run counts as a livelock.
 const TURNS_AT_ONE_INSTANT_MAX: u32 = 20_000;
+/// Moments of a run: the longest of some thousand took 70,000. One with more works on without an end.
+const MOMENTS_MAX: u64 = 2_000_000;
 const VOLUME_UUID: [u8; 16] = *b"simulated volume";
 
 /// What falls due.
@@ -350,6 +352,7 @@ impl World {
         let start = self.now;
         while self.stage != Stage::Done {
             self.turn();
+            assert!(self.moment < MOMENTS_MAX, "the run does not end: {:?} at {:?}", self.stage, self.now);
         }
         self.collect_counters();
         Report {
