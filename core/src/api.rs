@@ -122,7 +122,8 @@ pub enum Control {
     /// Requests that only the backing can finish are waited for while it works, and not for long: when it fails, or after
     /// [`crate::STOP_PATIENCE`], they are abandoned. Each is answered by [`RequestError::Shutdown`], which leaves open
     /// whether it took effect; a write that is in the log does so at the next start. After the answer to this command
-    /// nothing is done any more, whatever operations are still under way.
+    /// nothing is done any more, whatever operations are still under way. Fails when the tier has failed with something in its log
+    /// that was not synced: a power cut may still take that.
     Stop {
         /// Destage everything first and mark the tier clean.
         drain: bool,

@@ -387,7 +387,9 @@ impl Volume {
             if self.quiet() {
                 self.control.stopping = None;
                 self.phase = Phase::Stopped;
-                self.answer_control(id, Ok(()));
+                // What a failed tier was not synced for, a power cut still takes.
+                let synced = self.flash.as_ref().is_none_or(|flash| flash.batch_held == flash.batch_synced);
+                self.answer_control(id, if synced { Ok(()) } else { Err(ControlError::TierFailed) });
             }
         }
     }
