@@ -50,7 +50,7 @@ struct Policy {
 }
 
 // Check 22. Reads cpufreq's governors and limits, and the uncore's. Rules: a governor that holds the clock down or prefers to
-// save; limits below what the CPU can do; turbo that is off.
+// save; limits below what the CPU can do; turbo that is off where there is one.
 fn clocks(host: &Host) -> Verdict {
     let system = &host.system;
     let names = match system.list("/sys/devices/system/cpu/cpufreq") {
@@ -191,10 +191,29 @@ fn without_turbo(system: &System) -> Option<Finding> {
     ];
     let (path, off, on) =
         switches.into_iter().find(|(path, off, _)| system.text(path).known().as_deref() == Some(*off))?;
+    let able = turbo_ability(system)?;
     let writes = vec![Write { path: path.to_owned(), value: on.to_owned() }];
     let remedy = Remedy::Apply { what: Sentence::new("cpu.turbo-remedy"), writes };
-    let evidence = vec![Evidence::new(path, off)];
+    let evidence = vec![Evidence::new(path, off), able];
     Some(clock_finding("turbo", Severity::Note, Sentence::new("cpu.turbo"), evidence, remedy))
+}
+
+/// What shows that there is a turbo to switch on. The switch alone does not: it reads "off" on CPUs that have none.
+fn turbo_ability(system: &System) -> Option<Evidence> {
+    let highest = matching(system, "/sys/devices/system/cpu/*/acpi_cppc/highest_perf");
+    let gains = highest.into_iter().filter_map(|path| {
+        let nominal = system.number::<u64>(&path.replace("highest_perf", "nominal_perf")).known()?;
+        let highest = system.number::<u64>(&path).known()?;
+        (nominal > 0).then_some((highest as f64 / nominal as f64, highest, path))
+    });
+    if let Some((gain, highest, path)) = gains.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        return (gain * CAP_TO_TELL > 1.0).then(|| Evidence::new(path, highest));
+    }
+    // Bits of CPUID: Intel's (turbo) and AMD's (core performance boost); where the firmware forbids it they are not set.
+    let cpuinfo = system.text("/proc/cpuinfo").known()?;
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
+    let flag = flags.split_whitespace().find(|flag| ["ida", "cpb"].contains(flag))?;
+    Some(Evidence::new("/proc/cpuinfo", format!("flags: {flag}")))
 }
 
 fn slow_uncore(system: &System) -> Option<Finding> {
@@ -603,10 +622,30 @@ mod tests {
     }
 
     #[test]
+    fn turbo_that_a_cpu_does_not_have_is_not_missed() {
+        let off = || {
+            let tree = clocked("cppc_cpufreq", "performance", 3_900_000, 3_900_000);
+            tree.file("/sys/devices/system/cpu/cpufreq/boost", "0")
+        };
+        fine(&off(), 22);
+        fine(&off().file("/proc/cpuinfo", "flags\t\t: fpu arat\n"), 22);
+        assert_eq!(one(&off().file("/proc/cpuinfo", "flags\t\t: fpu cpb\n"), 22).id, "cpu-clock/turbo");
+        // A machine of Arm's: of all its cores one has 3 % more.
+        let cppc = |tree: Tree, cpu: u32, nominal: &str, highest: &str| {
+            let folder = format!("/sys/devices/system/cpu/cpu{cpu}/acpi_cppc");
+            tree.file(&format!("{folder}/nominal_perf"), nominal).file(&format!("{folder}/highest_perf"), highest)
+        };
+        fine(&cppc(cppc(off(), 0, "150", "150"), 1, "150", "154"), 22);
+        let found = one(&cppc(cppc(off(), 0, "120", "120"), 1, "120", "166"), 22);
+        assert_eq!(found.evidence[1].source, "/sys/devices/system/cpu/cpu1/acpi_cppc/highest_perf");
+    }
+
+    #[test]
     fn caps_turbo_and_uncore_are_told_each() {
         let uncore = "/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00";
         let tree = clocked("intel_pstate", "performance", 2_000_000, 3_300_000)
             .file("/sys/devices/system/cpu/intel_pstate/no_turbo", "1")
+            .file("/proc/cpuinfo", "flags\t\t: fpu ida arat\n")
             .file(&format!("{uncore}/max_freq_khz"), "1200000")
             .file(&format!("{uncore}/initial_max_freq_khz"), "2400000");
         let found = found(&tree, 22);
