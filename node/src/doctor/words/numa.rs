@@ -7,9 +7,9 @@ pub const ROWS: &[Row] = &[
     (
         "numa.one-socket",
         [
-            "Distance: all {cpus} CPUs are in one socket, so no interface, disk or interrupt is on a far one.",
-            "距離：{cpus} 個の CPU はすべて 1 つのソケットにあり、遠いソケットにある NIC・ディスク・割り込みはありません。",
-            "거리: CPU {cpus}개가 모두 한 소켓에 있어, 먼 소켓에 있는 NIC·디스크·인터럽트가 없습니다.",
+            "Distance: all {cpus} CPUs are in one socket or NUMA node, so no interface, disk or interrupt is on a far one.",
+            "距離：{cpus} 個の CPU はすべて 1 つのソケットまたは NUMA ノードにあり、遠い側にある NIC・ディスク・割り込みはありません。",
+            "거리: CPU {cpus}개가 모두 한 소켓이나 NUMA 노드에 있어, 먼 쪽에 있는 NIC·디스크·인터럽트가 없습니다.",
         ],
     ),
     (
