@@ -25,9 +25,23 @@ const RARE: [&str; 4] = [
 /// read before it was written over in part sent a group out again from its first record, and put older content over what a write-through
 /// volume had acknowledged (3010001237, 3010002348); a former owner had sent what its own tier never had, and the check did not know
 /// what its successor had pinned (7100003199); a write-through volume was opened by a node that its dead owner was about to record
-/// (9000007770).
-const FOUND: [u64; 12] =
-    [193, 254, 463, 1_375, 1_445, 20_147, 30_135, 30_714, 3_010_001_237, 3_010_002_348, 7_100_003_199, 9_000_007_770];
+/// (9000007770); a new owner fetched what its own power cut had taken, showed it, and lost it to the next one, because it had not synced it
+/// (12000002250).
+const FOUND: [u64; 13] = [
+    193,
+    254,
+    463,
+    1_375,
+    1_445,
+    20_147,
+    30_135,
+    30_714,
+    3_010_001_237,
+    3_010_002_348,
+    7_100_003_199,
+    9_000_007_770,
+    12_000_002_250,
+];
 /// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953); a term that was won and
 /// never owned kept its lock (3030002307); as restless 3020000445 (4030000509).
 const FOUND_HOSTILE: [u64; 3] = [3_030_001_953, 3_030_002_307, 4_030_000_509];

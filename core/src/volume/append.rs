@@ -348,6 +348,7 @@ impl Volume {
             || self.follower.tier_sync_would_help(self.held, self.synced)
             || (self.journal.awaits_tier_sync && unsynced)
             || (unsynced && self.phase == Phase::Stopping)
+            || (self.phase == Phase::Agreeing && self.tail.is_some_and(|tail| tail <= self.held && tail > self.synced))
             || (low && flash.erased_segments() > 0);
         if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
             self.tier_syncing = true;

@@ -98,6 +98,7 @@ rules! {
     commit_alone_at_the_end,
     /// T4: answered before everybody has the tail.
     answer_before_agreed,
+    answer_before_synced,
     /// L3: no look at the lease.
     read_without_lease,
     /// T5: nothing is pinned.

@@ -386,7 +386,12 @@ impl Volume {
         // W3: nothing of a term is accepted before the checkpoint has it.
         let recorded = self.recorded().is_some_and(|recorded| recorded.agreed);
         let held = self.held >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
-        if recorded && (held || planted!(self, answer_before_agreed)) {
+        // What a read shows no later power cut may take back; the tail may have come from a member that its own had left it.
+        let synced = self.synced >= tail || planted!(self, answer_before_synced);
+        if !synced {
+            self.sync_log_if_wanted();
+        }
+        if recorded && synced && (held || planted!(self, answer_before_agreed)) {
             self.serve();
         }
     }

@@ -47,6 +47,7 @@ storms_catch! {
 stories_catch! {
     take_older_terms: messages_of_an_older_term_and_for_another_incarnation_are_refused,
     take_for_others: messages_of_an_older_term_and_for_another_incarnation_are_refused,
+    answer_before_synced: what_was_fetched_is_synced_before_it_is_read,
     keep_longer_tail: a_log_that_is_longer_than_the_new_terms_tail_is_refused,
     ignore_min_peers: without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has_it,
     flush_by_own_sync: a_flush_promises_the_media_of_all_while_all_are_on_flash,

@@ -635,6 +635,27 @@ pub fn what_the_longest_log_has_more_is_fetched_before_anything_is_answered() {
 }
 
 #[test]
+pub fn what_was_fetched_is_synced_before_it_is_read() {
+    let mut world = World::new(4, FAIR, &[MEMORY, FLASH, FLASH]);
+    world.found(0, &[0, 1, 2]);
+    world.until_serving();
+    world.nodes[1].cut_off = true;
+    for block in 0..40 {
+        world.write(8 * block, 8);
+    }
+    world.run_ms(100);
+    world.kill(0);
+    world.nodes[1].cut_off = false;
+    let longest = world.status(2).held;
+    let own = world.seal_all(1, &[1, 2], 2, 2);
+    let members = world.members(&[1]);
+    world.begin_term(1, Own { members, ..own });
+    world.until_serving();
+    assert!(world.figures(1).synced >= Some(longest), "{:?}", world.figures(1));
+    world.read_all();
+}
+
+#[test]
 pub fn a_fetch_that_breaks_off_holds_nobody_up() {
     for make in [MEMORY, FLASH] {
         let mut world = World::new(4, FAIR, &[make, make, make]);
