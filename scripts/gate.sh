@@ -46,10 +46,11 @@ run_part() {
     case "$1" in
         setup) scripts/setup.sh --gate ;;
         build)
-            cargo build --locked --release --workspace -j2 &&
-                # The same binary with planted faults, which the proofs must catch. A folder of its own: the two must
-                # never be taken for each other.
-                cargo build --locked --release --package forebay-node --features planted --target-dir target/planted -j2
+            # First the binary with planted faults, which the proofs must catch, and away with it: the two must never be taken for each
+            # other. From one folder, because the libraries are the same.
+            cargo build --locked --release --package forebay-node --features planted -j2 &&
+                mkdir -p target/planted/release && mv target/release/forebay target/planted/release/forebay &&
+                cargo build --locked --release --workspace -j2
             ;;
         verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-0}" ;;
         blackbox) black_box ;;
