@@ -109,7 +109,9 @@ fn nothing_is_found_on_real_machines_that_their_owner_would_deny() {
     let mut wrong = Vec::new();
     for name in names {
         let Some(machine) = Machine::called(&name) else { return };
-        let verdicts = machine.look().examine();
+        let host = machine.look();
+        assert_plans_hold(&name, &host.topology);
+        let verdicts = host.examine();
         let found: Vec<Finding> = verdicts
             .into_iter()
             .flat_map(|(_, verdict)| match verdict {
@@ -249,8 +251,9 @@ fn placed_by(topology: &Topology, interface: &str) -> Plan {
 
 #[test]
 fn threads_of_real_machines_go_to_their_interfaces_nodes_or_stay_where_the_kernel_has_them() {
-    // Whose interfaces say where they are, on a host with several nodes with CPUs.
-    const PLACED: &[(&str, &str, NodeNumber)] = &[("32em64t-2n8c+dax+nvme+mic+dimms", "eth0", 0)];
+    // Whose interfaces say where they are, on a host with several nodes with CPUs. Of the second somebody has written it to sysfs.
+    const PLACED: &[(&str, &str, NodeNumber)] =
+        &[("32em64t-2n8c+dax+nvme+mic+dimms", "eth0", 0), ("40intel64-2g2n4c+pcilocality", "ib0", 2)];
     for (machine, interface, node) in PLACED {
         let Some(machine) = Machine::called(machine) else { return };
         let topology = machine.look().topology;
@@ -259,12 +262,23 @@ fn threads_of_real_machines_go_to_their_interfaces_nodes_or_stay_where_the_kerne
             assert_eq!((seat.node, seat.memory, &seat.cpus), (*node, Some(*node), &topology.nodes[node].cpus));
         }
     }
-    // One node; or the adapters' files say -1.
-    for name in ["8em64t-2s4c-asymcaches", "40intel64-2g2n4c+pcilocality"] {
-        let Some(machine) = Machine::called(name) else { return };
-        let topology = machine.look().topology;
-        for interface in topology.nics.keys() {
-            assert!(matches!(placed_by(&topology, interface), Plan::Free { unmet: false, .. }), "{name}: {interface}");
+    // The adapter's file says -1.
+    let Some(machine) = Machine::called("40intel64-2g2n4c+pcilocality") else { return };
+    assert!(matches!(placed_by(&machine.look().topology, "eth0"), Plan::Free { unmet: false, .. }));
+}
+
+/// By whichever interface: a thread that is placed has CPUs, all of its node, and memory of a node that has some.
+fn assert_plans_hold(name: &str, topology: &Topology) {
+    for interface in topology.nics.keys() {
+        let Plan::Placed(seats) = placed_by(topology, interface) else { continue };
+        for seat in seats {
+            let of_node = |cpu: &u32| topology.cpus.get(cpu).is_some_and(|place| place.node == seat.node);
+            assert!(!seat.cpus.is_empty() && seat.cpus.iter().all(of_node), "{name}: {interface}: {seat:?}");
+            assert!(
+                seat.memory.is_none_or(|node| topology.nodes[&node].memory_bytes > 0),
+                "{name}: {interface}: {seat:?}"
+            );
+            assert_eq!(Some(seat.node), topology.nics[interface].node, "{name}: {interface}: {seat:?}");
         }
     }
 }
