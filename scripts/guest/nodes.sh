@@ -7,14 +7,15 @@
 #   node 2   memory alone, where asked for
 #
 # usage: nodes.sh OUT FOREBAY_BINARY SCRIPT [NAME=VALUE...]
-#   nodes=2|3  node_mib=512 (of nodes 0 and 1)  far_mib=128 (of node 2)  disk_mib=256  bmc=no|yes  seconds=180
+#   nodes=2|3  node_mib=512 (of nodes 0 and 1)  far_mib=128 (of node 2)  disk_mib=256  seconds=900
+#   bmc=ADDRESS:PORT   of a BMC's simulator, by its line to virtual machines (ipmi_sim: serial ... codec VM)
 #   with=PROGRAM       into /bin, with its libraries; as often as needed
 #   module=NAME        of the kernel, loaded after those of the devices; as often as needed
 set -euo pipefail
 
 out=$1 binary=$2 script=$3
 shift 3
-nodes=2 node_mib=512 far_mib=128 disk_mib=256 bmc=no seconds=180
+nodes=2 node_mib=512 far_mib=128 disk_mib=256 bmc='' seconds=900
 programs=() more_modules=()
 for assignment in "$@"; do
     case $assignment in
@@ -79,9 +80,10 @@ for node in 0 1; do
     truncate -s "${disk_mib}M" "$out/disk$node"
     machine+=(-drive "file=$out/disk$node,format=raw,if=none,id=drive$node,cache=unsafe" -device "nvme,drive=drive$node,serial=NV$node,bus=disk$node")
 done
-if [ "$bmc" = yes ]; then
+if [ -n "$bmc" ]; then
     with_modules ipmi_msghandler ipmi_devintf ipmi_si
-    machine+=(-device ipmi-bmc-sim,id=bmc -device isa-ipmi-kcs,bmc=bmc)
+    machine+=(-chardev "socket,id=board,host=${bmc%:*},port=${bmc#*:},reconnect=1"
+        -device ipmi-bmc-extern,id=bmc,chardev=board -device isa-ipmi-kcs,bmc=bmc)
 fi
 with_modules "${more_modules[@]}"
 pack_root "$here/nodes-init" "$out/initrd"
