@@ -51,9 +51,10 @@ command -v modprobe                    | kmod             | guest for the power-
 command -v dmsetup                     | dmsetup          | guest for the power-cut tests
 command -v strip                       | binutils         | guest for the power-cut tests
 command -v flock                       | util-linux       | tests that share a download
+command -v migratepages                | numactl          | guest with several NUMA nodes
 command -v ipmi_sim                    | openipmi         | tests of fences: a simulated BMC
 command -v fence_ipmilan               | fence-agents     | tests of fences
-command -v ipmitool                    | ipmitool         | tests of fences
+command -v ipmitool                    | ipmitool         | tests of fences, and of what a board says
 command -v systemd-analyze             | systemd          | checking the packaged units
 command -v etcd                        | etcd-server      | coordinator of a cluster, in tests
 command -v etcdctl                     | etcd-client      | coordinator of a cluster, in tests

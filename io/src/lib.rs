@@ -21,6 +21,7 @@ pub mod journal;
 pub mod link;
 pub mod lock;
 pub mod memory;
+pub mod numa;
 pub mod operation;
 pub mod past_cache;
 pub mod place;

@@ -222,6 +222,15 @@ impl Reactor {
         &self.why
     }
 
+    /// Keeps what the kernel starts for this reactor's disk operations on these CPUs, and not only its thread. Worker threads are started
+    /// by that thread and stay where it does.
+    pub fn keep_workers_on(&self, cpus: &[u32]) -> io::Result<()> {
+        match &self.engine {
+            Engine::Uring(uring) => uring.keep_workers_on(cpus),
+            Engine::Threads(_) => Ok(()),
+        }
+    }
+
     /// For other threads.
     pub fn waker(&self) -> Waker {
         self.waker.clone()

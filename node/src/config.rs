@@ -4,6 +4,7 @@
 pub mod address;
 pub mod cluster;
 pub mod fence;
+pub mod placement;
 pub mod watchdog;
 
 use self::address::CidrAddress;
@@ -36,6 +37,8 @@ pub struct Config {
     pub fence: Vec<fence::FenceConfig>,
     /// What resets this machine when the daemon hangs.
     pub watchdog: Option<watchdog::WatchdogConfig>,
+    /// On which NUMA node its data path runs.
+    pub placement: placement::PlacementConfig,
 }
 
 /// How disks are read and written.
@@ -565,6 +568,7 @@ impl Config {
         if self.listen.http_tls.is_some() && self.listen.http == Some(HttpAddress::Off) {
             bail!("TLS is for HTTP, and that is off: give it an address with --http HOST:PORT, or leave TLS out");
         }
+        self.placement.check()?;
         fence::check(&self.fence, self.cluster.is_some())?;
         if let Some(watchdog) = &self.watchdog {
             watchdog.check(self.cluster.is_some())?;

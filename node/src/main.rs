@@ -40,6 +40,7 @@ mod metrics;
 mod node;
 mod open;
 mod paths;
+mod placement;
 mod report;
 mod review;
 mod salvage;

@@ -18,9 +18,11 @@ use crate::cluster::control::Cluster;
 use crate::config::{self, VolumeSpec};
 use crate::directory::{Directory, Export, Place};
 use crate::doctor::rounds::Rounds;
+use crate::doctor::topology::NodeNumber;
 use crate::journal::Preparation;
 use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::{self, Image, Inherited, Opened};
+use crate::placement::Placement;
 use crate::report::{NodeReport, VolumeFacts, VolumeReport};
 use crate::seeing::Seeing;
 use crate::shard::IoReport;
@@ -180,12 +182,23 @@ pub struct Stopped {
     pub displaced: Vec<String>,
 }
 
+/// The data-path threads.
+pub struct Shards {
+    /// The way to each.
+    pub handles: Vec<ShardHandle>,
+    /// What they say of their I/O.
+    pub io: IoReport,
+    /// Where they are.
+    pub placement: Arc<Placement>,
+}
+
 /// See the module's text.
 pub struct Node {
     store: Store,
     directory: Arc<Directory>,
     shards: Vec<ShardHandle>,
     io: IoReport,
+    placement: Arc<Placement>,
     started: std::time::Instant,
     shm_size: Option<u64>,
     nbd: Vec<String>,
@@ -205,8 +218,7 @@ impl Node {
     pub fn new(
         store: Store,
         directory: Arc<Directory>,
-        shards: Vec<ShardHandle>,
-        io: IoReport,
+        shards: Shards,
         shm_size: Option<u64>,
         nbd: Vec<String>,
         memory_bytes_besides: u64,
@@ -215,8 +227,9 @@ impl Node {
         Ok(Arc::new(Node {
             store,
             directory,
-            shards,
-            io,
+            shards: shards.handles,
+            io: shards.io,
+            placement: shards.placement,
             started: std::time::Instant::now(),
             shm_size,
             nbd,
@@ -276,7 +289,9 @@ impl Node {
             self.note_failed(name, &message);
             return failure(FailureKind::Conflict, message);
         }
-        let opened = self.open_blocking(name, spec, progress).await;
+        // Nobody else gives volumes to shards meanwhile.
+        let memory_node = self.placement.memory_node(self.emptiest_shard(None));
+        let opened = self.open_blocking(name, spec, memory_node, progress).await;
         match opened {
             Ok(opened) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
             Ok(opened) => self.attach(opened, default, None).await,
@@ -298,13 +313,16 @@ impl Node {
         self: &Arc<Node>,
         name: &str,
         spec: Option<VolumeSpec>,
+        memory_node: Option<NodeNumber>,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Opened, String> {
         let (node, name) = (self.clone(), name.to_owned());
         let work = move || -> anyhow::Result<Opened> {
             let recorded = node.store.load(&name)?;
             anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
-            open::open(&node.store, recorded, spec.as_ref(), node.shm_size, Inherited::default(), &mut progress)
+            node.placement.open(memory_node, || {
+                open::open(&node.store, recorded, spec.as_ref(), node.shm_size, Inherited::default(), &mut progress)
+            })
         };
         blocking(work).await
     }
@@ -365,11 +383,21 @@ impl Node {
 
     /// `shard`: where clients wait for it.
     async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
-        let Opened { volume, mut record, facts, marker_path, image, preparation, journal_place, remarks, waits: _ } =
-            opened;
+        let Opened {
+            volume,
+            mut record,
+            facts,
+            marker_path,
+            image,
+            preparation,
+            journal_place,
+            remarks,
+            memory_node,
+            waits: _,
+        } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
-        let shard = shard.unwrap_or_else(|| self.emptiest_shard());
+        let shard = shard.unwrap_or_else(|| self.emptiest_shard(memory_node));
         let backing = volume.backing.as_ref().and_then(Backing::share).map(|backing| Arc::new(Mutex::new(backing)));
         let activity = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(AtomicBool::new(false));
@@ -443,11 +471,14 @@ impl Node {
         blocking(work).await
     }
 
-    fn emptiest_shard(&self) -> usize {
+    /// `memory_node`: of those whose memory is on this node.
+    fn emptiest_shard(&self, memory_node: Option<NodeNumber>) -> usize {
         let entries = self.entries();
         let on = |shard| entries.iter().filter(|e| e.running.as_ref().is_some_and(|r| r.shard == shard)).count();
+        let fits = |shard: &usize| memory_node.is_none() || self.placement.memory_node(*shard) == memory_node;
         // Shard 0 accepts all clients: of two that are equally full it is the second choice.
-        (0..self.shards.len()).rev().min_by_key(|&shard| on(shard)).expect("a node has a shard")
+        let shards = (0..self.shards.len()).rev().filter(fits);
+        shards.min_by_key(|&shard| (on(shard), !self.placement.is_home(shard))).expect("the node is that of a shard")
     }
 
     /// On a thread of its own: waits until no request of an earlier process can land any more (on an NBD export: until none
@@ -587,6 +618,7 @@ impl Node {
             state: self.store.dir().display().to_string(),
             history: self.seeing.history_state(),
             doctor: self.doctor.summary(),
+            placement: self.placement.report(),
             nbd: self.nbd.clone(),
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
         }

@@ -11,6 +11,7 @@
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
 use crate::config::{self, DestageName, TierName, VolumeSpec};
+use crate::doctor::topology::NodeNumber;
 use crate::journal::{self, Preparation};
 use crate::memory_place;
 use crate::report::VolumeFacts;
@@ -82,6 +83,8 @@ pub struct Opened {
     pub journal_place: Result<PathBuf, String>,
     /// What the operator should know.
     pub remarks: Vec<String>,
+    /// Where its memory was wanted.
+    pub memory_node: Option<NodeNumber>,
     /// The tier may not be used before the backing's lock is ours: why.
     pub waits: Option<String>,
 }
@@ -432,7 +435,9 @@ pub fn open(
     };
     let replay_due = preparation.holds_backing_back();
     let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
-    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, waits })
+    // Whoever has wanted it somewhere says where.
+    let memory_node = None;
+    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
 }
 
 /// Whether a former process of this volume may have ended with writes under way to its backing.

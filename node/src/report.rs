@@ -194,6 +194,9 @@ pub struct NodeReport {
     /// What its doctor has found at the last look; none before the first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub doctor: Option<crate::doctor::rounds::Summary>,
+    /// On which NUMA nodes its data path is, and why.
+    #[serde(default)]
+    pub placement: crate::placement::PlacementReport,
     /// Where NBD clients connect.
     pub nbd: Vec<String>,
     /// Volumes.
@@ -457,6 +460,7 @@ pub(crate) mod tests {
             state: "/s".into(),
             history: Default::default(),
             doctor: Some(crate::doctor::rounds::Summary { errors: 1, notes: 2, ..Default::default() }),
+            placement: crate::placement::example(),
             nbd: vec!["unix:/n".into()],
             volumes: 1,
         };

@@ -10,8 +10,9 @@ use crate::directory::Directory;
 use crate::events::{Happened, Severity};
 use crate::history;
 use crate::mailbox::ToShard;
-use crate::node::{Node, Stopped};
+use crate::node::{Node, Shards, Stopped};
 use crate::paths;
+use crate::placement::Placement;
 use crate::seeing::Seeing;
 use crate::shard;
 use crate::units::{show_seconds, show_size};
@@ -84,8 +85,13 @@ async fn serve(config: Config) -> Result<bool> {
     let mut handles = Vec::new();
     let mut threads = Vec::new();
     let mut io = None;
-    for number in 0..shard_count(config.node.shards) {
-        let (handle, report, thread) = shard::spawn(number, config.node.io, directory.clone())?;
+    let shards = shard_count(config.node.shards);
+    let placement = Arc::new(Placement::of_this_host(&config, &store, shards));
+    for warning in placement.warnings() {
+        eprintln!("forebay: warning: {warning}");
+    }
+    for number in 0..shards {
+        let (handle, report, thread) = shard::spawn(number, config.node.io, directory.clone(), placement.clone())?;
         io.get_or_insert(report);
         handles.push(handle);
         threads.push(thread);
@@ -96,7 +102,8 @@ async fn serve(config: Config) -> Result<bool> {
     let besides = PROCESS_BYTES_MAX
         + crate::seeing::BYTES_MAX
         + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
-    let node = Node::new(store.clone(), directory, handles.clone(), io, config.node.shm_size, addresses, besides)
+    let shards = Shards { handles: handles.clone(), io, placement: placement.clone() };
+    let node = Node::new(store.clone(), directory, shards, config.node.shm_size, addresses, besides)
         .context("cannot start the history's thread")?;
 
     // An answer to whoever looks while a long start is under way.
@@ -104,7 +111,7 @@ async fn serve(config: Config) -> Result<bool> {
     let local = api::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), node.keys());
+        let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), placement, node.keys());
         tokio::select! {
             joined = joining => {
                 let cluster = joined?;
@@ -466,6 +473,9 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     line("forebay", format!("{} on {}, process {}", report.version, report.host, report.pid));
     line("state", report.state.clone());
     line("io", format!("{} ({}), {} data-path threads", report.io_mode, report.io_why, report.shards));
+    for (at, text) in report.placement.lines().into_iter().enumerate() {
+        line(if at == 0 { "place" } else { "" }, text);
+    }
     line(
         "memory",
         format!(

@@ -24,6 +24,7 @@ use crate::directory::Directory;
 use crate::forward::ToForwarder;
 use crate::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::OpenVolume;
+use crate::placement::Placement;
 use anyhow::{Context, Result};
 pub use clients::Clients;
 use clients::Parking;
@@ -55,11 +56,17 @@ pub struct IoReport {
     pub why: String,
 }
 
+/// What the kernel shows as the name of a shard's thread.
+pub fn thread_name(number: usize) -> String {
+    format!("shard-{number}")
+}
+
 /// Starts a shard's thread and waits until its reactor works.
 pub fn spawn(
     number: usize,
     io: IoChoice,
     directory: Arc<Directory>,
+    placement: Arc<Placement>,
 ) -> Result<(ShardHandle, IoReport, std::thread::JoinHandle<()>)> {
     let (started, start) = mpsc::channel();
     let choice = match io {
@@ -69,10 +76,13 @@ pub fn spawn(
     };
     let body = move || {
         declare_io_flusher();
+        // Before it has made anything: what a thread touches and starts is where it is.
+        placement.take_seat(number);
         let reactor = match Reactor::new(choice) {
             Ok(reactor) => reactor,
             Err(error) => return drop(started.send(Err(error))),
         };
+        placement.seat_workers(number, &reactor);
         let mode = match reactor.mode() {
             Mode::Uring => "uring",
             Mode::Threads => "threads",
@@ -84,10 +94,8 @@ pub fn spawn(
             Shard::new(number, reactor, mail, directory).run();
         }
     };
-    let thread = std::thread::Builder::new()
-        .name(format!("shard-{number}"))
-        .spawn(body)
-        .context("cannot start a data-path thread")?;
+    let thread =
+        std::thread::Builder::new().name(thread_name(number)).spawn(body).context("cannot start a data-path thread")?;
     let (handle, report) = start
         .recv()
         .context("a data-path thread ended while it started")?

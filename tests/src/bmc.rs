@@ -2,7 +2,7 @@
 
 use crate::harness::{die_with_the_test, require_tool, run_command};
 use crate::hosts::Namespace;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -54,10 +54,61 @@ setsid sh -c 'echo $$ >host; i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); echo 
 until [ -s host ] && kill -0 "$(cat host)" 2>/dev/null; do sleep 0.01; done
 "#;
 
+/// Number of the sensor of a board.
+const SENSOR: u8 = 1;
+
+/// What a board says of its sensor, in degrees, with upper limits of 80 (not critical), 90 (critical) and 100: IPMI 2.0, table
+/// 43-1.
+fn temperature_sensor() -> Vec<u8> {
+    const NAME: &[u8] = b"CPU Temp";
+    let mut record = vec![0; 48];
+    // Its number 1, version 1.5, full sensor.
+    record[..4].copy_from_slice(&[1, 0, 0x51, 1]);
+    // The controller's own; of the first processor.
+    (record[5], record[7], record[8], record[9]) = (0x20, SENSOR, 3, 1);
+    // Scans; has thresholds, which can be read; temperature, by thresholds.
+    record[10..14].copy_from_slice(&[0x7f, 0x68, 1, 1]);
+    // The three upper ones.
+    record[18] = 0x38;
+    // Degrees Celsius, each step one.
+    (record[21], record[24]) = (1, 1);
+    record[31..36].copy_from_slice(&[40, 0, 0, 255, 0]);
+    record[36..39].copy_from_slice(&[100, 90, 80]);
+    record[47] = 0xc0 | NAME.len() as u8;
+    record.extend(NAME);
+    // Of what follows the head.
+    record[4] = (record.len() - 5) as u8;
+    record
+}
+
 impl Bmc {
     /// Starts it in a folder of its own, on the loopback of a host where one is named.
     #[track_caller]
     pub fn start(folder: &Path, on: Option<&Namespace>) -> Bmc {
+        Bmc::start_with(folder, on, "", "")
+    }
+
+    /// Starts one that also is the board of a virtual machine, whose serial line is to lead to the port that is returned. A processor
+    /// on it is too hot, and its log has an error of memory.
+    #[track_caller]
+    pub fn start_as_a_board(folder: &Path) -> (Bmc, u16) {
+        // A port that was free a moment ago: the kernel does not give it out again at once.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let record: String = temperature_sensor().iter().map(|byte| format!(" {byte:#04x}")).collect();
+        let all = "000111111111111";
+        let emulated = format!(
+            "sel_enable 0x20 100 0x0a\nsensor_add 0x20 0 {SENSOR} 0x01 0x01\n\
+             sensor_set_threshold 0x20 0 {SENSOR} settable 111000 100 90 80 0 0 0\n\
+             sensor_set_event_support 0x20 0 {SENSOR} enable scanning per-state {all} {all} {all} {all}\n\
+             main_sdr_add 0x20{record}\nsensor_set_value 0x20 0 {SENSOR} 95 1\n\
+             sel_add 0x20 0x02 0 0 0 0 0x20 0 0x04 0x0c 0x53 0x6f 0x01 0xff 0xff\n"
+        );
+        (Bmc::start_with(folder, None, &format!("serial 15 127.0.0.1 {port} codec VM\n"), &emulated), port)
+    }
+
+    /// `config` and `emulated`: more lines of its files.
+    #[track_caller]
+    fn start_with(folder: &Path, on: Option<&Namespace>, config: &str, emulated: &str) -> Bmc {
         std::fs::create_dir_all(folder).unwrap_or_else(|e| panic!("make {}: {e}", folder.display()));
         let script = |name: &str, text: &str| {
             std::fs::write(folder.join(name), text).unwrap();
@@ -73,13 +124,14 @@ impl Bmc {
         let config = format!(
             "name \"forebay-test\"\nstartlan 1\naddr 127.0.0.1 {port}\npriv_limit admin\nallowed_auths_callback {auths}\n\
              allowed_auths_user {auths}\nallowed_auths_operator {auths}\nallowed_auths_admin {auths}\n\
-             guid a123456789abcdefa123456789abcdef\nendlan\nuser 1 true \"\" \"\" user 10 {auths}\n\
+             guid a123456789abcdefa123456789abcdef\nendlan\n{config}user 1 true \"\" \"\" user 10 {auths}\n\
              user 2 true \"forebay\" \"{PASSWORD}\" admin 10 {auths}\nchassis_control \"{} 0x20\"\n",
             folder.join("chassis").display()
         );
         std::fs::write(folder.join("lan.conf"), config).unwrap();
-        let emulated =
-            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n";
+        let emulated = format!(
+            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n{emulated}mc_enable 0x20\n"
+        );
         std::fs::write(folder.join("sim.emu"), emulated).unwrap();
         std::fs::create_dir(folder.join("bmc-state")).unwrap();
         let password = folder.join("password");

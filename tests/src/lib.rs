@@ -10,6 +10,7 @@
 //! - [`certificates`]: authorities and certificates, good and bad, for TLS.
 //! - [`curl`] asks the daemon by HTTP, and so does [`mod@prometheus`], a real one.
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
+//! - [`nodes`]: a machine with several NUMA nodes, emulated.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
 pub mod bmc;
@@ -24,6 +25,7 @@ pub mod kernel;
 pub mod late;
 pub mod logwrites;
 pub mod nbd;
+pub mod nodes;
 pub mod pattern;
 pub mod prometheus;
 pub mod rng;

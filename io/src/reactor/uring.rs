@@ -85,6 +85,23 @@ impl Uring {
         Ok((uring, format!("io_uring works, with {}{capped}", flags.describe())))
     }
 
+    /// The kernel's workers go where the process may, and not only where the ring's thread may.
+    pub(super) fn keep_workers_on(&self, cpus: &[u32]) -> io::Result<()> {
+        // SAFETY: a set of bits, of which none is a valid one.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for &cpu in cpus {
+            // The ring takes no larger set.
+            if cpu as usize >= libc::CPU_SETSIZE as usize {
+                let reason =
+                    format!("CPU {cpu} is beyond the {} that io_uring's workers can be kept on", libc::CPU_SETSIZE);
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
+            // SAFETY: within the set, as checked above.
+            unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+        }
+        self.ring.submitter().register_iowq_aff(&set)
+    }
+
     pub(super) fn submit(&mut self, token: u64, operation: Operation) {
         let key = self.operations.insert(InFlight { token, operation });
         self.push_operation(key);

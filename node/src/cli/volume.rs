@@ -382,6 +382,9 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     let node: NodeReport = serde_json::from_value(answer).context("the daemon is of another version")?;
     println!("forebay {} on {}, process {}, up {}", node.version, node.host, node.pid, show_seconds(node.uptime_s));
     println!("io       {} ({}), {} shards", node.io_mode, node.io_why, node.shards);
+    for (at, line) in node.placement.lines().iter().enumerate() {
+        println!("{:<9}{line}", if at == 0 { "place" } else { "" });
+    }
     println!("memory   at most {}", show_size(node.memory_bytes_max));
     println!("state    {}", node.state);
     let problem = node.history.problem.as_ref().map(|why| format!("; {why}")).unwrap_or_default();

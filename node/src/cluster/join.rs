@@ -19,6 +19,7 @@ use crate::coordinator::{Coordinator, Error, Registered};
 use crate::fence_test::Proofs;
 use crate::identity;
 use crate::mailbox::{ShardHandle, ToShard};
+use crate::placement::Placement;
 use crate::volume_store::{Store, VolumeId, random_bytes};
 use anyhow::{Context, Result, bail};
 use forebay_core::cluster::Host;
@@ -43,6 +44,7 @@ impl Cluster {
         config: &ClusterConfig,
         store: &Store,
         shard: ShardHandle,
+        placement: Arc<Placement>,
         keys: Arc<AtomicU64>,
     ) -> Result<Arc<Cluster>> {
         let (fences, shm_size) = (&all.fence, all.node.shm_size);
@@ -78,7 +80,7 @@ impl Cluster {
         let own_watchdog = OwnWatchdog::begin(store.dir(), &host)?;
         // Not with its watchdog yet: nobody counts on what is not armed.
         let timing = register(&coordinator, &entry).await?;
-        let place = Place { store: store.clone(), shm_size, node, host, timing };
+        let place = Place { store: store.clone(), shm_size, placement, node, host, timing };
         let cluster = Arc::new(Cluster {
             coordinator,
             place,

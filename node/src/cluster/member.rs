@@ -17,6 +17,7 @@ use crate::open::{
     BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, look_for_tier,
     make_tier,
 };
+use crate::placement::Placement;
 use crate::report::{VolumeFacts, VolumeReport};
 use crate::volume_store::{
     Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, remove_durably, write_atomically,
@@ -30,6 +31,7 @@ use forebay_core::types::{BLOCK_BYTES, Duration, Term};
 use forebay_core::volume::ClusterConfig;
 use forebay_io::{BackingOptions, Tier, VolumeIo};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Sent to one peer and not held by it at most (S8).
 const PEER_WINDOW_BYTES_MAX: u64 = 64 << 20;
@@ -37,6 +39,8 @@ const PEER_WINDOW_BYTES_MAX: u64 = 64 << 20;
 const WINDOW_BYTES_MAX: u64 = 256 << 20;
 /// A volume without a spare peer keeps no more dirty data than drains in this time (A6).
 const DEGRADE_STALL_MAX: Duration = Duration::from_secs(10);
+/// All links, and with them all volumes of a cluster, are the first shard's.
+const LINKS_SHARD: usize = 0;
 /// A volume's identity in the name of a file, with hyphens.
 const UUID_LETTERS: usize = 36;
 /// RAM before a flash tier, where the definition names none.
@@ -49,6 +53,8 @@ pub struct Place {
     pub store: Store,
     /// Of the tmpfs for memory tiers.
     pub shm_size: Option<u64>,
+    /// Where the shard with the links is, and so the memory of all volumes.
+    pub placement: Arc<Placement>,
     /// This node.
     pub node: NodeId,
     /// Where it runs.
@@ -196,6 +202,10 @@ impl Place {
 
     /// The tier that is there; none: there is none.
     pub fn open(&self, definition: &Definition) -> Result<Option<Opened>> {
+        self.in_memory_of_links(|| self.open_here(definition))
+    }
+
+    fn open_here(&self, definition: &Definition) -> Result<Option<Opened>> {
         let mut record = self.record(definition, 0, self.tier_place(definition)?, true);
         let (found, _, tier) = look_for_tier(&mut record)?;
         let Some((tier, superblock)) = tier else {
@@ -207,6 +217,15 @@ impl Place {
 
     /// A new tier in the place of whatever is there (S7).
     pub fn format(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
+        self.in_memory_of_links(|| self.format_here(definition, size_bytes))
+    }
+
+    /// All that touches a volume's memory first.
+    fn in_memory_of_links<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.placement.near(self.placement.memory_node(LINKS_SHARD), work)
+    }
+
+    fn format_here(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
         let place = (definition.tier.kind, self.new_tier_path(definition)?);
         let record = self.record(definition, size_bytes, place, false);
         // What is still under way to the former one goes to a file that has no name any more. It may be on the other medium: a
@@ -230,6 +249,11 @@ impl Place {
         };
         let arena = VolumeIo::arena_of(&tier, &superblock, frames)
             .with_context(|| format!("volume {}: cannot set up its memory", definition.name))?;
+        if let Some(remark) =
+            self.placement.has_memory(&definition.name, self.placement.memory_node(LINKS_SHARD), &arena)
+        {
+            eprintln!("forebay: volume {}: {remark}", definition.name);
+        }
         let facts = VolumeFacts {
             name: definition.name.clone(),
             volume: definition.volume.to_string(),

@@ -279,7 +279,7 @@ fn check_links(links: &[LinkConfig]) -> Result<()> {
 }
 
 /// Interfaces of this machine with their addresses, as the kernel lists them.
-type Addresses = Vec<(String, IpAddr)>;
+pub type Addresses = Vec<(String, IpAddr)>;
 
 fn resolve_links(links: &[LinkConfig], here: &Addresses) -> Result<Vec<(IpAddr, Option<SocketAddr>)>> {
     let mut resolved: Vec<(IpAddr, Option<SocketAddr>)> = Vec::new();
@@ -321,7 +321,8 @@ fn address_of(interface: &str, here: &Addresses) -> Result<IpAddr> {
     )
 }
 
-fn addresses_here() -> Result<Addresses> {
+/// All of this machine.
+pub fn addresses_here() -> Result<Addresses> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: a place for one pointer, to a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {

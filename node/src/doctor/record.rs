@@ -9,6 +9,7 @@
 
 use super::Host;
 use super::system::{RECORDED, Seen};
+use super::topology::locality;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a file of this kind begins with.
 const KIND: &str = "forebay-doctor-1";
-/// What is recorded: the kernel's files, and what the doctor itself has measured.
-const KEPT: [&str; 5] = ["/proc", "/sys", "/dev/cpu_dma_latency", "/var/lib/forebay/doctor", RECORDED];
+/// What is recorded: the kernel's files, what the doctor itself has measured, and what it was told of where devices are.
+const KEPT: [&str; 6] = ["/proc", "/sys", "/dev/cpu_dma_latency", "/var/lib/forebay/doctor", locality::FILE, RECORDED];
 
 /// A host's files.
 #[derive(Debug, Default, Serialize, Deserialize)]

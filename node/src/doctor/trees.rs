@@ -4,7 +4,8 @@
 use super::Host;
 use super::findings::{Evidence, Finding, Sentence, Verdict};
 use super::system::System;
-use super::topology::Topology;
+use super::topology::{NodeNumber, Topology, locality};
+use crate::placement::plan::{Device, Facts, Plan, Role, Wish, plan};
 use forebay_tests::harness::skip;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,10 +48,13 @@ impl Machine {
         }
     }
 
-    fn look(&self) -> Host {
+    fn inside(&self) -> PathBuf {
         let inside = std::fs::read_dir(self.folder.path()).expect("unpacked").next().expect("one folder");
-        let system = System::recorded(&inside.expect("an entry").path()).expect("it is there");
-        Host::look(system)
+        inside.expect("an entry").path()
+    }
+
+    fn look(&self) -> Host {
+        Host::look(System::recorded(&self.inside()).expect("it is there"))
     }
 }
 
@@ -105,7 +109,9 @@ fn nothing_is_found_on_real_machines_that_their_owner_would_deny() {
     let mut wrong = Vec::new();
     for name in names {
         let Some(machine) = Machine::called(&name) else { return };
-        let verdicts = machine.look().examine();
+        let host = machine.look();
+        assert_plans_hold(&name, &host.topology);
+        let verdicts = host.examine();
         let found: Vec<Finding> = verdicts
             .into_iter()
             .flat_map(|(_, verdict)| match verdict {
@@ -231,4 +237,63 @@ fn a_whole_look_at_a_machine_of_two_sockets_takes_little_time_and_memory() {
     // Not asserted: a busy machine is no fault, and the tests beside this one have their share of the memory.
     println!("{} checks in {took:?}; all tests of this process until now: {peak} at most", verdicts.len());
     assert!(verdicts.len() > 30);
+}
+
+/// Places two threads by an interface, with all of a machine's CPUs and memory.
+fn placed_by(topology: &Topology, interface: &str) -> Plan {
+    let device =
+        Device { name: interface.to_owned(), role: Role::Client, node: topology.nics[interface].node, weight: 1 };
+    let cpus: Vec<u32> = topology.cpus.keys().copied().collect();
+    let memory_nodes: Vec<NodeNumber> = topology.nodes.keys().copied().collect();
+    let facts = Facts { topology, cpus: &cpus, memory_nodes: &memory_nodes, devices: &[device], shards: 2 };
+    plan(&facts, Wish::Auto)
+}
+
+#[test]
+fn threads_of_real_machines_go_to_their_interfaces_nodes_or_stay_where_the_kernel_has_them() {
+    // Whose interfaces say where they are, on a host with several nodes with CPUs. Of the second somebody has written it to sysfs.
+    const PLACED: &[(&str, &str, NodeNumber)] =
+        &[("32em64t-2n8c+dax+nvme+mic+dimms", "eth0", 0), ("40intel64-2g2n4c+pcilocality", "ib0", 2)];
+    for (machine, interface, node) in PLACED {
+        let Some(machine) = Machine::called(machine) else { return };
+        let topology = machine.look().topology;
+        let Plan::Placed(seats) = placed_by(&topology, interface) else { panic!("{interface} is at a node") };
+        for seat in seats {
+            assert_eq!((seat.node, seat.memory, &seat.cpus), (*node, Some(*node), &topology.nodes[node].cpus));
+        }
+    }
+    // The adapter's file says -1.
+    let Some(machine) = Machine::called("40intel64-2g2n4c+pcilocality") else { return };
+    assert!(matches!(placed_by(&machine.look().topology, "eth0"), Plan::Free { unmet: false, .. }));
+}
+
+/// By whichever interface: a thread that is placed has CPUs, all of its node, and memory of a node that has some.
+fn assert_plans_hold(name: &str, topology: &Topology) {
+    for interface in topology.nics.keys() {
+        let Plan::Placed(seats) = placed_by(topology, interface) else { continue };
+        for seat in seats {
+            let of_node = |cpu: &u32| topology.cpus.get(cpu).is_some_and(|place| place.node == seat.node);
+            assert!(!seat.cpus.is_empty() && seat.cpus.iter().all(of_node), "{name}: {interface}: {seat:?}");
+            assert!(
+                seat.memory.is_none_or(|node| topology.nodes[&node].memory_bytes > 0),
+                "{name}: {interface}: {seat:?}"
+            );
+            assert_eq!(Some(seat.node), topology.nics[interface].node, "{name}: {interface}: {seat:?}");
+        }
+    }
+}
+
+#[test]
+fn a_real_machine_whose_firmware_is_silent_is_placed_by_what_was_written_down() {
+    let Some(machine) = Machine::called("40intel64-2g2n4c+pcilocality") else { return };
+    let file = machine.inside().join(locality::FILE.trim_start_matches('/'));
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+    // As its owners say it to hwloc, by HWLOC_PCI_LOCALITY.
+    std::fs::write(&file, "0000:00-09 0\n0000:40-46 2\n").expect("written");
+    let host = machine.look();
+    let interface = host.topology.nics.iter().find(|(_, nic)| nic.pci.as_deref().is_some_and(|pci| pci < "0000:0a"));
+    let Some((interface, _)) = interface else { panic!("it has four at bus 4 and 5: {:?}", host.topology.nics) };
+    let Plan::Placed(seats) = placed_by(&host.topology, interface) else { panic!("{interface} is at node 0 now") };
+    assert_eq!((seats[0].node, &seats[0].cpus), (0, &host.topology.nodes[&0].cpus));
+    assert!(matches!(verdict(&host, 7), Verdict::Fine(_)), "{:?}", verdict(&host, 7));
 }

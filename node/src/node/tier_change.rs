@@ -281,13 +281,14 @@ impl Node {
     ) -> Answer<VolumeKey> {
         let (store, shm_size, name) = (self.store.clone(), self.shm_size, record.name.clone());
         let share = former.backing.clone();
+        let (placement, memory_node) = (self.placement.clone(), self.placement.memory_node(former.shard));
         let open = move || {
             // First: from here on a start opens this one.
             store.save(&record)?;
             let backing = backing_again(&record, share.as_deref())?;
             let tier = tier.map(|(tier, made)| (tier, Superblock { size_bytes: record.size_bytes, ..made }));
             let inherited = Inherited { backing: Some(backing), tier };
-            open::open(&store, Some(record), None, shm_size, inherited, &mut |_, _| {})
+            placement.open(memory_node, || open::open(&store, Some(record), None, shm_size, inherited, &mut |_, _| {}))
         };
         let opened = match blocking(open).await {
             Ok(opened) => opened,

@@ -8,7 +8,7 @@
 //! a link between sockets carries what lies on the wrong one. What it is that bounds, what would bound next, and what does not by far, all
 //! follow from this one formula.
 
-mod ends;
+pub mod ends;
 pub mod formulas;
 mod hops;
 pub mod path;

@@ -7,7 +7,8 @@
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::system::Seen;
-use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of};
+use super::super::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of, locality};
+use super::processes::links_thread;
 use super::storage::real_disks;
 use super::{Check, drift, growth, placement, show};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,8 +85,11 @@ pub fn is_far(topology: &Topology, cpu: Cpu, socket: u32) -> bool {
 }
 
 /// Evidence of a device's node.
-pub fn node_shown(pci: &str, node: NodeNumber) -> Evidence {
-    Evidence::new(format!("/sys/bus/pci/devices/{pci}/numa_node"), node)
+pub fn node_shown(topology: &Topology, pci: &str, node: NodeNumber) -> Evidence {
+    match topology.locality.of(pci) {
+        Some((_, line)) => Evidence::new(locality::FILE, line),
+        None => Evidence::new(format!("/sys/bus/pci/devices/{pci}/numa_node"), node),
+    }
 }
 
 /// What a virtual machine is told of its nodes need not be what is below.
@@ -147,8 +151,8 @@ fn apart(host: &Host) -> Verdict {
             .with("port_node", &port_nodes)
             .with("through_disks", show::bytes(through_disks))
             .with("through_ports", show::bytes(through_ports));
-        let mut evidence = vec![node_shown(on_it[0].1, node)];
-        evidence.extend(placed.iter().take(2).filter_map(|(port, _)| Some(node_shown(port.pci, port.node?))));
+        let mut evidence = vec![node_shown(topology, on_it[0].1, node)];
+        evidence.extend(placed.iter().take(2).filter_map(|(port, _)| Some(node_shown(topology, port.pci, port.node?))));
         Finding {
             id: format!("numa-apart/{}", disk_names[0]),
             check: 8,
@@ -271,14 +275,26 @@ fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Sp
     let text = text.with("share", show::percent(share)).with("device", name).with("node", node);
     let mut astray: Vec<_> = spread.astray().collect();
     astray.sort_by_key(|(number, _, _, far)| (std::cmp::Reverse(*far), *number));
-    let mut evidence = vec![node_shown(pci, node)];
+    let mut evidence = vec![node_shown(&host.topology, pci, node)];
     for (number, interrupt, came, far) in astray.iter().take(2) {
         let goes_to = show::cpu_list(interrupt.goes_to.iter().copied());
         evidence.push(Evidence::new(format!("/proc/irq/{number}/effective_affinity_list"), goes_to));
         let counted = format!("{number} {}: {far} / {came}", interrupt.name);
         evidence.push(Evidence::new("/proc/interrupts", counted));
     }
+    let mut remedies = Vec::new();
+    if host.topology.nics.contains_key(name)
+        && let Some((file, cpus)) = links_thread(&host.system)
+        && let Some(links_node) = only_node(&host.topology, &cpus)
+    {
+        let cpus = show::cpu_list(cpus);
+        evidence.push(Evidence::new(file, format!("Cpus_allowed_list: {cpus}")));
+        let what = Sentence::new("numa.irq-links").with("node", links_node).with("cpus", cpus).with("device", name);
+        remedies.push(Remedy::Explain { what, command: None });
+    }
     let movable: Vec<u32> = astray.iter().map(|(number, ..)| *number).collect();
+    let what = Sentence::new("numa.irq-remedy").with("device", name).with("node", node);
+    remedies.insert(0, Remedy::Apply { what, writes: spread_over(&host.topology, node, &movable) });
     Finding {
         id: format!("irq-far/{name}"),
         check: 9,
@@ -287,11 +303,14 @@ fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Sp
         text,
         evidence,
         number: Some(Number { is: share, could_be: 0.0, unit: "1".to_owned() }),
-        remedies: vec![Remedy::Apply {
-            what: Sentence::new("numa.irq-remedy").with("device", name).with("node", node),
-            writes: spread_over(&host.topology, node, &movable),
-        }],
+        remedies,
     }
+}
+
+/// The node of all these CPUs; None: they are of several.
+fn only_node(topology: &Topology, cpus: &[Cpu]) -> Option<NodeNumber> {
+    let nodes: Option<BTreeSet<NodeNumber>> = cpus.iter().map(|cpu| Some(topology.cpus.get(cpu)?.node)).collect();
+    nodes.filter(|nodes| nodes.len() == 1)?.into_iter().next()
 }
 
 /// Each of the interrupts to a core of the node, the least used first.
@@ -361,6 +380,7 @@ fn queues(host: &Host) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::super::expect::{fine, not_here, not_seen, one, text, writes};
+    use super::super::processes::with_process;
     use super::*;
     use crate::doctor::fixture::Tree;
 
@@ -479,6 +499,25 @@ mod tests {
         // CPU 4 has one already.
         assert_eq!(writes(&finding), ["/proc/irq/40/smp_affinity_list=5", "/proc/irq/41/smp_affinity_list=6"]);
         assert!(finding.evidence.iter().any(|shown| shown.source == "/proc/irq/40/effective_affinity_list"));
+    }
+
+    #[test]
+    fn where_the_daemons_links_run_is_told_with_far_interrupts_when_they_are_kept_on_one_node() {
+        let far = || {
+            let tree = apart_by_sockets().interrupt(40, NIC, "ens1-rx-0", "0", &[60_000]);
+            with_process(tree, 70, "forebay", "forebay\0serve\0", &[(4, 10), (5, 10)])
+                .file("/proc/70/task/71/comm", "shard-0")
+        };
+        let placed = far().file("/proc/70/task/71/status", "Name:\tshard-0\nCpus_allowed_list:\t4-7\n");
+        let finding = one(&placed, 9);
+        assert!(finding.evidence.contains(&Evidence::new("/proc/70/task/71/status", "Cpus_allowed_list: 4-7")));
+        let Remedy::Explain { what, .. } = &finding.remedies[1] else { panic!("{finding:?}") };
+        assert_eq!((what.key.as_str(), what.with[0].1.as_str()), ("numa.irq-links", "1"));
+        assert_eq!(writes(&finding).len(), 1);
+        // The kernel may have them anywhere, does not say where, or there is no daemon.
+        let free = far().file("/proc/70/task/71/status", "Name:\tshard-0\nCpus_allowed_list:\t0-7\n");
+        assert_eq!(one(&free, 9).remedies.len(), 1);
+        assert_eq!(one(&far().hidden("/proc/70/task/71/status"), 9).remedies.len(), 1);
     }
 
     #[test]

@@ -56,8 +56,8 @@ impl Home<'_> {
         socket_of(topology, node).is_some_and(|socket| socket != self.socket)
     }
 
-    fn shown(&self) -> Evidence {
-        node_shown(self.pci, self.node)
+    fn shown(&self, topology: &Topology) -> Evidence {
+        node_shown(topology, self.pci, self.node)
     }
 }
 
@@ -98,8 +98,10 @@ fn far_server(host: &Host, home: &Home, server: &Server, share: f64) -> Finding 
         !server.allowed.is_empty() && server.allowed.iter().all(|cpu| is_far(&host.topology, *cpu, home.socket));
     let busiest = server.threads.iter().max_by_key(|thread| thread.ticks).map_or(0, |thread| thread.cpu);
     let pid = server.pids[0];
-    let mut evidence =
-        vec![Evidence::new(format!("/proc/{pid}/task/*/stat"), format!("processor {busiest}")), home.shown()];
+    let mut evidence = vec![
+        Evidence::new(format!("/proc/{pid}/task/*/stat"), format!("processor {busiest}")),
+        home.shown(&host.topology),
+    ];
     if kept_away {
         let allowed = show::cpu_list(server.allowed.iter().copied());
         evidence.push(Evidence::new(format!("/proc/{pid}/status"), format!("Cpus_allowed_list: {allowed}")));
@@ -180,7 +182,7 @@ pub fn buffers(host: &Host) -> Verdict {
                     .with("all", show::bytes(all as f64))
                     .with("port", home.port)
                     .with("node", home.node),
-                evidence: vec![Evidence::new(path, list.join(", ")), home.shown()],
+                evidence: vec![Evidence::new(path, list.join(", ")), home.shown(&host.topology)],
                 number: Some(Number { is: share, could_be: 0.0, unit: "1".to_owned() }),
                 remedies: vec![Remedy::Explain {
                     what: Sentence::new("numa.buffers-remedy"),
@@ -267,7 +269,7 @@ pub fn page_cache(host: &Host) -> Verdict {
         Seen::Hidden(what) => return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
     };
     let Some(serving) = serving else { return Verdict::NotHere };
-    let (mut near, mut all, mut memory, mut evidence) = (0u64, 0u64, 0u64, vec![home.shown()]);
+    let (mut near, mut all, mut memory, mut evidence) = (0u64, 0u64, 0u64, vec![home.shown(&host.topology)]);
     let mut sockets_with_memory = std::collections::BTreeSet::new();
     for (node, about) in topology.nodes.iter().filter(|(_, node)| node.memory_bytes > 0) {
         let path = format!("/sys/devices/system/node/node{node}/meminfo");

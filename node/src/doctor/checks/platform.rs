@@ -3,7 +3,7 @@
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::super::system::Seen;
-use super::super::topology::{NodeNumber, Topology};
+use super::super::topology::{NodeNumber, Topology, locality};
 use super::pcie::{all_called, called, moves_data};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,14 +188,40 @@ fn nodes_with_cpus(topology: &Topology) -> BTreeSet<NodeNumber> {
     topology.cpus.values().map(|place| place.node).collect()
 }
 
-// Check 7. Reads `numa_node` of each device of the data path and of the ports above it. Rule: all say -1 where there are several
-// nodes.
+// Check 7. Reads `numa_node` of each device of the data path and of the ports above it, and what was written down in their place.
+// Rules: all say -1 where there are several nodes; a line that was written down says nothing.
 pub fn node_unknown(host: &Host) -> Verdict {
-    let topology = &host.topology;
-    let nodes = nodes_with_cpus(topology);
+    let nodes = nodes_with_cpus(&host.topology);
     if nodes.len() < 2 {
         return Verdict::NotHere;
     }
+    let locality = &host.topology.locality;
+    if let Some(why) = &locality.hidden {
+        return Verdict::NotSeen { what: why.clone(), how: Sentence::new("doctor.as-root") };
+    }
+    let verdict = devices_unknown(host, nodes.len());
+    if locality.faults.is_empty() {
+        return verdict;
+    }
+    let mut found = match verdict {
+        Verdict::Found(found) => found,
+        Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => Vec::new(),
+    };
+    found.push(Finding {
+        id: "node-unknown/locality".to_owned(),
+        check: 7,
+        severity: Severity::Note,
+        confidence: Confidence::Certain,
+        text: Sentence::new("pcie.locality").with("file", locality::FILE).with("lines", locality.faults.len()),
+        evidence: locality.faults.iter().map(|line| Evidence::new(locality::FILE, line)).collect(),
+        number: None,
+        remedies: vec![Remedy::Explain { what: Sentence::new("pcie.locality-remedy"), command: None }],
+    });
+    Verdict::Found(found)
+}
+
+fn devices_unknown(host: &Host, nodes: usize) -> Verdict {
+    let topology = &host.topology;
     let nics = topology.nics.values().map(|nic| (&nic.pci, nic.node, nic.speed_bits.unwrap_or(0) >= NODE_MATTERS));
     let disks = topology.disks.values().map(|disk| (&disk.pci, disk.node, disk.kind == "nvme"));
     let ports = topology.rdma.values().map(|port| (&port.pci, port.node, true));
@@ -211,7 +237,7 @@ pub fn node_unknown(host: &Host) -> Verdict {
     }
     let file = |address: &str| format!("/sys/bus/pci/devices/{address}/numa_node");
     if unknown.is_empty() {
-        let fine = Sentence::new("pcie.nodes-fine").with("devices", known.len()).with("nodes", nodes.len());
+        let fine = Sentence::new("pcie.nodes-fine").with("devices", known.len()).with("nodes", nodes);
         return if known.is_empty() { Verdict::NotHere } else { Verdict::Fine(fine) };
     }
     // Where the file cannot be read, nobody said -1.
@@ -240,12 +266,12 @@ pub fn node_unknown(host: &Host) -> Verdict {
         check: 7,
         severity: if fast { Severity::Warning } else { Severity::Note },
         confidence: Confidence::Certain,
-        text: Sentence::new("pcie.node-unknown").with("device", names).with("nodes", nodes.len()),
+        text: Sentence::new("pcie.node-unknown").with("device", names).with("nodes", nodes),
         evidence: unknown.keys().map(|address| Evidence::new(file(address), -1)).collect(),
         number: None,
         remedies: vec![Remedy::Explain {
-            what: Sentence::new("pcie.node-unknown-remedy"),
-            command: Some(format!("echo NODE > {}", file(first))),
+            what: Sentence::new("pcie.node-unknown-remedy").with("file", locality::FILE),
+            command: Some(format!("echo '{first} NODE' >> {}", locality::FILE)),
         }],
     }])
 }
@@ -364,6 +390,20 @@ mod tests {
         assert_eq!(finding.evidence[0], Evidence::new(at(CARD, "numa_node"), -1));
         let slow = Tree::new().node(0, "0", 4).node(1, "1", 4).pci(CARD, 0x020000, -1).nic("ens1", CARD, 1000);
         assert_eq!(found(slow.says(7)).severity, Severity::Note);
+    }
+
+    #[test]
+    fn what_was_written_down_of_a_device_is_known_and_lines_that_say_nothing_are_told() {
+        let tree = host(-1).file(locality::FILE, "0000:80-8f 1\n");
+        assert_eq!(key(&tree.says(7)), "pcie.nodes-fine");
+        let half = found(host(-1).file(locality::FILE, &format!("{CARD} 1\n")).says(7));
+        assert_eq!(half.evidence, [Evidence::new(at(SSD, "numa_node"), -1)]);
+        let wrong = found(host(1).file(locality::FILE, "0000:80-8f 2\n").says(7));
+        assert_eq!((wrong.id.as_str(), wrong.severity), ("node-unknown/locality", Severity::Note));
+        assert_eq!(wrong.evidence, [Evidence::new(locality::FILE, "0000:80-8f 2")]);
+        let both = of_verdict(host(-1).file(locality::FILE, "0000:80-8f\n").says(7));
+        assert_eq!(both.len(), 2);
+        assert_eq!(key(&host(1).hidden(locality::FILE).says(7)), "doctor.as-root");
     }
 
     #[test]

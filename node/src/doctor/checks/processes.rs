@@ -83,6 +83,24 @@ pub fn servers(system: &System) -> Seen<Vec<Server>> {
     Seen::Is(servers.into_values().collect())
 }
 
+/// Where the daemon's thread with the links may run, the first of its data path: the file that says so, and the CPUs.
+pub fn links_thread(system: &System) -> Option<(String, Vec<Cpu>)> {
+    let names = system.list("/proc").known()?;
+    let is_daemon = |pid: &u32| {
+        let comm = system.text(&format!("/proc/{pid}/comm")).known();
+        comm.is_some_and(|comm| comm == "forebay" && serves(system, *pid, &comm))
+    };
+    let pid = names.iter().filter_map(|name| name.parse().ok()).find(is_daemon)?;
+    let threads = system.list(&format!("/proc/{pid}/task")).known()?;
+    let first = crate::shard::thread_name(0);
+    let is_first =
+        |tid: &&String| system.text(&format!("/proc/{pid}/task/{tid}/comm")).known().as_ref() == Some(&first);
+    let file = format!("/proc/{pid}/task/{}/status", threads.iter().find(is_first)?);
+    let status = system.text(&file).known()?;
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some((file, numbers(cpus.trim())))
+}
+
 /// Whether a program of this name runs, as far as it is shown.
 pub fn is_running(system: &System, name: &str) -> bool {
     let names = system.list("/proc").known().unwrap_or_default();

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_is_not_there_ends_the_measurement_with_its_reason() {
-        let here = super::super::place::allowed().expect("asked")[0];
+        let here = forebay_io::numa::allowed_cpus().expect("asked")[0];
         let at_most = Duration::from_millis(50);
         for (a, b) in [(here, 8191), (8191, here)] {
             let error = measure((a, b, Relation::SameSocket), 0, false, at_most).expect_err("no such CPU");

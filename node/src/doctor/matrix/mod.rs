@@ -297,7 +297,7 @@ pub fn measure(
     if !system.is_live() {
         bail!("measure a recorded host: only the host itself can be measured; leave --sysroot away");
     }
-    let allowed = place::allowed().context("ask which CPUs this process may run on")?;
+    let allowed = forebay_io::numa::allowed_cpus().context("ask which CPUs this process may run on")?;
     let cast = Cast::of(topology, &allowed);
     if cast.cores.is_empty() || cast.memories().is_empty() {
         bail!("measure this host: sysfs shows no CPU, or no memory, that this process may use");

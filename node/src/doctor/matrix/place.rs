@@ -2,6 +2,7 @@
 
 use crate::doctor::topology::{Cpu, NodeNumber};
 use anyhow::{Context, Result, bail};
+use forebay_io::numa::stay_on;
 use std::io;
 use std::ptr::NonNull;
 
@@ -21,27 +22,10 @@ fn mask_of(number: u32) -> Result<Mask> {
     Ok(mask)
 }
 
-/// The CPUs that this process may run on.
-pub fn allowed() -> io::Result<Vec<Cpu>> {
-    let mut mask: Mask = [0; MASK_BITS / 64];
-    // SAFETY: the kernel writes at most as many bytes as the mask has.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), mask.as_mut_ptr()) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((0..MASK_BITS as u32).filter(|&cpu| mask[cpu as usize / 64] & (1 << (cpu % 64)) != 0).collect())
-}
-
 /// Keeps the calling thread on one CPU.
 pub fn pin(cpu: Cpu) -> Result<()> {
-    let mask = mask_of(cpu)?;
-    // SAFETY: the kernel reads as many bytes as the mask has; 0 is the calling thread.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<Mask>(), mask.as_ptr()) };
-    if set != 0 {
-        return Err(io::Error::last_os_error())
-            .with_context(|| format!("keep a thread on CPU {cpu}: it must be online and in this process's cpuset"));
-    }
-    Ok(())
+    stay_on(&[cpu])
+        .with_context(|| format!("keep a thread on CPU {cpu}: it must be online and in this process's cpuset"))
 }
 
 /// Memory on one node.
@@ -187,13 +171,14 @@ fn huge_bytes(smaps: &str, range: &std::ops::Range<usize>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_io::numa::allowed_cpus;
 
     #[test]
     fn a_thread_stays_where_it_is_put_and_a_cpu_that_is_not_there_is_told() {
         std::thread::spawn(|| {
-            let last = *allowed().expect("asked").last().expect("there is one");
+            let last = *allowed_cpus().expect("asked").last().expect("there is one");
             pin(last).expect("pinned");
-            assert_eq!(allowed().expect("asked"), [last]);
+            assert_eq!(allowed_cpus().expect("asked"), [last]);
             let error = pin(8191).expect_err("no such CPU");
             assert!(error.to_string().starts_with("keep a thread on CPU 8191"), "{error}");
             assert!(pin(1 << 20).is_err());

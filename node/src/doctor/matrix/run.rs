@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_cannot_start_ends_all_with_its_reason() {
-        let cpu = super::super::place::allowed().expect("asked")[0];
+        let cpu = forebay_io::numa::allowed_cpus().expect("asked")[0];
         let stream = Task::Stream { mix: Mix::Read, pause: Duration::ZERO };
         let worker = Worker { cpu, memory: 0, bytes: 6 << 20, task: stream };
         let windows = Windows { count: 1, length: Duration::from_millis(20) };

@@ -1,9 +1,20 @@
 //! Network interfaces, disks and RDMA ports, each with the PCI function and the node below it.
 
 use super::super::system::System;
+use super::locality::Locality;
 use super::pci::{base, node_of};
 use super::{Disk, Nic, NodeNumber, PciDevice, RdmaPort, is_address};
 use std::collections::BTreeMap;
+
+/// What says where devices are.
+pub struct Places<'a> {
+    /// PCI functions.
+    pub pci: &'a BTreeMap<String, PciDevice>,
+    /// What was written down.
+    pub locality: &'a Locality,
+    /// The host's node where it has one alone, which then is everything's.
+    pub only_node: Option<NodeNumber>,
+}
 
 /// What lies below a device of a class.
 struct Below {
@@ -15,22 +26,23 @@ struct Below {
 
 impl Below {
     /// `path` is the device's in its class.
-    fn of(system: &System, path: &str, pci: &BTreeMap<String, PciDevice>, only_node: Option<NodeNumber>) -> Below {
+    fn of(system: &System, path: &str, places: &Places<'_>) -> Below {
         // Old kernels had folders in the class, with the device behind a link.
         let device = system.real(&format!("{path}/device")).known();
         let real = device.or_else(|| system.real(path).known()).unwrap_or_default();
-        Below::at(system, real, pci, only_node)
+        Below::at(system, real, places)
     }
 
-    fn at(system: &System, real: String, pci: &BTreeMap<String, PciDevice>, only_node: Option<NodeNumber>) -> Below {
+    fn at(system: &System, real: String, places: &Places<'_>) -> Below {
         // At USB the PCI function is the bus's controller, whose link is not the device's.
         let function = real.rsplit('/').find(|part| is_address(part)).map(str::to_owned);
-        let function = function.filter(|address| pci.contains_key(address) && !is_usb(&real));
+        let function = function.filter(|address| places.pci.contains_key(address) && !is_usb(&real));
         // virtio has no node of its own: whoever above it has one knows.
         let above = std::iter::successors(Some(real.as_str()), |path| path.rsplit_once('/').map(|(above, _)| above));
         let is_virtual = real.starts_with("/sys/devices/virtual/");
-        let node = above.take_while(|path| path.len() > "/sys/devices".len()).find_map(|path| node_of(system, path));
-        Below { pci: function, node: node.or(only_node.filter(|_| !is_virtual)), real }
+        let node_at = |path| places.locality.of_path(path).or_else(|| node_of(system, path));
+        let node = above.take_while(|path| path.len() > "/sys/devices".len()).find_map(node_at);
+        Below { pci: function, node: node.or(places.only_node.filter(|_| !is_virtual)), real }
     }
 }
 
@@ -40,17 +52,13 @@ fn is_usb(real: &str) -> bool {
 }
 
 /// Network interfaces.
-pub fn nics(
-    system: &System,
-    pci: &BTreeMap<String, PciDevice>,
-    only_node: Option<NodeNumber>,
-) -> BTreeMap<String, Nic> {
+pub fn nics(system: &System, places: &Places<'_>) -> BTreeMap<String, Nic> {
     let names = system.list("/sys/class/net").known().unwrap_or_default();
     // `bonding_masters` is a file.
     let names = names.into_iter().filter(|name| system.has(&format!("/sys/class/net/{name}/mtu")));
     let nic = |name: &str| {
         let folder = format!("/sys/class/net/{name}");
-        let below = Below::of(system, &folder, pci, only_node);
+        let below = Below::of(system, &folder, places);
         let mbits: Option<u64> = system.number(&format!("{folder}/speed")).known();
         let up = match system.number::<u8>(&format!("{folder}/carrier")).known() {
             Some(carrier) => carrier == 1,
@@ -111,18 +119,14 @@ fn usb_mbits(system: &System, real: &str) -> Option<u32> {
 }
 
 /// Whole disks.
-pub fn disks(
-    system: &System,
-    pci: &BTreeMap<String, PciDevice>,
-    only_node: Option<NodeNumber>,
-) -> BTreeMap<String, Disk> {
+pub fn disks(system: &System, places: &Places<'_>) -> BTreeMap<String, Disk> {
     let class = if system.has("/sys/block") { "/sys/block" } else { "/sys/class/block" };
     let names = system.list(class).known().unwrap_or_default();
     let whole = names.into_iter().filter(|name| !system.has(&format!("{class}/{name}/partition")));
     let disk = |name: &str| {
         let folder = format!("{class}/{name}");
         let real = system.real(&folder).known().unwrap_or_default();
-        let below = Below::at(system, controller(system, &real).unwrap_or(real), pci, only_node);
+        let below = Below::at(system, controller(system, &real).unwrap_or(real), places);
         let kind = [("nvme", "nvme"), ("sd", "scsi"), ("vd", "virtio"), ("loop", "loop"), ("dm-", "dm"), ("md", "md")]
             .into_iter()
             .chain([("ram", "ram"), ("zram", "ram")])
@@ -150,15 +154,11 @@ fn controller(system: &System, real: &str) -> Option<String> {
 }
 
 /// Ports of RDMA devices.
-pub fn rdma(
-    system: &System,
-    pci: &BTreeMap<String, PciDevice>,
-    only_node: Option<NodeNumber>,
-) -> BTreeMap<String, RdmaPort> {
+pub fn rdma(system: &System, places: &Places<'_>) -> BTreeMap<String, RdmaPort> {
     const CLASS: &str = "/sys/class/infiniband";
     let mut ports = BTreeMap::new();
     for device in system.list(CLASS).known().unwrap_or_default() {
-        let below = Below::of(system, &format!("{CLASS}/{device}"), pci, only_node);
+        let below = Below::of(system, &format!("{CLASS}/{device}"), places);
         for port in system.list(&format!("{CLASS}/{device}/ports")).known().unwrap_or_default() {
             let text = |name: &str| system.text(&format!("{CLASS}/{device}/ports/{port}/{name}")).known();
             // `4: ACTIVE`.

@@ -4,6 +4,7 @@
 
 mod devices;
 mod interrupts;
+pub mod locality;
 mod modules;
 mod pci;
 mod processors;
@@ -24,6 +25,8 @@ pub struct Topology {
     pub cpus: BTreeMap<Cpu, CpuPlace>,
     /// NUMA nodes that are online; a host without NUMA has one.
     pub nodes: BTreeMap<NodeNumber, NumaNode>,
+    /// What was written down of where devices are.
+    pub locality: locality::Locality,
     /// PCI functions, by address such as `0000:82:00.0`.
     pub pci: BTreeMap<String, PciDevice>,
     /// Network interfaces, all of them.
@@ -271,20 +274,23 @@ pub fn read(system: &System) -> Topology {
         1 => nodes.keys().next().copied(),
         _ => None,
     };
-    let pci = pci::read(system, only_node);
+    let locality = locality::Locality::read(system, &nodes.keys().copied().collect());
+    let pci = pci::read(system, &locality, only_node);
+    let places = devices::Places { pci: &pci, locality: &locality, only_node };
     let (modules, modules_hidden) = modules::read(system);
     let processor = processors::description(system);
     Topology {
         cpus: processors::cpus(system, &nodes),
-        nics: devices::nics(system, &pci, only_node),
-        disks: devices::disks(system, &pci, only_node),
-        rdma: devices::rdma(system, &pci, only_node),
+        nics: devices::nics(system, &places),
+        disks: devices::disks(system, &places),
+        rdma: devices::rdma(system, &places),
         interrupts: interrupts::read(system, &pci),
         hypervisor: processors::hypervisor(system, &processor),
         cpu_model: processor.model,
         kernel: processors::kernel(system),
         nodes,
         pci,
+        locality,
         modules,
         modules_hidden,
     }

@@ -1,25 +1,26 @@
 //! PCI functions: where each sits, its end of the link, and what its PCIe capability says.
 
 use super::super::system::{Seen, System};
+use super::locality::Locality;
 use super::{LinkEnd, NodeNumber, Payload, PciDevice, is_address};
 use std::collections::BTreeMap;
 
 const FOLDER: &str = "/sys/bus/pci/devices";
 
 /// All of them. `only_node`: the host's node where it has one alone, which then is everything's.
-pub fn read(system: &System, only_node: Option<NodeNumber>) -> BTreeMap<String, PciDevice> {
+pub fn read(system: &System, locality: &Locality, only_node: Option<NodeNumber>) -> BTreeMap<String, PciDevice> {
     let addresses = system.list(FOLDER).known().unwrap_or_default();
     addresses
         .into_iter()
         .filter(|name| is_address(name))
         .map(|address| {
-            let device = function(system, &address, only_node);
+            let device = function(system, &address, locality, only_node);
             (address, device)
         })
         .collect()
 }
 
-fn function(system: &System, address: &str, only_node: Option<NodeNumber>) -> PciDevice {
+fn function(system: &System, address: &str, locality: &Locality, only_node: Option<NodeNumber>) -> PciDevice {
     let folder = format!("{FOLDER}/{address}");
     let hex = |name: &str| {
         let text = system.text(&format!("{folder}/{name}")).known()?;
@@ -36,7 +37,7 @@ fn function(system: &System, address: &str, only_node: Option<NodeNumber>) -> Pc
         class: hex("class").unwrap_or(0),
         vendor: hex("vendor").and_then(|id| id.try_into().ok()).unwrap_or(0),
         device: hex("device").and_then(|id| id.try_into().ok()).unwrap_or(0),
-        node: node_of(system, &folder).or(only_node),
+        node: locality.of_path(&folder).or_else(|| node_of(system, &folder)).or(only_node),
         // A host bridge may itself sit at a function (Intel's VMD): then the tree above it is another one.
         parent: real.rsplit('/').nth(1).filter(|part| is_address(part)).map(str::to_owned),
         link: link(system, &folder),

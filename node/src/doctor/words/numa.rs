@@ -85,6 +85,14 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "numa.irq-links",
+        [
+            "know that Forebay's links run on node {node} (CPUs {cpus}): interrupts of {device} that end there need no way to the other socket",
+            "参考：Forebay のリンクはノード {node}（CPU {cpus}）で動いています。{device} の割り込みがそこで処理されれば別のソケットを経由しません",
+            "참고: Forebay의 링크는 노드 {node}(CPU {cpus})에서 실행됩니다. {device}의 인터럽트가 그곳에서 처리되면 다른 소켓을 거치지 않습니다",
+        ],
+    ),
+    (
         "numa.queues",
         [
             "Queues of {disk}: {queues} for {cpus} CPUs; up to {most} CPUs share one, and wait for each other under load.",

@@ -231,9 +231,25 @@ pub const ROWS: &[Row] = &[
     (
         "pcie.node-unknown-remedy",
         [
-            "newer firmware may tell (_PXM); else the board's manual says which slot is at which processor. Writing the node helps until the next boot, and the kernel marks itself tainted",
-            "新しいファームウェアなら通知することがあります（_PXM）。なければ、どのスロットがどのプロセッサーに属すかはボードのマニュアルにあります。ノード番号の書き込みは再起動まで有効ですが、カーネルに tainted の印が付きます",
-            "새 펌웨어가 알려 줄 수 있습니다(_PXM). 아니면 보드 설명서에서 슬롯이 어느 프로세서에 속하는지 확인하십시오. 노드를 써 넣으면 재부팅 전까지 유효하지만 커널에 tainted 표시가 남습니다",
+            "newer firmware may tell (_PXM); else the board's manual says which slot is at which processor, and a line with the PCI buses or the function and the node in {file} tells it to Forebay: the doctor and the daemon's placement go by it",
+            "新しいファームウェアなら通知することがあります（_PXM）。なければ、どのスロットがどのプロセッサーに属すかはボードのマニュアルにあります。{file} に PCI バスまたは機器とノード番号を 1 行書くと Forebay に伝わり、診断とデーモンの配置がそれに従います",
+            "새 펌웨어가 알려 줄 수 있습니다(_PXM). 아니면 보드 설명서에서 슬롯이 어느 프로세서에 속하는지 확인하십시오. {file}에 PCI 버스나 장치와 노드 번호를 한 줄로 적으면 Forebay에 전달되어 진단과 데몬의 배치가 그에 따릅니다",
+        ],
+    ),
+    (
+        "pcie.locality",
+        [
+            "Lines of {file} that count for nothing: {lines}. Where the devices are that they mean is left to the firmware.",
+            "{file} のうち効力のない行は {lines} 行です。それらが指す機器の位置はファームウェアの値のままです。",
+            "{file}에서 효력이 없는 줄은 {lines}개입니다. 그 줄이 가리키는 장치의 위치는 펌웨어 값을 그대로 씁니다.",
+        ],
+    ),
+    (
+        "pcie.locality-remedy",
+        [
+            "write PCI buses or one function, then a NUMA node that this host has: `0000:40-46 1` or `0000:82:00.0 1`",
+            "PCI バスまたは機器 1 台と、このホストにある NUMA ノードを書きます：`0000:40-46 1` または `0000:82:00.0 1`",
+            "PCI 버스나 장치 하나, 그리고 이 호스트에 있는 NUMA 노드를 적으십시오: `0000:40-46 1` 또는 `0000:82:00.0 1`",
         ],
     ),
     (
