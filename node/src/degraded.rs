@@ -2,7 +2,7 @@
 
 use crate::cluster::report::ClusterNodeReport;
 use crate::config::DestageName;
-use crate::events::{Happened, Severity};
+use crate::events::{EventKind, Happened, Severity};
 use crate::report::VolumeReport;
 use crate::units::show_size;
 use serde::{Deserialize, Serialize};
@@ -171,12 +171,12 @@ impl Told {
             let (dirty, most) = (show_size(now.dirty.bytes), show_size(now.dirty.bytes_max));
             return began.then(|| {
                 let text = format!("writes are slowed to the backing's speed: {dirty} of {most} are dirty");
-                Happened::new("throttling-begun", Severity::Warning, text).with("dirty_bytes", now.dirty.bytes)
+                Happened::new(EventKind::ThrottlingBegun, Severity::Warning, text).with("dirty_bytes", now.dirty.bytes)
             });
         }
         if self.throttled_at.is_some_and(|last| at.saturating_duration_since(last) >= THROTTLED_UNTIL) {
             self.throttled_at = None;
-            return Some(Happened::new("throttling-ended", Severity::Info, "writes find room at once again"));
+            return Some(Happened::new(EventKind::ThrottlingEnded, Severity::Info, "writes find room at once again"));
         }
         None
     }
@@ -188,7 +188,7 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
         let severity = if is.phase == "failed" { Severity::Error } else { Severity::Info };
         let why = is.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         events.push(
-            Happened::new("phase-changed", severity, format!("from {} to {}{why}", was.phase, is.phase))
+            Happened::new(EventKind::PhaseChanged, severity, format!("from {} to {}{why}", was.phase, is.phase))
                 .with("from", was.phase.as_str())
                 .with("to", is.phase.as_str()),
         );
@@ -205,7 +205,7 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
             _ => (Severity::Warning, policy_words(is)),
         };
         events.push(
-            Happened::new("policy-changed", severity, text)
+            Happened::new(EventKind::PolicyChanged, severity, text)
                 .with("requested", serde_json::json!(is.policy.requested))
                 .with("effective", serde_json::json!(is.policy.effective))
                 .with("reason", is.policy.reason.as_str()),
@@ -213,25 +213,25 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
     }
     if was.policy.reason != "tier-error" && is.policy.reason == "tier-error" {
         let text = format!("the tier {} has failed: writes fail, reads go on", is.tier.path);
-        events.push(Happened::new("tier-failed", Severity::Error, text));
+        events.push(Happened::new(EventKind::TierFailed, Severity::Error, text));
     }
     backing(was, is, &mut events);
     if was.destage.effective != is.destage.effective && was.phase == is.phase {
         let word = if is.destage.effective == DestageName::Journaled { "journaled" } else { "ordered" };
         let text = format!("destage is {word} now: {}", is.destage.reason);
         events.push(
-            Happened::new("destage-changed", Severity::Info, text)
+            Happened::new(EventKind::DestageChanged, Severity::Info, text)
                 .with("effective", word)
                 .with("reason", is.destage.reason.as_str()),
         );
     }
     if was.size_bytes != is.size_bytes && was.size_bytes > 0 && is.size_bytes > 0 {
         let text = format!("grown from {} to {}", show_size(was.size_bytes), show_size(is.size_bytes));
-        events.push(Happened::new("volume-resized", Severity::Info, text).with("size_bytes", is.size_bytes));
+        events.push(Happened::new(EventKind::VolumeResized, Severity::Info, text).with("size_bytes", is.size_bytes));
     }
     if was.tier.kind != is.tier.kind {
         let text = format!("its tier is in {} now", is.tier.kind.word());
-        events.push(Happened::new("tier-changed", Severity::Info, text).with("tier", is.tier.kind.word()));
+        events.push(Happened::new(EventKind::TierChanged, Severity::Info, text).with("tier", is.tier.kind.word()));
     }
     cluster(was, is, &mut events);
     events
@@ -244,24 +244,24 @@ fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
             "failing" => {
                 let why = is.backing.error.as_deref().unwrap_or("no reason is known");
                 let text = format!("the backing fails: {why}; what was acknowledged stays in the tier");
-                events.push(Happened::new("backing-failing", Severity::Error, text).with("error", why));
+                events.push(Happened::new(EventKind::BackingFailing, Severity::Error, text).with("error", why));
             }
             "ready" if before == "held" => {
-                events.push(Happened::new("hold-ended", Severity::Info, "the backing is written to again"));
+                events.push(Happened::new(EventKind::HoldEnded, Severity::Info, "the backing is written to again"));
             }
-            "ready" => events.push(Happened::new("backing-ready", Severity::Info, format!("no more {before}"))),
+            "ready" => events.push(Happened::new(EventKind::BackingReady, Severity::Info, format!("no more {before}"))),
             "held" => {
                 let left = is.backing.hold_left_s.unwrap_or(0.0);
                 let text = format!("the backing is complete and stays unchanged for {left:.0} s at most");
-                events.push(Happened::new("hold-begun", Severity::Info, text).with("seconds", left));
+                events.push(Happened::new(EventKind::HoldBegun, Severity::Info, text).with("seconds", left));
             }
             _ => {}
         }
     }
     match (&was.backing.displaced, &is.backing.displaced) {
-        (None, Some(text)) => events.push(Happened::new("image-displaced", Severity::Error, text)),
+        (None, Some(text)) => events.push(Happened::new(EventKind::ImageDisplaced, Severity::Error, text)),
         (Some(_), None) => {
-            events.push(Happened::new("image-in-place", Severity::Info, "the image is at its path again"));
+            events.push(Happened::new(EventKind::ImageInPlace, Severity::Info, "the image is at its path again"));
         }
         (None, None) | (Some(_), Some(_)) => {}
     }
@@ -273,9 +273,9 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
         let before = if was.owner.is_empty() { "nobody" } else { was.owner.as_str() };
         let grown = |name: &str| is.counters.get(name) > was.counters.get(name);
         let (kind, severity) = match (grown("take_overs"), grown("hand_overs")) {
-            (true, _) => ("take-over", Severity::Warning),
-            (false, true) => ("hand-over", Severity::Info),
-            (false, false) => ("owner-changed", Severity::Info),
+            (true, _) => (EventKind::TakeOver, Severity::Warning),
+            (false, true) => (EventKind::HandOver, Severity::Info),
+            (false, false) => (EventKind::OwnerChanged, Severity::Info),
         };
         events.push(
             Happened::new(kind, severity, format!("{} owns it, after {before}", is.owner))
@@ -290,11 +290,11 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
     let (before, after) = (copies(&was.members), copies(&is.members));
     for node in before.iter().filter(|node| !after.contains(node)) {
         let text = format!("{node} keeps its log no more");
-        events.push(Happened::new("member-lost", Severity::Warning, text).with("member", node.as_str()));
+        events.push(Happened::new(EventKind::MemberLost, Severity::Warning, text).with("member", node.as_str()));
     }
     for node in after.iter().filter(|node| !before.contains(node)) {
         let text = format!("{node} keeps its log");
-        events.push(Happened::new("member-joined", Severity::Info, text).with("member", node.as_str()));
+        events.push(Happened::new(EventKind::MemberJoined, Severity::Info, text).with("member", node.as_str()));
     }
 }
 

@@ -33,10 +33,84 @@ pub enum Severity {
     Error,
 }
 
+/// What happened, as a word: the closed list of what this daemon tells. (Those who read may meet others, of another version.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum EventKind {
+    /// The daemon was started.
+    DaemonStarted,
+    /// It was stopped in order.
+    DaemonStopped,
+    /// A volume was made.
+    VolumeCreated,
+    /// It is no more.
+    VolumeDeleted,
+    /// It was grown.
+    VolumeResized,
+    /// It serves, waits, stops.
+    PhaseChanged,
+    /// Asked for, or in effect.
+    PolicyChanged,
+    /// Ordered or journaled.
+    DestageChanged,
+    /// To another medium.
+    TierChanged,
+    /// Writes fail.
+    TierFailed,
+    /// What was acknowledged stays in the tier.
+    BackingFailing,
+    /// It takes writes again.
+    BackingReady,
+    /// The backing stays unchanged.
+    HoldBegun,
+    /// It changes again.
+    HoldEnded,
+    /// What lies at the image's path is not the image.
+    ImageDisplaced,
+    /// It is again.
+    ImageInPlace,
+    /// Writes are as slow as the backing.
+    ThrottlingBegun,
+    /// They are not any more.
+    ThrottlingEnded,
+    /// Another node owns the volume, unasked.
+    TakeOver,
+    /// Another one, as was asked for.
+    HandOver,
+    /// Another one, as this node learns later.
+    OwnerChanged,
+    /// A node keeps the log no more.
+    MemberLost,
+    /// A node keeps it.
+    MemberJoined,
+    /// To a node.
+    LinkDown,
+    /// To a node.
+    LinkUp,
+    /// It cannot be written.
+    HistoryFailing,
+    /// It is written again.
+    HistoryReady,
+    /// The wall clock, or the machine slept.
+    ClockSet,
+    /// Something bounds or endangers the host.
+    DoctorFinding,
+    /// It does not any more.
+    DoctorFindingGone,
+    /// The doctor could not look.
+    DoctorFailed,
+}
+
+impl EventKind {
+    /// As it is told and kept, such as `policy-changed`.
+    pub fn word(self) -> String {
+        clap::ValueEnum::to_possible_value(&self).expect("no kind is left out").get_name().to_owned()
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Happened {
-    /// A word of a closed list, such as `policy-changed`.
+    /// [`EventKind::word`].
     pub kind: String,
     /// How much it matters.
     pub severity: Severity,
@@ -52,8 +126,8 @@ pub struct Happened {
 
 impl Happened {
     /// Without a volume and details.
-    pub fn new(kind: &str, severity: Severity, text: impl Into<String>) -> Happened {
-        Happened { kind: kind.to_owned(), severity, volume: None, text: text.into(), details: Map::new() }
+    pub fn new(kind: EventKind, severity: Severity, text: impl Into<String>) -> Happened {
+        Happened { kind: kind.word(), severity, volume: None, text: text.into(), details: Map::new() }
     }
 
     /// To a volume.
@@ -230,9 +304,11 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn happened(number: u32) -> Happened {
-        Happened::new("test", Severity::Info, format!("text {number}")).of("vm1").with("number", number)
+        Happened::new(EventKind::LinkUp, Severity::Info, format!("text {number}")).of("vm1").with("number", number)
     }
 
     fn events(dir: &Path) -> Events {
@@ -292,8 +368,10 @@ mod tests {
             kept.add("alpha", happened(number));
         }
         assert_eq!(kept.kept.len(), 2 * FILE_LINES_MAX);
-        let long =
-            kept.add("alpha", Happened::new("test", Severity::Info, "ü".repeat(5000)).with("x", "y".repeat(5000)));
+        let long = kept.add(
+            "alpha",
+            Happened::new(EventKind::LinkUp, Severity::Info, "ü".repeat(5000)).with("x", "y".repeat(5000)),
+        );
         assert!(encode_line(&long).len() < LINE_BYTES_MAX);
     }
 
@@ -304,14 +382,33 @@ mod tests {
         for number in 0..10 {
             kept.add("alpha", happened(number));
         }
-        kept.add("alpha", Happened::new("other", Severity::Error, "x").of("vm2"));
+        kept.add("alpha", Happened::new(EventKind::TierFailed, Severity::Error, "x").of("vm2"));
         let ids = |filter: Filter, limit| kept.find(&filter, limit).iter().map(|e| e.id).collect::<Vec<_>>();
         assert_eq!(ids(Filter::default(), 2), [10, 11], "the newest");
         assert_eq!(ids(Filter { after: Some(3), ..Filter::default() }, 2), [4, 5], "those that follow");
         assert_eq!(ids(Filter { volume: Some("vm2".into()), ..Filter::default() }, 9), [11]);
-        assert_eq!(ids(Filter { kind: Some("other".into()), ..Filter::default() }, 9), [11]);
+        assert_eq!(ids(Filter { kind: Some("tier-failed".into()), ..Filter::default() }, 9), [11]);
         let now = calendar::now_ms() / 1000;
         assert!(ids(Filter { from: Some(now + 100), ..Filter::default() }, 9).is_empty());
         assert_eq!(ids(Filter { from: Some(now - 100), to: Some(now + 100), ..Filter::default() }, 99).len(), 11);
+    }
+
+    #[test]
+    fn every_kind_has_words_in_each_language_of_the_dashboard_and_is_in_the_api() {
+        let kinds: BTreeSet<String> = EventKind::value_variants().iter().map(|kind| kind.word()).collect();
+        for (language, table) in [
+            ("en", include_str!("../../web/strings/en.json")),
+            ("ja", include_str!("../../web/strings/ja.json")),
+            ("ko", include_str!("../../web/strings/ko.json")),
+        ] {
+            let table: BTreeMap<String, String> = serde_json::from_str(table).unwrap();
+            let named = table.iter().filter(|(_, words)| !words.is_empty());
+            let named: BTreeSet<String> =
+                named.filter_map(|(key, _)| Some(key.strip_prefix("kind.")?.to_owned())).collect();
+            assert_eq!(named, kinds, "{language}");
+        }
+        let api: Value = serde_json::from_str(include_str!("api/openapi.json")).unwrap();
+        let described = api["components"]["schemas"]["Event"]["properties"]["kind"]["description"].as_str().unwrap();
+        assert_eq!(described.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), kinds);
     }
 }

@@ -123,10 +123,10 @@ fn render_process(out: &mut Exposition, history: &HistoryState) {
         .sample(&[], history.dropped as f64);
 }
 
-/// What the doctor has found at its last look; nothing before the first.
+/// What the doctor has found when it last saw something; nothing before.
 fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     let mut findings = out.family(Kind::Gauge, "forebay_doctor_findings", "What bounds or endangers this host.");
-    let Some(Summary { errors, warnings, notes, .. }) = &node.doctor else { return };
+    let Some(Summary { at: Some(_), errors, warnings, notes, .. }) = &node.doctor else { return };
     for (severity, count) in [("error", errors), ("warning", warnings), ("note", notes)] {
         findings.sample(&[("severity", severity)], *count as f64);
     }

@@ -4,7 +4,8 @@
 use std::env::var_os;
 use std::path::PathBuf;
 
-fn is_root() -> bool {
+/// Whether this process may do everything, or could if nothing else held it back.
+pub fn is_root() -> bool {
     // SAFETY: geteuid has no arguments, cannot fail and touches no memory of ours.
     unsafe { libc::geteuid() == 0 }
 }

@@ -191,7 +191,7 @@ pub struct NodeReport {
     /// How the history of its volumes fares.
     #[serde(default)]
     pub history: crate::history::writer::State,
-    /// What its doctor has found at the last look; none before the first.
+    /// What its doctor has found at the last look, and whether that failed; none before the first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub doctor: Option<crate::doctor::rounds::Summary>,
     /// On which NUMA nodes its data path is, and why.
@@ -459,7 +459,13 @@ pub(crate) mod tests {
             memory_bytes_max: 1 << 30,
             state: "/s".into(),
             history: Default::default(),
-            doctor: Some(crate::doctor::rounds::Summary { errors: 1, notes: 2, ..Default::default() }),
+            doctor: Some(crate::doctor::rounds::Summary {
+                at: Some("then".to_owned()),
+                problem: Some("a device does not answer".to_owned()),
+                errors: 1,
+                notes: 2,
+                ..Default::default()
+            }),
             placement: crate::placement::example(),
             nbd: vec!["unix:/n".into()],
             volumes: 1,

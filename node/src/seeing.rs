@@ -340,7 +340,7 @@ fn fleet_message(latest: &Latest) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Severity;
+    use crate::events::{EventKind, Severity};
 
     fn seeing(dir: &Path) -> Seeing {
         std::fs::create_dir_all(dir.join("history")).unwrap();
@@ -380,7 +380,7 @@ mod tests {
         assert!(point["nodes"]["alpha"].is_object());
         assert_eq!(data(&text(&mut one))["volumes"].as_object().unwrap().len(), 1);
         for volume in ["vm1", "vm2"] {
-            seeing.happened(Happened::new("test", Severity::Info, "x").of(volume));
+            seeing.happened(Happened::new(EventKind::LinkUp, Severity::Info, "x").of(volume));
         }
         assert!(all.try_recv().is_err());
         let event = text(&mut one);
@@ -393,7 +393,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let seeing = seeing(dir.path());
         for number in 1..=3 {
-            seeing.happened(Happened::new("test", Severity::Info, format!("text {number}")));
+            seeing.happened(Happened::new(EventKind::LinkUp, Severity::Info, format!("text {number}")));
         }
         let interest = Interest { events: true, ..Interest::default() };
         let first = text(&mut seeing.watch(interest, Some(1)).unwrap());

@@ -7,7 +7,7 @@ use crate::api::{self, Bounded, Listening, Peer, Secured, Tokens};
 use crate::cluster::control::Cluster;
 use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
-use crate::events::{Happened, Severity};
+use crate::events::{EventKind, Happened, Severity};
 use crate::history;
 use crate::mailbox::ToShard;
 use crate::node::{Node, Shards, Stopped};
@@ -157,25 +157,23 @@ async fn serve(config: Config) -> Result<bool> {
         let _ = thread.join();
     }
     let words = if complete { "every image is complete" } else { "not every image is complete by itself" };
-    let stopped = Happened::new(STOPPED, Severity::Info, format!("the daemon was stopped; {words}"));
+    let stopped = Happened::new(EventKind::DaemonStopped, Severity::Info, format!("the daemon was stopped; {words}"));
     node.seeing().happened(stopped.with("complete", complete));
     node.seeing().end();
     Ok(complete)
 }
 
-/// The event of a stop in order; a start that finds another one last comes after a kill or a crash.
-const STOPPED: &str = "daemon-stopped";
-
+/// A start that finds another event last than that of a stop in order comes after a kill or a crash.
 fn tell_start(seeing: &Seeing) {
     let last = seeing.last_event();
-    let clean = last.as_deref().is_none_or(|kind| kind == STOPPED);
+    let clean = last.as_deref().is_none_or(|kind| kind == EventKind::DaemonStopped.word());
     let (severity, before) = match (clean, last.is_some()) {
         (true, false) => (Severity::Info, "for the first time on this state folder"),
         (true, true) => (Severity::Info, "after a stop in order"),
         (false, _) => (Severity::Warning, "after a daemon that was killed, or crashed, or lost its machine"),
     };
     let text = format!("forebay {} was started, {before}", env!("CARGO_PKG_VERSION"));
-    let started = Happened::new("daemon-started", severity, text);
+    let started = Happened::new(EventKind::DaemonStarted, severity, text);
     seeing.happened(started.with("clean", clean).with("version", env!("CARGO_PKG_VERSION")));
 }
 

@@ -15,6 +15,15 @@ await look("both nodes are there, and nothing is degraded", async () => {
   await until("nothing degraded", async () => (await page.locator("li[data-code]").count()) === 0);
 });
 
+await look("of another node's host nothing is claimed", async () => {
+  const row = page.locator('section[aria-labelledby="nodes-title"] tbody tr', { hasText: "beta" });
+  await until("where to look", async () => (await row.locator("td").nth(2).textContent()) === "on that node");
+  await row.locator("a").first().click();
+  await page.locator("section.doctor", { hasText: "This node sees only its own host" }).waitFor();
+  must((await page.locator("section.doctor button:visible").count()) === 0, "it offers to look");
+  await page.goto(`${url}/#/`);
+});
+
 await look("a volume is handed over", async () => {
   await page.locator(".volumes a", { hasText: volume }).click();
   await page.getByRole("button", { name: "Hand over …" }).click();

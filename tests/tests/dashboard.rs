@@ -174,6 +174,17 @@ fn people_see_and_change_their_volumes_in_a_browser() {
     site.daemon.assert_healthy();
 }
 
+/// A promise of `tests/browser/doctor.mjs` each.
+#[test]
+fn people_see_what_bounds_the_host_in_a_browser() {
+    if let Some(reason) = missing_for_a_browser() {
+        return skip(&reason);
+    }
+    let mut site = Site::new("dashboard-doctor");
+    site.browse("tests/browser/doctor.mjs");
+    site.daemon.assert_healthy();
+}
+
 #[test]
 fn the_page_takes_little_of_a_core_with_fifty_volumes_live() {
     if let Some(reason) = missing_for_a_browser() {

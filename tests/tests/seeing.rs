@@ -420,5 +420,22 @@ fn the_daemons_doctor_looks_when_it_is_asked_and_tells_everywhere_the_same() {
     assert_eq!(told, count("error") + count("warning"), "{events}");
     let text = daemon.command(["status"]).expect_success().stdout;
     assert!(text.lines().any(|line| line.starts_with("doctor ")), "{text}");
-    assert_eq!(get(&volume, "/v1/doctor?later=true").0, 400);
+    let says = |path: &str| -> Vec<String> {
+        let doctor = answer(path);
+        let of = |list: &str, says: &str| {
+            doctor[list].as_array().unwrap().iter().map(|one| one[says].to_string()).collect::<Vec<_>>()
+        };
+        [of("findings", "says"), of("fine", "says"), of("hidden", "how")].concat()
+    };
+    assert_eq!(says("/v1/doctor?language=en"), says("/v1/doctor"));
+    assert_ne!(says("/v1/doctor?language=ja"), says("/v1/doctor"), "the same look in another language");
+    assert_eq!(answer("/v1/doctor?language=ja")["at"], doctor["at"]);
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding["since"].as_str().is_some_and(|since| since <= doctor["at"].as_str().unwrap()))
+    );
+    for refused in ["/v1/doctor?later=true", "/v1/doctor?language=xx"] {
+        assert_eq!(get(&volume, refused).0, 400, "{refused}");
+    }
 }

@@ -59,12 +59,12 @@ export function tokenOfAddress(): string | null {
 /** A question that is not answered for so long is not answered. (A change may take longer: a drain takes what it takes.) */
 const ANSWER_MAX_MS = 5000;
 
-async function request(path: string, init: RequestInit): Promise<Response> {
+async function request(path: string, init: RequestInit, limit = ANSWER_MAX_MS): Promise<Response> {
   try {
     return await fetch(path, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    if (error instanceof DOMException && error.name === "TimeoutError") throw new Unreachable(`${ANSWER_MAX_MS / 1000} s`);
+    if (error instanceof DOMException && error.name === "TimeoutError") throw new Unreachable(`${limit / 1000} s`);
     throw new Unreachable(error instanceof Error ? error.message : String(error));
   }
 }
@@ -75,9 +75,10 @@ async function refusal(answer: Response): Promise<Refused> {
   return new Refused(answer.status, said);
 }
 
-export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const late = AbortSignal.timeout(ANSWER_MAX_MS);
-  const answer = await request(path, { signal: signal ? AbortSignal.any([signal, late]) : late });
+/** `limit`: of what takes its time to be found out. */
+export async function ask<T>(path: string, signal?: AbortSignal, limit = ANSWER_MAX_MS): Promise<T> {
+  const late = AbortSignal.timeout(limit);
+  const answer = await request(path, { signal: signal ? AbortSignal.any([signal, late]) : late }, limit);
   if (!answer.ok) throw await refusal(answer);
   return (await answer.json()) as T;
 }

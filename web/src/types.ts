@@ -70,6 +70,7 @@ export interface FleetNode {
     memory_bytes_max: number;
     state: string;
     nbd: string[];
+    doctor?: DoctorSummary;
   };
   cluster?: {
     fault_domain: string;
@@ -94,6 +95,43 @@ export interface Fleet {
   nodes: FleetNode[];
   volumes: Volume[];
   degraded: Degraded[];
+}
+
+/** What the doctor has found on a host, in a line. */
+export interface DoctorSummary {
+  /** When the last look ended that saw something; left out before the first. */
+  at?: string;
+  errors: number;
+  warnings: number;
+  notes: number;
+  /** Why the last look failed, if it did. */
+  problem?: string;
+}
+
+export type Remedy = { kind: "apply"; writes: { path: string; value: string }[] } | { kind: "explain"; command?: string };
+
+export interface Finding {
+  id: string;
+  severity: "error" | "warning" | "note";
+  confidence: "certain" | "computed" | "likely";
+  says: string;
+  since: string;
+  evidence: { source: string; value: string }[];
+  number?: { is: number; could_be: number; unit: string };
+  remedies?: Remedy[];
+  /** What each remedy says. */
+  help: string[];
+}
+
+/** What it has found, in the language that was asked for. */
+export interface Doctor {
+  at: string;
+  took_s: number;
+  /** Why the last look failed, if it did; then what is here is of the one before. */
+  problem?: string;
+  findings: Finding[];
+  fine: { word: string; says: string }[];
+  hidden: { word: string; what: string; how: string }[];
 }
 
 /** Columns of one series: a value for each time, null where nothing was recorded. */

@@ -42,6 +42,23 @@ export const ratio = (value: number): string => `${number(100 * value, 1)} %`;
 
 export const count = (value: number): string => number(value, Number.isInteger(value) ? 0 : 1);
 
+/** What the doctor says has a unit: decimal, as lines, slots and clocks are sold. */
+export function quantity(value: number, unit: string): string {
+  if (unit === "s") return value < 1 ? latency(1e6 * value) : span(value);
+  if (unit === "1") return `${significant(100 * value)} %`;
+  if (unit === "1/s") return `${significant(value)}/s`;
+  if (!["B", "B/s", "Hz"].includes(unit)) return `${significant(value)} ${unit}`;
+  const prefixes = ["", "k", "M", "G", "T"];
+  let prefix = 0;
+  while (Math.abs(value) >= 1000 && prefix < prefixes.length - 1) {
+    value /= 1000;
+    prefix += 1;
+  }
+  return `${significant(value)} ${prefixes[prefix]}${unit}`;
+}
+
+const significant = (value: number): string => value.toLocaleString(language(), { maximumSignificantDigits: 3 });
+
 /** A latency given in microseconds. */
 export function latency(us: number): string {
   if (us < 1000) return `${number(us, 0)} µs`;

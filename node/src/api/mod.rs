@@ -13,7 +13,7 @@ mod sessions;
 
 use crate::cluster::control::Cluster;
 use crate::config::VolumeSpec;
-use crate::events::{Happened, Severity};
+use crate::events::{EventKind, Happened, Severity};
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
 use crate::units::show_size;
@@ -193,7 +193,7 @@ async fn create(State(node): State<Arc<Node>>, body: Body<VolumeSpec>) -> Outcom
     let report = to_the_end(async move {
         let report = node.create(spec).await?;
         let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
-        let created = Happened::new("volume-created", Severity::Info, text).of(&report.name);
+        let created = Happened::new(EventKind::VolumeCreated, Severity::Info, text).of(&report.name);
         node.seeing().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
         Ok(report)
     })

@@ -4,6 +4,7 @@ use super::{Failed, Outcome, ok};
 use crate::calendar;
 use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::Degraded;
+use crate::doctor::words::Language;
 use crate::events::Filter;
 use crate::history::format::Owner;
 use crate::history::pictures::Picture;
@@ -384,21 +385,28 @@ pub(super) async fn events(
 pub(super) struct DoctorAsked {
     #[serde(default)]
     fresh: bool,
+    language: Option<Language>,
 }
 
 /// What bounds or endangers this host: as it was at the last look, or looked at now.
 pub(super) async fn doctor(
     State(node): State<Arc<Node>>,
+    headers: HeaderMap,
     asked: Result<Query<DoctorAsked>, QueryRejection>,
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
-    if let Some(last) = node.doctor().last().filter(|_| !asked.fresh) {
-        return ok(&*last);
-    }
-    match node.doctor().look(node.seeing()).await {
-        Ok(round) => ok(&*round),
-        Err(why) => Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, why)),
-    }
+    let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|accepted| accepted.to_str().ok());
+    let language = asked.language.or_else(|| accepted.and_then(Language::accepted)).unwrap_or_default();
+    let (round, problem) = match node.doctor().last().filter(|_| !asked.fresh) {
+        Some(last) => (last, node.doctor().problem()),
+        None => match node.doctor().look(node.seeing()).await {
+            Ok(round) => (round, None),
+            Err(why) => return Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, why)),
+        },
+    };
+    let mut response = ok(round.told(language, problem))?;
+    response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept-Language"));
+    Ok(response)
 }
 
 // --- live ---

@@ -2,6 +2,7 @@
 
 mod act;
 mod baseline;
+mod fold;
 mod matrix;
 mod path;
 mod record;
@@ -87,7 +88,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{}", report.text(language));
+        fold::print(&report.text(language));
     }
     Ok(true)
 }

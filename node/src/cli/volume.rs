@@ -394,10 +394,15 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
             0 => String::new(),
             hidden => format!(", {hidden} checks could not look"),
         };
-        println!(
-            "doctor   {} errors, {} warnings, {} notes at {}{hidden}; `forebay doctor` tells them",
-            doctor.errors, doctor.warnings, doctor.notes, doctor.at
-        );
+        if let Some(at) = &doctor.at {
+            println!(
+                "doctor   {} errors, {} warnings, {} notes at {at}{hidden}; `forebay doctor` tells them",
+                doctor.errors, doctor.warnings, doctor.notes
+            );
+        }
+        if let Some(why) = &doctor.problem {
+            println!("doctor   the last look failed: {why}");
+        }
     }
     for address in &node.nbd {
         println!("nbd      {address}");

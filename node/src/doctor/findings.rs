@@ -98,6 +98,15 @@ pub enum Remedy {
     },
 }
 
+impl Remedy {
+    /// What it does, or what to do.
+    pub fn what(&self) -> &Sentence {
+        match self {
+            Remedy::Apply { what, .. } | Remedy::Explain { what, .. } => what,
+        }
+    }
+}
+
 /// One setting.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Write {

@@ -8,7 +8,7 @@
 //! subnet is one of the questions.
 
 use super::Host;
-use super::system::{RECORDED, Seen};
+use super::system::{RECORDED, Seen, follow};
 use super::topology::locality;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -122,38 +122,12 @@ impl Recorder {
 impl Record {
     /// Where a path leads, each link on the way noted. None: it leads nowhere.
     fn follow(&mut self, root: &Path, path: &str) -> Option<String> {
-        let mut left: Vec<String> = path.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        let (mut at, mut links) = (PathBuf::from("/"), 0);
-        while let Some(part) = left.pop() {
-            if part == "." {
-                continue;
+        let passed = |name: &str, to: &str| {
+            if KEPT.iter().any(|kept| Path::new(name).starts_with(kept)) {
+                self.links.insert(name.to_owned(), to.to_owned());
             }
-            if part == ".." {
-                at.pop();
-                continue;
-            }
-            let here = at.join(&part);
-            match std::fs::read_link(root.join(here.strip_prefix("/").ok()?)) {
-                Ok(to) => {
-                    links += 1;
-                    // As many as Linux follows.
-                    if links > 40 {
-                        return None;
-                    }
-                    let to = to.to_str()?;
-                    let name = here.to_str()?;
-                    if KEPT.iter().any(|kept| here.starts_with(kept)) {
-                        self.links.insert(name.to_owned(), to.to_owned());
-                    }
-                    if to.starts_with('/') {
-                        at = PathBuf::from("/");
-                    }
-                    left.extend(to.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned));
-                }
-                Err(_) => at = here,
-            }
-        }
-        at.to_str().map(str::to_owned)
+        };
+        follow(root, path, passed).ok()
     }
 
     /// Something is there of which no more is known than that.

@@ -5,13 +5,14 @@
 //! (a panic ends the whole process, a file of a sick device that never answers) must not touch the volumes.
 
 use super::findings::Severity;
-use super::report::{Report, Said};
+use super::report::{FineSaid, Hidden, Report, Said};
+use super::words::Language;
 use crate::calendar;
-use crate::events::{self, Filter, Happened};
+use crate::events::{self, EventKind, Filter, Happened};
 use crate::node::Node;
 use crate::seeing::Seeing;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,28 +33,50 @@ const NICENESS: i32 = 10;
 /// Whoever asks again so soon gets the same.
 const FRESH: Duration = Duration::from_secs(2);
 
-const FOUND: &str = "doctor-finding";
-const GONE: &str = "doctor-finding-gone";
-
 /// What one look has come to.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Round {
     /// When it ended, RFC 3339.
-    pub at: String,
+    at: String,
     /// How long it took.
-    pub took_s: f64,
+    took_s: f64,
     /// What it says.
-    #[serde(flatten)]
-    pub report: Report,
-    #[serde(skip)]
+    report: Report,
+    /// Since when each of its findings is there, by id: RFC 3339, no earlier than is known.
+    since: BTreeMap<String, String>,
     ended: Instant,
+}
+
+/// A round in a language, as the API tells it.
+#[derive(Debug, Serialize)]
+pub struct Told<'a> {
+    at: &'a str,
+    took_s: f64,
+    /// Why the last look failed, if it did: then the round is that of the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    findings: Vec<Lasting<'a>>,
+    fine: Vec<FineSaid>,
+    hidden: Vec<Hidden>,
+}
+
+/// A finding, and since when it is there.
+#[derive(Debug, Serialize)]
+struct Lasting<'a> {
+    #[serde(flatten)]
+    said: Said,
+    since: &'a str,
 }
 
 /// The same in a line, for the node's report and the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// When it ended, RFC 3339.
-    pub at: String,
+    /// When the last look ended that saw something, RFC 3339; none before the first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at: Option<String>,
+    /// Why the last look failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
     /// Findings: something is broken, or most of what the hardware can do is lost.
     pub errors: usize,
     /// Findings that cost throughput or latency.
@@ -68,8 +91,10 @@ pub struct Summary {
 #[derive(Default)]
 pub struct Rounds {
     last: Mutex<Option<Arc<Round>>>,
-    /// Ids of warnings and errors that were told; none before the first look.
-    told: Mutex<Option<BTreeSet<String>>>,
+    /// Why the last look failed, if it did.
+    problem: Mutex<Option<String>>,
+    /// Ids of warnings and errors that were told, and when; none before the first look.
+    told: Mutex<Option<BTreeMap<String, String>>>,
     turn: tokio::sync::Mutex<()>,
     /// A look's process has not ended: it hangs in the kernel, and another would hang beside it.
     hangs: Arc<AtomicBool>,
@@ -83,9 +108,18 @@ impl Rounds {
         self.last.lock().expect(HELD).clone()
     }
 
-    /// The last look, in a line.
+    /// Why the last look failed, if it did.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().expect(HELD).clone()
+    }
+
+    /// The last look, in a line; none before the first.
     pub fn summary(&self) -> Option<Summary> {
-        self.last().map(|round| round.summary())
+        let problem = self.problem();
+        match self.last() {
+            Some(round) => Some(Summary { problem, ..round.summary() }),
+            None => problem.map(|why| Summary { problem: Some(why), ..Summary::default() }),
+        }
     }
 
     /// Looks; one at a time, and whoever waited for another's turn gets what that has seen.
@@ -95,32 +129,60 @@ impl Rounds {
             return Ok(last);
         }
         let begun = Instant::now();
-        let report = run_doctor(self.hangs.clone()).await?;
-        let at = calendar::show_ms(calendar::now_ms());
-        let round = Arc::new(Round { at, took_s: begun.elapsed().as_secs_f64(), report, ended: Instant::now() });
-        *self.last.lock().expect(HELD) = Some(round.clone());
-        if !seeing.is_ending() {
-            self.tell(seeing, &round.report);
-        }
-        Ok(round)
+        let looked = run_doctor(self.hangs.clone()).await;
+        *self.problem.lock().expect(HELD) = looked.as_ref().err().cloned();
+        Ok(self.keep(seeing, looked?, begun))
     }
 
-    fn tell(&self, seeing: &Seeing, report: &Report) {
+    fn keep(&self, seeing: &Seeing, report: Report, begun: Instant) -> Arc<Round> {
+        let at = calendar::show_ms(calendar::now_ms());
+        let told = self.tell(seeing, &report, &at);
+        let last = self.last();
+        let since = |id: &str| {
+            let before = last.as_ref().and_then(|last| last.since.get(id));
+            before.or_else(|| told.get(id)).unwrap_or(&at).clone()
+        };
+        let since = report.findings.iter().map(|said| (said.finding.id.clone(), since(&said.finding.id))).collect();
+        let round = Round { at, took_s: begun.elapsed().as_secs_f64(), report, since, ended: Instant::now() };
+        let round = Arc::new(round);
+        *self.last.lock().expect(HELD) = Some(round.clone());
+        round
+    }
+
+    /// Tells what is new and what is gone; all that was told, and when.
+    fn tell(&self, seeing: &Seeing, report: &Report, at: &str) -> BTreeMap<String, String> {
         let mut told = self.told.lock().expect(HELD);
-        let before = told.take().unwrap_or_else(|| told_earlier(seeing));
-        let (news, now) = news(&before, report);
+        let before = told.clone().unwrap_or_else(|| told_earlier(seeing));
+        // Who is ending tells no more.
+        if seeing.is_ending() {
+            return before;
+        }
+        let (news, now) = news(&before, report, at);
         for happened in news {
             seeing.happened(happened);
         }
-        *told = Some(now);
+        *told = Some(now.clone());
+        now
     }
 }
 
 impl Round {
+    /// In a language, with why the last look failed, if one has since.
+    pub fn told(&self, language: Language, problem: Option<String>) -> Told<'_> {
+        let Report { findings, fine, hidden } = self.report.clone().spoken(language);
+        let lasting = |said: Said| {
+            let since = self.since.get(&said.finding.id).unwrap_or(&self.at);
+            Lasting { since, said }
+        };
+        let findings = findings.into_iter().map(lasting).collect();
+        Told { at: &self.at, took_s: self.took_s, problem, findings, fine, hidden }
+    }
+
     fn summary(&self) -> Summary {
         let count = |severity| self.report.findings.iter().filter(|said| said.finding.severity == severity).count();
         Summary {
-            at: self.at.clone(),
+            at: Some(self.at.clone()),
+            problem: None,
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
@@ -129,44 +191,49 @@ impl Round {
     }
 }
 
-/// What earlier lives have told and not taken back: a start is no news.
-fn told_earlier(seeing: &Seeing) -> BTreeSet<String> {
-    let of = |kind: &str| {
-        let filter = Filter { kind: Some(kind.to_owned()), ..Filter::default() };
+/// What earlier lives have told and not taken back, and when: a start is no news.
+fn told_earlier(seeing: &Seeing) -> BTreeMap<String, String> {
+    let of = |kind: EventKind| {
+        let filter = Filter { kind: Some(kind.word()), ..Filter::default() };
         let events = seeing.events(&filter, usize::MAX);
         let ids = events
             .into_iter()
-            .filter_map(|event| Some((event.what.details.get("finding")?.as_str()?.to_owned(), event.id)));
-        ids.collect::<BTreeMap<String, u64>>()
+            .filter_map(|event| Some((event.what.details.get("finding")?.as_str()?.to_owned(), (event.id, event.at))));
+        ids.collect::<BTreeMap<_, _>>()
     };
-    let gone = of(GONE);
-    of(FOUND).into_iter().filter(|(id, found)| gone.get(id).is_none_or(|gone| gone < found)).map(|(id, _)| id).collect()
+    let gone = of(EventKind::DoctorFindingGone);
+    let found = of(EventKind::DoctorFinding).into_iter();
+    let there = found.filter(|(id, (found, _))| gone.get(id).is_none_or(|(gone, _)| gone < found));
+    there.map(|(id, (_, at))| (id, at)).collect()
 }
 
-/// Events of what is new and what is gone, and what is told then.
-fn news(before: &BTreeSet<String>, report: &Report) -> (Vec<Happened>, BTreeSet<String>) {
+/// Events of what is new and what is gone, and what is told then: `at` is when the new was.
+fn news(before: &BTreeMap<String, String>, report: &Report, at: &str) -> (Vec<Happened>, BTreeMap<String, String>) {
     let counts = |said: &&Said| said.finding.severity >= Severity::Warning;
     let mut now: BTreeMap<&str, &Said> = BTreeMap::new();
     for said in report.findings.iter().filter(counts) {
         now.insert(&said.finding.id, said);
     }
     let mut news = Vec::new();
-    for (id, said) in now.iter().filter(|(id, _)| !before.contains(**id)) {
+    for (id, said) in now.iter().filter(|(id, _)| !before.contains_key(**id)) {
         let severity = match said.finding.severity {
             Severity::Error => events::Severity::Error,
             Severity::Warning | Severity::Note => events::Severity::Warning,
         };
-        news.push(Happened::new(FOUND, severity, said.says.clone()).with("finding", *id));
+        news.push(Happened::new(EventKind::DoctorFinding, severity, said.says.clone()).with("finding", *id));
     }
-    let mut told: BTreeSet<String> = now.keys().map(|&id| id.to_owned()).collect();
-    for id in before.iter().filter(|id| !now.contains_key(id.as_str())) {
+    let since = |id: &str| before.get(id).map_or(at, String::as_str).to_owned();
+    let mut told: BTreeMap<String, String> = now.keys().map(|&id| (id.to_owned(), since(id))).collect();
+    for (id, since) in before.iter().filter(|(id, _)| !now.contains_key(id.as_str())) {
         // A check that cannot look now says nothing about what it has found before.
         if report.hidden.iter().any(|hidden| id.split('/').next() == Some(hidden.word.as_str())) {
-            told.insert(id.clone());
+            told.insert(id.clone(), since.clone());
             continue;
         }
         let text = format!("{id}: the doctor finds it no more");
-        news.push(Happened::new(GONE, events::Severity::Info, text).with("finding", id.as_str()));
+        news.push(
+            Happened::new(EventKind::DoctorFindingGone, events::Severity::Info, text).with("finding", id.as_str()),
+        );
     }
     (news, told)
 }
@@ -228,7 +295,7 @@ pub async fn run(node: Arc<Node>) {
             Ok(_) => failed = false,
             Err(why) if !failed => {
                 failed = true;
-                node.seeing().happened(Happened::new("doctor-failed", events::Severity::Warning, why));
+                node.seeing().happened(Happened::new(EventKind::DoctorFailed, events::Severity::Warning, why));
             }
             Err(_) => {}
         }
@@ -261,11 +328,11 @@ async fn links() -> BTreeMap<String, String> {
 mod tests {
     use super::*;
     use crate::doctor::findings::{Confidence, Evidence, Finding, Sentence};
-    use crate::doctor::report::Hidden;
 
     fn report(findings: &[(&str, Severity)], hidden: &[&str]) -> Report {
         let said = |&(id, severity): &(&str, Severity)| Said {
             says: format!("{id} costs"),
+            help: Vec::new(),
             finding: Finding {
                 id: id.to_owned(),
                 check: 1,
@@ -277,9 +344,23 @@ mod tests {
                 remedies: Vec::new(),
             },
         };
-        let hide = |&word: &&str| Hidden { check: 2, word: word.to_owned(), what: String::new(), how: String::new() };
+        let text = Sentence::new("doctor.as-root");
+        let hide = |&word: &&str| Hidden {
+            check: 2,
+            word: word.to_owned(),
+            what: String::new(),
+            text: text.clone(),
+            how: String::new(),
+        };
         let hidden = hidden.iter().map(hide).collect();
         Report { findings: findings.iter().map(said).collect(), fine: Vec::new(), hidden }
+    }
+
+    const FOUND: &str = "doctor-finding";
+    const GONE: &str = "doctor-finding-gone";
+
+    fn at(ids: &[&str], time: &str) -> BTreeMap<String, String> {
+        ids.iter().map(|&id| (id.to_owned(), time.to_owned())).collect()
     }
 
     fn kinds(news: &[Happened]) -> Vec<(&str, events::Severity, &str)> {
@@ -289,22 +370,21 @@ mod tests {
     #[test]
     fn what_is_new_and_what_is_gone_is_told_once_and_notes_are_not() {
         let all = [("a/1", Severity::Error), ("b/1", Severity::Warning), ("c/1", Severity::Note)];
-        let (first, told) = news(&BTreeSet::new(), &report(&all, &[]));
+        let (first, told) = news(&BTreeMap::new(), &report(&all, &[]), "1 o'clock");
         let wanted = [(FOUND, events::Severity::Error, "a/1"), (FOUND, events::Severity::Warning, "b/1")];
         assert_eq!(kinds(&first), wanted);
-        let (again, told) = news(&told, &report(&all, &[]));
+        let (again, told) = news(&told, &report(&all, &[]), "2 o'clock");
         assert!(again.is_empty());
-        let (gone, told) = news(&told, &report(&all[1..], &[]));
+        let (gone, told) = news(&told, &report(&all[1..], &[]), "3 o'clock");
         assert_eq!(kinds(&gone), [(GONE, events::Severity::Info, "a/1")]);
-        assert_eq!(told, BTreeSet::from(["b/1".to_owned()]));
+        assert_eq!(told, at(&["b/1"], "1 o'clock"));
     }
 
     #[test]
     fn a_check_that_cannot_look_takes_nothing_back() {
-        let before = BTreeSet::from(["a/1".to_owned(), "b/1".to_owned()]);
-        let (news, told) = news(&before, &report(&[], &["a"]));
+        let (news, told) = news(&at(&["a/1", "b/1"], "1 o'clock"), &report(&[], &["a"]), "2 o'clock");
         assert_eq!(kinds(&news), [(GONE, events::Severity::Info, "b/1")]);
-        assert_eq!(told, BTreeSet::from(["a/1".to_owned()]));
+        assert_eq!(told, at(&["a/1"], "1 o'clock"));
     }
 
     #[test]
@@ -314,13 +394,35 @@ mod tests {
         let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
         let rounds = Rounds::default();
         let two = report(&[("a/1", Severity::Error), ("b/1", Severity::Warning)], &[]);
-        rounds.tell(&seeing, &two);
-        rounds.tell(&seeing, &report(&[("a/1", Severity::Error)], &[]));
+        rounds.keep(&seeing, two.clone(), Instant::now());
+        rounds.keep(&seeing, report(&[("a/1", Severity::Error)], &[]), Instant::now());
         assert_eq!(seeing.events(&Filter::default(), 9).len(), 3);
-        Rounds::default().tell(&seeing, &two);
+        let round = Rounds::default().keep(&seeing, two, Instant::now());
         let events = seeing.events(&Filter::default(), 9);
         assert_eq!(events.len(), 4, "a/1 was told by the life before");
         assert_eq!(events[3].what.details["finding"], "b/1");
+        let since = |id: &str| round.since[id].as_str();
+        assert_eq!(since("a/1"), events[0].at, "it is there since that life found it");
+        assert_eq!(since("b/1"), round.at, "it was away meanwhile");
+    }
+
+    #[test]
+    fn since_when_a_finding_is_there_is_told_also_of_notes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("history")).unwrap();
+        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let rounds = Rounds::default();
+        let first = rounds.keep(&seeing, report(&[("a/1", Severity::Note)], &[]), Instant::now());
+        // Times of looks are told in milliseconds.
+        std::thread::sleep(Duration::from_millis(2));
+        let all = report(&[("a/1", Severity::Note), ("b/1", Severity::Warning)], &[]);
+        let second = rounds.keep(&seeing, all, Instant::now());
+        assert_ne!(first.at, second.at);
+        assert_eq!((&second.since["a/1"], &second.since["b/1"]), (&first.at, &second.at));
+        let told = serde_json::to_value(second.told(Language::Ja, None)).unwrap();
+        assert_eq!(told["findings"][0]["since"], serde_json::json!(first.at));
+        assert_eq!(told["findings"][0]["says"], "このホストを制限しているものは見つかりませんでした。");
+        assert!(told.get("problem").is_none());
     }
 
     #[tokio::test]
@@ -332,6 +434,11 @@ mod tests {
         rounds.hangs.store(true, Ordering::Release);
         let why = rounds.look(&seeing).await.unwrap_err();
         assert!(why.contains("has not ended"), "{why}");
+        let summary = rounds.summary().unwrap();
+        assert_eq!((summary.problem.as_ref(), summary.at), (Some(&why), None), "it is told where nobody has asked");
+        let round = rounds.keep(&seeing, report(&[], &[]), Instant::now());
+        let told = serde_json::to_value(round.told(Language::En, rounds.problem())).unwrap();
+        assert_eq!(told["problem"], why, "what is known is of an earlier look");
     }
 
     #[test]
@@ -339,10 +446,12 @@ mod tests {
         let said = serde_json::to_string(&report(&[("a/1", Severity::Error)], &["b"])).unwrap();
         let read: Report = serde_json::from_str(&said).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), said);
-        let round = Round { at: "now".to_owned(), took_s: 0.5, report: read, ended: Instant::now() };
+        let ended = Instant::now();
+        let round = Round { at: "now".to_owned(), took_s: 0.5, report: read, since: at(&["a/1"], "then"), ended };
         let summary = round.summary();
         assert_eq!((summary.errors, summary.warnings, summary.notes, summary.hidden), (1, 0, 0, 1));
-        let json = serde_json::to_value(&round).unwrap();
+        let json = serde_json::to_value(round.told(Language::En, None)).unwrap();
         assert_eq!((json["findings"][0]["id"].as_str(), json["at"].as_str()), (Some("a/1"), Some("now")));
+        assert_eq!(json["findings"][0]["since"], "then");
     }
 }

@@ -140,7 +140,7 @@ impl System {
 
     /// A file's bytes.
     pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
-        let bytes = seen(path, std::fs::read(self.resolve(path)));
+        let bytes = seen(path, self.resolve(path).and_then(std::fs::read));
         if let Some(recorder) = &self.recorder {
             recorder.file(path, &bytes);
         }
@@ -154,7 +154,7 @@ impl System {
 
     /// The names in a folder, in order.
     pub fn list(&self, path: &str) -> Seen<Vec<String>> {
-        let names = std::fs::read_dir(self.resolve(path)).and_then(|entries| {
+        let names = self.resolve(path).and_then(std::fs::read_dir).and_then(|entries| {
             let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
             names.collect::<io::Result<Vec<String>>>()
         });
@@ -173,7 +173,7 @@ impl System {
         if let Some(recorder) = &self.recorder {
             recorder.place(path);
         }
-        self.resolve(path).exists()
+        self.resolve(path).is_ok_and(|place| place.exists())
     }
 
     /// Where a path leads when all links are followed, as a path of the host.
@@ -181,40 +181,60 @@ impl System {
         if let Some(recorder) = &self.recorder {
             recorder.place(path);
         }
-        let real = self.resolve(path).canonicalize();
+        let real = self.resolve(path).and_then(|place| place.canonicalize());
         let root = self.root.clone();
         seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))
     }
 
-    /// As the host would: a link that begins with `/` leads below the prefix, and none leads out of it.
-    fn resolve(&self, path: &str) -> PathBuf {
+    /// Where it lies for this process, links followed inside the host's tree.
+    fn resolve(&self, path: &str) -> io::Result<PathBuf> {
         if self.live {
-            return self.place(path);
+            return Ok(self.place(path));
         }
-        let mut left: Vec<String> = path.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        let (mut at, mut links) = (PathBuf::new(), 0);
-        while let Some(part) = left.pop() {
-            match part.as_str() {
-                "." => {}
-                ".." => {
-                    at.pop();
+        follow(&self.root, path, |_, _| {}).map(|real| self.place(&real))
+    }
+}
+
+/// Where a path of the host below `root` leads when all links are followed as that host would: one that begins with `/` leads below
+/// the root, and none leads out of it. What is not there leads to itself. `passed` is told each link on the way, and its target.
+pub fn follow(root: &Path, path: &str, mut passed: impl FnMut(&str, &str)) -> io::Result<String> {
+    /// As many as Linux follows.
+    const LINKS_MAX: usize = 40;
+    let parts =
+        |path: &str| path.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let mut left = parts(path);
+    let (mut at, mut links) = (Vec::new(), 0);
+    while let Some(part) = left.pop() {
+        match part.as_str() {
+            "." => {}
+            ".." => {
+                at.pop();
+            }
+            _ => {
+                at.push(part);
+                let here = at.join("/");
+                let Ok(to) = std::fs::read_link(root.join(&here)) else { continue };
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(io::Error::from_raw_os_error(libc::ELOOP));
                 }
-                name => match std::fs::read_link(self.root.join(&at).join(name)) {
-                    // As many as Linux follows.
-                    Ok(to) if links < 40 => {
-                        links += 1;
-                        if to.is_absolute() {
-                            at = PathBuf::new();
-                        }
-                        let to = to.to_string_lossy().into_owned();
-                        left.extend(to.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned));
-                    }
-                    _ => at.push(name),
-                },
+                let to = to.to_str().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+                passed(&format!("/{here}"), to);
+                at.pop();
+                if to.starts_with('/') {
+                    at.clear();
+                }
+                left.extend(parts(to));
             }
         }
-        self.root.join(at)
     }
+    Ok(format!("/{}", at.join("/")))
+}
+
+/// The chosen one of the choices that a file of the kernel shows: `always [madvise] never`. None where none is in brackets.
+pub fn chosen(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(chosen, _)| chosen).filter(|chosen| !chosen.is_empty())
 }
 
 fn seen<T>(path: &str, result: io::Result<T>) -> Seen<T> {
@@ -250,5 +270,27 @@ mod tests {
         assert_eq!(system.text("/sys/eth0/duplex"), Seen::Absent);
         assert_eq!(system.number::<u32>("/sys/eth0/speed/unit"), Seen::Absent);
         assert!(matches!(system.bytes("/sys/devices"), Seen::Hidden(why) if why.starts_with("/sys/devices: ")));
+    }
+
+    #[test]
+    fn more_links_than_linux_follows_lead_nowhere_and_not_to_the_host_that_looks() {
+        let tree = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(tree.path().join("etc/recorded")).expect("made");
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, tree.path().join(name)).expect("linked");
+        (0..40).for_each(|n| link(&format!("/l{}", n + 1), &format!("l{n}")));
+        link("/etc", "l40");
+        let system = System::recorded(tree.path()).expect("it is there");
+        assert_eq!(system.list("/l1"), Seen::Is(vec!["recorded".to_owned()]), "forty are followed");
+        assert!(matches!(system.list("/l0"), Seen::Hidden(why) if why.starts_with("/l0: ")));
+        assert!(!system.has("/l0"));
+    }
+
+    #[test]
+    fn of_choices_the_one_in_brackets_is_chosen() {
+        assert_eq!(chosen("always defer [madvise] never"), Some("madvise"));
+        assert_eq!(chosen("[none] mq-deadline"), Some("none"));
+        for none in ["none", "", "[]", "a [b", "1024"] {
+            assert_eq!(chosen(none), None, "{none:?}");
+        }
     }
 }

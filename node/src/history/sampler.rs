@@ -14,7 +14,7 @@ use super::writer::Job;
 use crate::calendar;
 use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::{self, Degraded, Since, Told};
-use crate::events::{Happened, Severity};
+use crate::events::{EventKind, Happened, Severity};
 use crate::node::{Look, Node};
 use crate::report::VolumeReport;
 use crate::seeing::{Latest, Seeing};
@@ -267,7 +267,7 @@ impl Sampler {
             self.volumes.remove(volume);
             self.seeing.forget(*volume);
             let text = "it was deleted, and its history with it; its backing stays";
-            self.seeing.happened(Happened::new("volume-deleted", Severity::Info, text).of(told.name()));
+            self.seeing.happened(Happened::new(EventKind::VolumeDeleted, Severity::Info, text).of(told.name()));
         }
         !gone.is_empty()
     }
@@ -279,8 +279,8 @@ impl Sampler {
                 continue;
             }
             let event = match up {
-                true => Happened::new("link-up", Severity::Info, format!("the link to {name} works")),
-                false => Happened::new("link-down", Severity::Warning, format!("the link to {name} is down")),
+                true => Happened::new(EventKind::LinkUp, Severity::Info, format!("the link to {name} works")),
+                false => Happened::new(EventKind::LinkDown, Severity::Warning, format!("the link to {name} is down")),
             };
             self.seeing.happened(event.with("peer", name.as_str()));
         }
@@ -296,8 +296,9 @@ impl Sampler {
                     "went forward: it was set, or the machine was suspended; the history has a gap"
                 };
                 let text = format!("the wall clock {words} ({:.0} s)", ahead.abs());
-                self.seeing
-                    .happened(Happened::new("clock-set", Severity::Warning, text).with("seconds", ahead.round()));
+                self.seeing.happened(
+                    Happened::new(EventKind::ClockSet, Severity::Warning, text).with("seconds", ahead.round()),
+                );
             }
         }
     }
@@ -306,8 +307,8 @@ impl Sampler {
         let problem = self.seeing.history_state().problem;
         if problem.is_some() != self.history_problem.is_some() {
             self.seeing.happened(match &problem {
-                Some(why) => Happened::new("history-failing", Severity::Warning, why.as_str()),
-                None => Happened::new("history-ready", Severity::Info, "the history is written again"),
+                Some(why) => Happened::new(EventKind::HistoryFailing, Severity::Warning, why.as_str()),
+                None => Happened::new(EventKind::HistoryReady, Severity::Info, "the history is written again"),
             });
         }
         self.history_problem = problem;

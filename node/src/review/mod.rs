@@ -378,8 +378,12 @@ pub(crate) mod tests {
         }))
         .unwrap();
         let volume = review_of("vm1", 1 << 30, &measured, &curve, &history);
-        let incident =
-            crate::events::Happened::new("backing-failing", Severity::Error, "no space <left> & \"more\"").of("vm1");
+        let incident = crate::events::Happened::new(
+            crate::events::EventKind::BackingFailing,
+            Severity::Error,
+            "no space <left> & \"more\"",
+        )
+        .of("vm1");
         let incident = Event { id: 7, at: "2023-11-14T22:13:20.000Z".into(), node: "alpha".into(), what: incident };
         Review {
             node: "alpha".into(),

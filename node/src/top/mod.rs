@@ -15,6 +15,7 @@ use model::{Model, Screen};
 use std::io::IsTerminal;
 use std::time::Duration;
 use terminal::Terminal;
+pub use terminal::size as terminal_size;
 use view::Look;
 pub use view::micros;
 

@@ -122,15 +122,7 @@ impl Terminal {
 
     /// Columns and lines.
     pub fn size(&self) -> (usize, usize) {
-        // SAFETY: all zeros are a valid winsize.
-        let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-        // SAFETY: a place for one winsize.
-        let rc = unsafe { libc::ioctl(std::io::stdout().as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
-        if rc != 0 || size.ws_col == 0 || size.ws_row == 0 {
-            (80, 24)
-        } else {
-            (size.ws_col.into(), size.ws_row.into())
-        }
+        size().unwrap_or((80, 24))
     }
 
     /// What was pressed; waits so long for the first.
@@ -175,6 +167,15 @@ impl Drop for Terminal {
         // SAFETY: one termios, which this terminal has had before.
         unsafe { libc::tcsetattr(std::io::stdin().as_raw_fd(), libc::TCSAFLUSH, &self.before) };
     }
+}
+
+/// Columns and lines of the terminal that the output goes to, if it is one.
+pub fn size() -> Option<(usize, usize)> {
+    // SAFETY: all zeros are a valid winsize.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for one winsize.
+    let rc = unsafe { libc::ioctl(std::io::stdout().as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
+    (rc == 0 && size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // The fleet at a glance: what is degraded and why, the sums, every volume, every node.
 
+import { doctorCount } from "../doctor";
 import { h, say } from "../dom";
 import { known, listen } from "../live";
 import { badge, degradedLine, health, nodeBadge } from "../status";
@@ -231,6 +232,7 @@ export function fleetPage(): Page {
       {},
       h("td", {}, h("a", { href: `#/nodes/${encodeURIComponent(node.name)}` }, node.name), node.own && fleet.nodes.length > 1 ? ` ${t("node.own")}` : ""),
       h("td", {}, nodeBadge(node)),
+      h("td", {}, doctorCount(node)),
       h("td", { class: "figure" }, count(fleet.nodes.length === 1 ? fleet.volumes.length : owned)),
       h("td", { class: "roomy" }, node.cluster?.fault_domain ?? "–"),
       h("td", { class: "roomy" }, node.report?.version ?? "–"),
@@ -242,6 +244,7 @@ export function fleetPage(): Page {
     const heads: [string, string][] = [
       [t("volume.name"), ""],
       [t("volume.state"), ""],
+      [t("doctor.column"), ""],
       [fleet.nodes.length === 1 ? t("fleet.volumes") : t("node.owned"), "figure"],
       [t("node.domain"), "roomy"],
       [t("node.version"), "roomy"],

@@ -3,6 +3,7 @@
 import { nodePath } from "../api";
 import { nodeActions } from "../actions";
 import type { Spec } from "../chart";
+import { DoctorCard } from "../doctor";
 import { h, say } from "../dom";
 import type { Range } from "../history";
 import { known, listen } from "../live";
@@ -74,6 +75,7 @@ export function nodePage(name: string, range: Range): Page {
   const actions = h("div");
   const trouble = h("ul", { class: "card degraded plain-list", hidden: true });
   const list = h("dl", { class: "tiles small" });
+  const doctor = new DoctorCard(name);
   const channels = h("section", { class: "card", hidden: true, "aria-label": t("node.channels") });
   const volumes = h("section", { class: "card", "aria-label": t("fleet.volumes") });
   const events = h("section", { class: "card", "aria-label": t("events.title") });
@@ -105,6 +107,7 @@ export function nodePage(name: string, range: Range): Page {
     for (const kept of emptying?.keeps ?? []) wrong.push(h("li", {}, h("a", { href: `#/volumes/${encodeURIComponent(kept.volume)}` }, kept.volume), ` (${word("role", kept.role)}): ${kept.why}`));
     trouble.hidden = wrong.length === 0;
     trouble.replaceChildren(...wrong);
+    doctor.show(node);
     list.replaceChildren(...facts(node).map(([fact, value]) => h("div", {}, h("dt", {}, fact), h("dd", {}, value))));
     channels.hidden = of.length === 0;
     channels.replaceChildren(h("h2", {}, t("node.channels")), channelTable(of));
@@ -137,9 +140,10 @@ export function nodePage(name: string, range: Range): Page {
   const deaf = listen({ fleet: show });
   return {
     title: name,
-    element: h("div", {}, h("header", { class: "page-head" }, h("h1", {}, name), state, actions), trouble, h("section", { class: "card", "aria-label": t("volume.facts") }, list), channels, board.toolbar, missing, board.charts, volumes, events),
+    element: h("div", {}, h("header", { class: "page-head" }, h("h1", {}, name), state, actions), trouble, h("section", { class: "card", "aria-label": t("volume.facts") }, list), doctor.element, channels, board.toolbar, missing, board.charts, volumes, events),
     leave() {
       deaf();
+      doctor.leave();
       board.leave();
     },
   };

@@ -47,7 +47,7 @@ impl PathArgs {
         if asked.json {
             println!("{}", serde_json::to_string_pretty(&answer)?);
         } else {
-            print!("{}", answer.text(asked.language));
+            super::fold::print(&answer.text(asked.language));
         }
         Ok(true)
     }

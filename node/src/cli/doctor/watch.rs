@@ -33,7 +33,7 @@ pub(super) fn run(asked: &Asked, args: &WatchArgs) -> Result<bool> {
     }
     if !asked.system.is_live() {
         return match watch.recorded() {
-            Some((time, rates)) => tell(asked, &watch, time, &rates).map(|()| true),
+            Some((time, rates)) => tell(asked, &watch, None, time, &rates).map(|()| true),
             None => {
                 eprintln!("{}", asked.say(&Sentence::new("watch.no-sample")));
                 Ok(false)
@@ -45,14 +45,15 @@ pub(super) fn run(asked: &Asked, args: &WatchArgs) -> Result<bool> {
         std::thread::sleep(Duration::from_secs(args.interval));
         let (now, at) = (watch.totals(), Instant::now());
         let time = at - looked;
-        tell(asked, &watch, time, &rates(&before, &now, time))?;
+        let wall = calendar::show_ms(calendar::now_ms());
+        tell(asked, &watch, Some(wall), time, &rates(&before, &now, time))?;
         (before, looked) = (now, at);
     }
     Ok(true)
 }
 
-fn tell(asked: &Asked, watch: &Watch, time: Duration, rates: &[Rate]) -> Result<()> {
-    let at = calendar::show_ms(calendar::now_ms());
+/// `at`: when it was; a record does not say.
+fn tell(asked: &Asked, watch: &Watch, at: Option<String>, time: Duration, rates: &[Rate]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if asked.json {
         let lacking: Vec<String> = watch.lacking.iter().map(|why| asked.say(why)).collect();
@@ -61,7 +62,9 @@ fn tell(asked: &Asked, watch: &Watch, time: Duration, rates: &[Rate]) -> Result<
         writeln!(out, "{line}")?;
         return Ok(out.flush()?);
     }
-    writeln!(out, "{at}")?;
+    let recorded =
+        || asked.say(&Sentence::new("watch.as-recorded").with("seconds", format!("{:.1}", time.as_secs_f64())));
+    writeln!(out, "{}", at.unwrap_or_else(recorded))?;
     for rate in rates {
         let shown = match rate.unit {
             "B/s" => format!("{}/s", show::bytes(rate.rate)),

@@ -1,7 +1,7 @@
 //! One file of procfs or sysfs that is written: where it may lie, what it reads back, and what restores it.
 
 use crate::doctor::findings::Write as Setting;
-use crate::doctor::system::{Seen, System};
+use crate::doctor::system::{Seen, System, chosen};
 use crate::doctor::topology::{Topology, numbers};
 use std::io::Write;
 use std::path::{Component, Path};
@@ -70,8 +70,7 @@ pub fn choice<'a>(path: &str, text: &'a str) -> Option<&'a str> {
         let (word, number) = text.trim().split_once(' ')?;
         return number.parse::<u32>().is_ok().then_some(word);
     }
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(chosen, _)| chosen).filter(|chosen| !chosen.is_empty())
+    chosen(text)
 }
 
 /// Whether what a file reads is what was written to it, which the kernel shows in its own way.

@@ -80,7 +80,10 @@ impl Resolver<'_> {
             None if name.starts_with('/') => self.file(name),
             None => {
                 let nics: Vec<&str> = self.topology.nics.keys().map(String::as_str).collect();
-                let disks: Vec<&str> = self.topology.disks.keys().map(String::as_str).collect();
+                // Of loops and RAM disks a host has dozens, which nobody asks for.
+                let real = |kind: &str| !["loop", "ram"].contains(&kind);
+                let disks = self.topology.disks.iter().filter(|(_, disk)| real(&disk.kind));
+                let disks: Vec<&str> = disks.map(|(name, _)| name.as_str()).collect();
                 bail!(
                     "{name:?} is no interface, RDMA port or disk of this host, nor a path that begins with /. It has the \
                      interfaces {} and the disks {}; ram is memory",

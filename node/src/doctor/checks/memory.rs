@@ -3,7 +3,7 @@
 use super::super::Host;
 use super::super::chain::formulas::ddr;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
-use super::super::system::Seen;
+use super::super::system::{Seen, chosen};
 use super::super::topology::{MemoryModule, NodeNumber, NumaNode, Topology};
 use super::numa::sockets;
 use super::processes::servers;
@@ -343,10 +343,9 @@ fn policy(host: &Host) -> Verdict {
         Seen::Hidden(why) => Some(why.clone()),
         Seen::Is(_) | Seen::Absent => None,
     });
-    let chosen = |text: String| {
-        text.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0.to_owned())).unwrap_or(text)
+    let shown = |seen: Seen<String>| {
+        seen.known().map_or_else(|| "–".to_owned(), |text| chosen(&text).unwrap_or(&text).to_owned())
     };
-    let shown = |seen: Seen<String>| seen.known().map_or_else(|| "–".to_owned(), chosen);
     match (hidden, &reclaim, &defrag) {
         (Some(what), ..) => Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
         (None, Seen::Absent, Seen::Absent) => Verdict::NotHere,

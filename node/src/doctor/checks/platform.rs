@@ -2,7 +2,7 @@
 
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
-use super::super::system::Seen;
+use super::super::system::{Seen, chosen};
 use super::super::topology::{NodeNumber, Topology, locality};
 use super::pcie::{all_called, called, moves_data};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,13 +96,15 @@ pub fn link_sleep(host: &Host) -> Verdict {
         }
     }
     let policy = host.system.text(POLICY).known().unwrap_or_default();
-    // `default performance [powersave] powersupersave`
-    let chosen = policy.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(chosen, _)| chosen);
     match (asleep.is_empty(), judged, hidden) {
         (true, 0, Some(what)) => return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
         (true, 0, None) => return Verdict::NotHere,
         (true, ..) => {
-            return Verdict::Fine(Sentence::new("pcie.sleep-fine").with("links", judged).with("policy", chosen));
+            return Verdict::Fine(
+                Sentence::new("pcie.sleep-fine")
+                    .with("links", judged)
+                    .with("policy", chosen(&policy).unwrap_or_default()),
+            );
         }
         (false, ..) => {}
     }

@@ -3,7 +3,7 @@
 use super::super::Host;
 use super::super::counters::matching;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
-use super::super::system::{Seen, System};
+use super::super::system::{Seen, System, chosen};
 use super::super::topology::Disk;
 use super::{Check, growth, management, show};
 use crate::config::TierName;
@@ -50,11 +50,6 @@ pub fn real_disks(host: &Host) -> impl Iterator<Item = (&String, &Disk)> {
         .filter(|(_, disk)| disk.bytes > 0 && ["nvme", "scsi", "virtio"].contains(&disk.kind.as_str()))
 }
 
-/// The chosen one of `none [mq-deadline] kyber`.
-fn chosen(text: &str) -> &str {
-    text.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or(text)
-}
-
 // Check 41. Reads the scheduler of each NVMe device, and where requests end. Rules: a scheduler is between; requests end
 // where the interrupt came, while CPUs share queues of a device in a host of several sockets.
 fn queue(host: &Host) -> Verdict {
@@ -62,7 +57,7 @@ fn queue(host: &Host) -> Verdict {
     for (name, disk) in real_disks(host) {
         let path = format!("/sys/block/{name}/queue/scheduler");
         let scheduler = match host.system.text(&path) {
-            Seen::Is(text) => chosen(&text).to_owned(),
+            Seen::Is(text) => chosen(&text).unwrap_or(&text).to_owned(),
             Seen::Absent => continue,
             Seen::Hidden(what) => return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
         };

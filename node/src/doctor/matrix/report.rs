@@ -3,7 +3,7 @@
 use super::{Bandwidth, Matrix, Relation};
 use crate::doctor::chain::formulas::GB;
 use crate::doctor::findings::Sentence;
-use crate::doctor::topology::NodeNumber;
+use crate::doctor::topology::{NodeNumber, in_brackets};
 use crate::doctor::words::{Language, say};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,7 +23,11 @@ impl Matrix {
             say(language, &with.with("threads", threads))
         };
         if let Some(hypervisor) = &self.hypervisor {
-            let _ = writeln!(text, "{}\n", say(language, &Sentence::new("matrix.vm").with("hypervisor", hypervisor)));
+            let _ = writeln!(
+                text,
+                "{}\n",
+                say(language, &Sentence::new("matrix.vm").with("hypervisor", in_brackets(hypervisor)))
+            );
         }
         let grid = |cells: &[(NodeNumber, NodeNumber, String)]| self.grid(cells, language);
         let gigabytes = |cells: &[Bandwidth]| -> Vec<(NodeNumber, NodeNumber, String)> {

@@ -11,6 +11,7 @@ mod processors;
 
 use super::system::{Seen, System};
 pub use interrupts::counted;
+pub use processors::in_brackets;
 use std::collections::BTreeMap;
 
 /// Number of a NUMA node, as the kernel counts. They may be sparse.

@@ -131,6 +131,14 @@ pub fn description(system: &System) -> Processor {
     }
 }
 
+/// What a hypervisor is called whose name cannot be told.
+const UNNAMED: &str = "unknown";
+
+/// A hypervisor's name behind what says that there is one: nothing where it has none.
+pub fn in_brackets(hypervisor: &str) -> String {
+    if hypervisor == UNNAMED { String::new() } else { format!(" ({hypervisor})") }
+}
+
 /// The hypervisor below, where there is one. A processor of x86 decides it: clouds give out whole machines
 /// ("metal") whose firmware has the same names in it as their virtual ones.
 pub fn hypervisor(system: &System, processor: &Processor) -> Option<String> {
@@ -140,7 +148,7 @@ pub fn hypervisor(system: &System, processor: &Processor) -> Option<String> {
     }
     let of_kernel = system.text("/sys/hypervisor/type").known().filter(|kind| !kind.is_empty());
     match processor.virtual_x86 {
-        Some(true) => of_kernel.or_else(|| of_firmware(system)).or_else(|| Some("unknown".to_owned())),
+        Some(true) => of_kernel.or_else(|| of_firmware(system)).or_else(|| Some(UNNAMED.to_owned())),
         Some(false) => of_kernel,
         None => of_kernel.or_else(|| of_firmware(system)),
     }
@@ -227,6 +235,7 @@ mod tests {
         assert_eq!(of(cloud().file("/proc/cpuinfo", "flags\t: fpu hypervisor sse\n")), Some("KVM".to_owned()));
         assert_eq!(of(cloud().file("/proc/cpuinfo", "flags\t: fpu sse\n")), None);
         assert_eq!(of(Tree::new().file("/proc/cpuinfo", "flags\t: hypervisor\n")), Some("unknown".to_owned()));
+        assert_eq!(["KVM", "unknown"].map(super::in_brackets), [" (KVM)", ""]);
         assert_eq!(of(Tree::new().file("/sys/class/dmi/id/sys_vendor", "QEMU")), Some("QEMU".to_owned()));
         assert_eq!(of(Tree::new()), None);
     }

@@ -11,7 +11,7 @@ pub mod uncore;
 use super::counters::matching;
 use super::findings::Sentence;
 use super::system::{RECORDED, System};
-use super::topology::Topology;
+use super::topology::{Topology, in_brackets};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -161,7 +161,7 @@ fn open(system: &System, topology: &Topology) -> Result<Opened, Sentence> {
     let plans = uncore::plans(system, topology);
     if plans.is_empty() {
         return Err(match &topology.hypervisor {
-            Some(hypervisor) => Sentence::new("watch.virtual").with("hypervisor", hypervisor),
+            Some(hypervisor) => Sentence::new("watch.virtual").with("hypervisor", in_brackets(hypervisor)),
             None => Sentence::new("watch.no-counters"),
         });
     }

@@ -248,9 +248,9 @@ pub const ROWS: &[Row] = &[
     (
         "watch.virtual",
         [
-            "a virtual machine ({hypervisor}) shows no counters of memory or PCIe; look on its host",
-            "仮想マシン ({hypervisor}) からはメモリや PCIe のカウンタが見えません。ホスト側で確認してください",
-            "가상 머신({hypervisor})에서는 메모리와 PCIe 카운터가 보이지 않습니다. 호스트에서 확인하십시오",
+            "a virtual machine{hypervisor} shows no counters of memory or PCIe; look on its host",
+            "仮想マシン{hypervisor}からはメモリや PCIe のカウンタが見えません。ホスト側で確認してください",
+            "가상 머신{hypervisor}에서는 메모리와 PCIe 카운터가 보이지 않습니다. 호스트에서 확인하십시오",
         ],
     ),
     (
@@ -289,6 +289,7 @@ pub const ROWS: &[Row] = &[
             "이 프로세서 또는 커널에는 메모리 대역폭 모니터링(resctrl)이 없습니다",
         ],
     ),
+    ("watch.as-recorded", ["in the {seconds} s of the record", "記録された {seconds} 秒間", "기록된 {seconds}초 동안"]),
     (
         "watch.no-sample",
         [

@@ -7,7 +7,7 @@ pub const ROWS: &[Row] = &[
     (
         "path.title",
         [
-            "path  {from} -> {to}, copied {copies} time(s) by CPUs",
+            "path  {from} -> {to}, copies by CPUs: {copies}",
             "経路  {from} -> {to}、CPU によるコピー {copies} 回",
             "경로  {from} -> {to}, CPU 복사 {copies}회",
         ],

@@ -47,9 +47,9 @@ pub const ROWS: &[Row] = &[
     (
         "matrix.vm",
         [
-            "Virtual machine ({hypervisor}): its nodes and caches may not be those of the hardware, and its neighbours share the memory.",
-            "仮想マシン ({hypervisor}) です: ノードとキャッシュは実機と異なる場合があり、メモリはほかの仮想マシンと共有されています。",
-            "가상 머신({hypervisor})입니다: 노드와 캐시가 실제 하드웨어와 다를 수 있고, 메모리를 다른 가상 머신과 공유합니다.",
+            "Virtual machine{hypervisor}: its nodes and caches may not be those of the hardware, and its neighbours share the memory.",
+            "仮想マシン{hypervisor}です: ノードとキャッシュは実機と異なる場合があり、メモリはほかの仮想マシンと共有されています。",
+            "가상 머신{hypervisor}입니다: 노드와 캐시가 실제 하드웨어와 다를 수 있고, 메모리를 다른 가상 머신과 공유합니다.",
         ],
     ),
     ("matrix.huge", ["huge pages", "ヒュージページ", "대용량 페이지"]),
@@ -174,6 +174,14 @@ pub const ROWS: &[Row] = &[
             "run `forebay doctor matrix --keep` as root while the host is idle",
             "ホストが空いているときに root で `forebay doctor matrix --keep` を実行してください",
             "호스트가 한가할 때 root 권한으로 `forebay doctor matrix --keep`을 실행하십시오",
+        ],
+    ),
+    (
+        "links.measure-recorded",
+        [
+            "on that host, run `forebay doctor matrix --keep` as root while it is idle, and record it again",
+            "そのホストが空いているときに root で `forebay doctor matrix --keep` を実行し、もう一度記録してください",
+            "해당 호스트가 한가할 때 root 권한으로 `forebay doctor matrix --keep`을 실행한 뒤 다시 기록하십시오",
         ],
     ),
     (

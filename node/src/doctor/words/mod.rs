@@ -15,7 +15,8 @@ mod storage;
 use super::findings::Sentence;
 
 /// A language that the doctor speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Language {
     /// English.
     #[default]
@@ -31,10 +32,31 @@ impl Language {
     pub fn of_environment() -> Language {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let value = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter().find_map(set).unwrap_or_default();
-        match value.get(..2) {
-            Some("ja") => Language::Ja,
-            Some("ko") => Language::Ko,
-            _ => Language::En,
+        Language::named(&value).unwrap_or_default()
+    }
+
+    /// The one of an `Accept-Language` (RFC 9110) that is wanted most and spoken.
+    pub fn accepted(header: &str) -> Option<Language> {
+        let mut wanted: Vec<(f32, Language)> = header
+            .split(',')
+            .filter_map(|range| {
+                let (tag, rest) = range.split_once(';').unwrap_or((range, "q=1"));
+                let weight = rest.trim().strip_prefix("q=").and_then(|weight| weight.parse().ok()).unwrap_or(0.0);
+                Some((weight, Language::named(tag.trim())?)).filter(|&(weight, _)| weight > 0.0)
+            })
+            .collect();
+        // Of those wanted alike the first.
+        wanted.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        wanted.first().map(|&(_, language)| language)
+    }
+
+    /// By the language that a locale or a tag begins with: `ja_JP.UTF-8`, `ko-KR`.
+    fn named(text: &str) -> Option<Language> {
+        match text.get(..2)?.to_ascii_lowercase().as_str() {
+            "en" => Some(Language::En),
+            "ja" => Some(Language::Ja),
+            "ko" => Some(Language::Ko),
+            _ => None,
         }
     }
 }
@@ -73,6 +95,22 @@ pub fn say(language: Language, sentence: &Sentence) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn the_language_that_is_wanted_most_and_spoken_is_spoken() {
+        for (header, language) in [
+            ("ja", Some(Language::Ja)),
+            ("ko-KR,ko;q=0.9,en;q=0.8", Some(Language::Ko)),
+            ("fr, en;q=0.5, ja;q=0.7", Some(Language::Ja)),
+            ("ja;q=0, en;q=0.1", Some(Language::En)),
+            ("EN-us;q=0.5,JA;q=0.5", Some(Language::En)),
+            ("fr,*;q=0.1", None),
+            ("", None),
+            ("日本語, ko;q=x", None),
+        ] {
+            assert_eq!(Language::accepted(header), language, "{header}");
+        }
+    }
 
     fn put_in(text: &str) -> BTreeSet<&str> {
         text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()

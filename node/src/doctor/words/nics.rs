@@ -5,14 +5,6 @@ use super::Row;
 /// Its rows.
 pub const ROWS: &[Row] = &[
     (
-        "nics.two-looks",
-        [
-            "counters say something only if they are read twice: record the host with two looks",
-            "カウンターは2回読んで初めて意味を持ちます。時間をおいて2回記録してください",
-            "카운터는 두 번 읽어야 의미가 있습니다. 시간을 두고 두 번 기록하십시오",
-        ],
-    ),
-    (
         "nics.queues",
         [
             "{nic} ({speed}) receives by {queues} queue(s), and {cores} cores are near it: no more than {queues} core(s) share the work of receiving",
