@@ -66,6 +66,12 @@ pub struct Entry {
     /// It goes back by itself unless a person confirms it.
     #[serde(default)]
     pub unless_confirmed: bool,
+    /// It is applied again after a reboot, while it is kept.
+    #[serde(default)]
+    pub persists: bool,
+    /// Of one that persists: which thing it is a setting of, to be told from others after a reboot.
+    #[serde(default)]
+    pub identity: String,
     /// How far it is.
     pub state: State,
 }
@@ -213,6 +219,8 @@ mod tests {
             boot_id: "boot".to_owned(),
             time: now(),
             unless_confirmed: false,
+            persists: false,
+            identity: String::new(),
             state: State::Intended,
         }
     }
