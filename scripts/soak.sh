@@ -1,6 +1,6 @@
 #!/bin/bash
 # The long versions: fresh seeds of the simulator, the larger worlds of the model, the black-box tests with many rounds,
-# and every fuzz target. For idle machines; a failure prints what repeats it.
+# and every fuzz target; and the doctor's memory bandwidth beside that of other programs. For idle machines; a failure prints what repeats it.
 #
 #   scripts/soak.sh [MINUTES]     minutes of simulation (default 60), three quarters of them with several nodes, and of faults
 #                                 at a cluster of real daemons; fuzzing takes a quarter as long, shared by the targets
@@ -30,6 +30,9 @@ echo "##### black box, long"
 # Of clusters that are killed, stopped and cut off, some three rounds a minute, two at one time. Of a mixed one the other version is
 # FOREBAY_OTHER_BIN, or the last tag.
 FOREBAY_SOAK=1 FOREBAY_SOAK_MINUTES=$minutes FOREBAY_CHAOS_ROUNDS=$((minutes * 6)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
+
+echo "##### memory bandwidth, beside other programs"
+scripts/bench.sh matrix --times 5 --must-meet || failed="$failed matrix"
 
 targets=$(find fuzz/fuzz_targets -name '*.rs' | wc -l)
 each=$((minutes * 60 / 4 / targets + 1))

@@ -6,7 +6,7 @@ COLUMNS = [  # key, head, format
     ("iops", "IOPS", "{:,.0f}"), ("transactions_per_s", "transactions a second", "{:,.0f}"), ("mib_per_s", "MiB/s", "{:,.0f}"), ("mean_us", "mean, us", "{:,.1f}"),
     ("p99_us", "p99, us", "{:,.0f}"), ("sync_p99_us", "p99 of flush, us", "{:,.0f}"), ("max_ms", "slowest, ms", "{:,.0f}"),
     ("server_us", "server CPU per op, us", "{:.2f}"), ("per_backing_write", "writes per backing write", "{:.2f}"),
-    ("mbit_per_s", "Mbit/s", "{:,.0f}"), ("mb_per_s", "MB/s", "{:,.0f}"), ("cores", "cores", "{:.2f}"), ("ratio", "ratio", "{:.2f}"),
+    ("mbit_per_s", "Mbit/s", "{:,.0f}"), ("mb_per_s", "MB/s", "{:,.0f}"), ("best_gb_per_s", "GB/s, best", "{:,.1f}"), ("gb_per_s", "GB/s, median", "{:,.1f}"), ("cores", "cores", "{:.2f}"), ("ratio", "ratio", "{:.2f}"),
     ("saved_mb", "saved, MB", "{:,.0f}"), ("packing_s", "packing, s of CPU", "{:.2f}"), ("stall_ms", "longest stall, ms", "{:,.0f}"),
     ("recovery_s", "to full speed, s", "{:.2f}"), ("backlog_s", "backlog at 700 IOPS, s", "{:,.0f}"),
     ("seconds_to_serve", "to serving, s", "{:.2f}"), ("seconds_to_proof", "to proof, s", "{:.2f}"), ("dirty_gib", "dirty, GiB", "{:.1f}"),

@@ -17,6 +17,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from memory import matrix
 from replicas import compression, links, replica, takeover
 from stand import (BINARY, EXAMPLES, GIB, MIB, alternate, cpu_s, file_system, fio, first_read, medians, nbdfuse, no_file_systems,
                    per_second, wait_until)
@@ -700,4 +701,5 @@ SECTIONS = {
     "links": ("Several nodes: links", links),
     "compression": ("Several nodes: compression", compression),
     "takeover": ("Several nodes: take-over", takeover),
+    "matrix": ("Memory bandwidth: the doctor's matrix and other programs", matrix),
 }

@@ -196,14 +196,15 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
 fn systemd_understands_the_packaged_units() {
     let folder = TempDir::new("units");
     let packaging = workspace().join("packaging");
-    for unit in ["forebay.service", "run-forebay-memory.mount"] {
+    let names = ["forebay.service", "forebay-doctor.service", "run-forebay-memory.mount"];
+    for unit in names {
         let text = std::fs::read_to_string(packaging.join(unit)).unwrap();
         // The program of this build stands in for the installed one.
         let text = text.replace("/usr/bin/forebay", forebay().to_str().unwrap());
         std::fs::write(folder.join(unit), text).unwrap();
     }
-    let units = ["forebay.service", "run-forebay-memory.mount"].map(|unit| folder.join(unit));
-    let arguments = ["verify", "--man=no", units[0].to_str().unwrap(), units[1].to_str().unwrap()];
+    let units = names.map(|unit| folder.join(unit).to_str().unwrap().to_owned());
+    let arguments = ["verify".to_owned(), "--man=no".to_owned()].into_iter().chain(units);
     let said = run_tool(MINUTE, "systemd-analyze", arguments).expect_success().text();
     assert!(said.is_empty(), "{said}");
 }

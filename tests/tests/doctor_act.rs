@@ -215,6 +215,42 @@ fn after_a_reboot_nothing_is_written() {
 }
 
 #[test]
+fn what_is_to_persist_is_applied_again_at_boot_and_not_to_another_machine() {
+    let host = Host::new("doctor-persist");
+    host.put("proc/cpuinfo", "processor\t: 0\nmodel name\t: Old CPU\n");
+    let before = host.everything();
+    let nothing = host.doctor(&["restore"]).expect_success();
+    assert!(nothing.stdout.contains("Nothing was applied with --persist"), "{}", nothing.describe());
+    let applied = host.doctor(&["--apply", "cpu-clock/governor", "--persist"]).expect_success();
+    assert!(applied.stderr.contains("systemctl enable forebay-doctor.service"), "{}", applied.describe());
+    let boot = |id: &str| {
+        host.put("proc/sys/kernel/random/boot_id", id);
+        for policy in 0..POLICIES {
+            host.put(&format!("sys/devices/system/cpu/cpufreq/policy{policy}/scaling_governor"), "powersave\n");
+        }
+    };
+    boot("4a1d\n");
+    let again = json(&host.doctor(&["restore", "--json"]).expect_success());
+    assert_eq!(again["changes"][0]["became"], "applied-again", "{again}");
+    assert_eq!(again["changes"][0]["writes"].as_array().unwrap().len(), POLICIES);
+    assert!((0..POLICIES).all(|policy| host.governor(policy) == "performance"));
+
+    boot("5b2e\n");
+    host.put("proc/cpuinfo", "processor\t: 0\nmodel name\t: New CPU\n");
+    let other = host.doctor(&["restore"]).expect_failure();
+    assert!(other.stdout.contains("NOT applied again") && other.stdout.contains("Old CPU"), "{}", other.describe());
+    assert!((0..POLICIES).all(|policy| host.governor(policy) == "powersave\n"));
+    host.put("proc/cpuinfo", "processor\t: 0\nmodel name\t: Old CPU\n");
+    host.doctor(&["restore"]).expect_success();
+
+    host.doctor(&["--revert"]).expect_success();
+    boot("6c3f\n");
+    host.doctor(&["restore"]).expect_success();
+    host.put("proc/sys/kernel/random/boot_id", "3f2c\n");
+    assert_eq!(host.everything(), before, "taken back, it is applied no more");
+}
+
+#[test]
 fn a_baseline_tells_what_got_worse_and_its_exit_code_does_too() {
     let host = Host::new("doctor-baseline");
     host.put("proc/sys/vm/zone_reclaim_mode", "0\n");

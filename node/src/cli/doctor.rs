@@ -46,6 +46,8 @@ enum DoctorCommand {
         #[command(subcommand)]
         command: baseline::Command,
     },
+    /// Apply again what was applied with --persist and a reboot has ended; forebay-doctor.service does so at boot
+    Restore,
     /// What moves, second by second: memory, PCIe, socket links, interfaces, disks
     Watch(watch::WatchArgs),
 }
@@ -78,6 +80,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
         Some(DoctorCommand::Record(args)) => return args.run(asked),
         Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command, args.sysroot.as_deref()),
+        Some(DoctorCommand::Restore) => return args.act.restore(&asked, args.sysroot.as_deref()),
         Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }

@@ -1,14 +1,16 @@
 //! What an update, a reboot or a hand may change without anybody's notice: kept once while all is well, compared later.
 //!
 //! Kept is what the checks look at and what does not change by itself: places of interrupts, links of network, storage and
-//! RDMA functions, interfaces, governors, settings of the kernel, disks' queues, memory modules; and the versions of kernel,
-//! firmware and drivers, which often are the reason.
+//! RDMA functions, interfaces with what their drivers are set to, governors, settings of the kernel, disks' queues, memory modules;
+//! and the versions of kernel, firmware and drivers, which often are the reason.
 
 use super::Host;
+use super::checks::nics;
 use super::counters::matching;
 use super::findings::Sentence;
-use super::system::System;
-use super::topology::{Topology, numbers};
+use super::net::Ethernet;
+use super::system::{Seen, System};
+use super::topology::numbers;
 use crate::calendar;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -150,7 +152,7 @@ type Kept = (String, Item, Better);
 impl Baseline {
     /// Of a host as it is.
     pub fn of(host: &Host) -> Baseline {
-        let items = kept(&host.system, &host.topology).into_iter().map(|(name, item, _)| (name, item));
+        let items = kept(host).into_iter().map(|(name, item, _)| (name, item));
         Baseline {
             format: FORMAT,
             time: calendar::show_ms(calendar::now_ms()),
@@ -199,23 +201,27 @@ impl Baseline {
     /// What differs now, the worse first.
     pub fn differences(&self, host: &Host) -> Vec<Difference> {
         let now: BTreeMap<String, (Item, Better)> =
-            kept(&host.system, &host.topology).into_iter().map(|(name, item, better)| (name, (item, better))).collect();
+            kept(host).into_iter().map(|(name, item, better)| (name, (item, better))).collect();
         let names: BTreeSet<&String> = self.items.keys().chain(now.keys()).collect();
         let mut all: Vec<Difference> = names
             .into_iter()
             .filter_map(|name| {
-                let (was, now) = (self.items.get(name), now.get(name));
-                let how = match (was, now) {
+                let (was, there) = (self.items.get(name), now.get(name));
+                let how = match (was, there) {
                     (Some(was), Some((now, _))) if was.value == now.value => return None,
                     (Some(was), Some((now, better))) => judged(*better, &was.value, &now.value, near(host, name)),
+                    (Some(was), None) if is_hidden(host, name, was) => return None,
+                    // A part that tells of no such settings now, or told of none then, has lost and won none.
+                    (Some(_), None) if !tells(&now, name) => return None,
+                    (None, Some(_)) if !tells(&self.items, name) => return None,
                     // Versions of what is not there any more say nothing by themselves.
                     (Some(_), None) if is_part(name) => How::Worse,
                     (Some(_), None) | (None, Some(_)) => How::Other,
                     (None, None) => unreachable!("the name is of one of them"),
                 };
                 let value = |item: &Item| item.value.clone();
-                let file = now.map(|(item, _)| item).or(was).map(|item| item.file.clone()).unwrap_or_default();
-                let (was, now) = (was.map(value), now.map(|(item, _)| value(item)));
+                let file = there.map(|(item, _)| item).or(was).map(|item| item.file.clone()).unwrap_or_default();
+                let (was, now) = (was.map(value), there.map(|(item, _)| value(item)));
                 Some(Difference { what: name.clone(), file, was, now, how })
             })
             .collect();
@@ -227,6 +233,21 @@ impl Baseline {
 /// Whether a thing is a part of the host, whose loss is one.
 fn is_part(name: &str) -> bool {
     ["disk ", "interface ", "memory module "].iter().any(|kind| name.starts_with(kind)) && !name.contains(": ")
+}
+
+/// Whether a part told of any setting of this one's kind: `interface eth0: offload rx-gro` is one of `interface eth0: offload`.
+/// True for what is no setting of a part.
+fn tells<T>(all: &BTreeMap<String, T>, name: &str) -> bool {
+    let Some((kind, _)) = name.rsplit_once(' ').filter(|_| name.contains(": ")) else { return true };
+    all.keys().any(|other| other.strip_prefix(kind).is_some_and(|rest| rest.starts_with(' ')))
+}
+
+/// Whether what was seen then is there and cannot be seen now, as by another user: it is not lost.
+fn is_hidden(host: &Host, name: &str, was: &Item) -> bool {
+    match name.starts_with("memory module ") {
+        true => host.topology.modules_hidden.is_some(),
+        false => matches!(host.system.text(&was.file), Seen::Hidden(_)),
+    }
 }
 
 /// CPUs of the node that the device of an interrupt is at; none where the host has one node, or its place is unknown.
@@ -265,7 +286,8 @@ fn judged(better: Better, was: &str, now: &str, near: Option<Vec<u32>>) -> How {
 }
 
 /// Everything that is kept.
-fn kept(system: &System, topology: &Topology) -> Vec<Kept> {
+fn kept(host: &Host) -> Vec<Kept> {
+    let (system, topology) = (&host.system, &host.topology);
     let mut all = Vec::new();
     let mut add = |name: String, file: &str, better: Better| {
         if let Some(value) = system.text(file).known() {
@@ -321,6 +343,51 @@ fn kept(system: &System, topology: &Topology) -> Vec<Kept> {
         let item = Item { file: "/sys/firmware/dmi/entries".to_owned(), value };
         all.push((format!("memory module {} {}", module.slot, module.bank), item, Better::Unknown));
     }
+    all.extend(nics::hardware(host).flat_map(|(name, _)| of_driver(name, host.net.ethernet(name))));
+    all
+}
+
+/// What the driver of an interface is set to: drivers forget it when they are loaded anew.
+fn of_driver(nic: &str, told: Ethernet) -> Vec<Kept> {
+    let mut all = Vec::new();
+    let mut add = |kind: &str, option: char, name: &str, value: String, better: Better| {
+        let file = format!("ethtool -{option} {nic}: {name}");
+        all.push((format!("interface {nic}: {kind} {name}"), Item { file, value }, better));
+    };
+    let on = |on: bool| if on { "on" } else { "off" }.to_owned();
+    for (name, feature) in told.features.known().unwrap_or_default() {
+        let wanted = nics::WANTED.iter().any(|(wanted, _)| *wanted == name);
+        // A new kernel brings names of what this card never does.
+        if wanted || feature.on || feature.can_change {
+            add("offload", 'k', &name, on(feature.on), if wanted { Better::Word("on") } else { Better::Unknown });
+        }
+    }
+    if let Some(rings) = told.rings.known() {
+        for (name, packets) in [("rx", rings.rx), ("tx", rings.tx)].into_iter().filter(|(_, packets)| *packets > 0) {
+            add("ring", 'g', name, packets.to_string(), Better::Higher);
+        }
+    }
+    if let Some(channels) = told.channels.known() {
+        add("queues", 'l', "rx", channels.receiving().to_string(), Better::Higher);
+        add("queues", 'l', "tx", channels.sending().to_string(), Better::Higher);
+    }
+    if let Some(queues) = told.receiving_queues.known() {
+        add("spreading", 'x', "queues", queues.to_string(), Better::Higher);
+    }
+    if let Some(waits) = told.coalescing.known() {
+        let of_way = [
+            ("rx", waits.adaptive_rx, waits.rx_usecs, waits.rx_frames),
+            ("tx", waits.adaptive_tx, waits.tx_usecs, waits.tx_frames),
+        ];
+        for (way, adaptive, microseconds, frames) in of_way {
+            add("coalescing", 'c', &format!("adaptive-{way}"), on(adaptive), Better::Unknown);
+            // Where the driver decides by the load, it is another at each look.
+            if !adaptive {
+                add("coalescing", 'c', &format!("{way}-usecs"), microseconds.to_string(), Better::Unknown);
+                add("coalescing", 'c', &format!("{way}-frames"), frames.to_string(), Better::Unknown);
+            }
+        }
+    }
     all
 }
 
@@ -360,6 +427,8 @@ fn ranges(numbers: &mut [u32]) -> String {
 mod tests {
     use super::*;
     use crate::doctor::fixture::Tree;
+    use crate::doctor::net::{Channels, Coalescing, Feature, Net, Rings};
+    use crate::doctor::topology::MemoryModule;
 
     const CARD: &str = "0000:81:00.0";
 
@@ -426,6 +495,104 @@ mod tests {
         let back = after.file("/proc/irq/40/smp_affinity_list", "3\n").file("/sys/class/net/eth0/mtu", "9000\n");
         let better = ["interface eth0: mtu", "interrupt 0000:81:00.0 eth0-rx-0"];
         assert_eq!(told(&later, &back), better.map(|what| (How::Better, what.to_owned())));
+    }
+
+    /// A card whose driver was told how to receive.
+    fn tuned() -> Ethernet {
+        let feature = |on, can_change| Feature { on, can_change };
+        let features = [
+            ("tx-tcp-segmentation", feature(true, true)),
+            ("rx-gro", feature(true, true)),
+            ("rx-lro", feature(false, true)),
+            ("tx-fcoe-segmentation", feature(false, false)),
+        ];
+        Ethernet {
+            channels: Seen::Is(Channels { combined: 16, combined_max: 32, ..Channels::default() }),
+            rings: Seen::Is(Rings { rx: 8192, rx_max: 8192, tx: 1024 }),
+            features: Seen::Is(features.map(|(name, feature)| (name.to_owned(), feature)).into()),
+            coalescing: Seen::Is(Coalescing { rx_usecs: 8, rx_frames: 32, adaptive_tx: true, ..Coalescing::default() }),
+            receiving_queues: Seen::Is(16),
+            ..Ethernet::default()
+        }
+    }
+
+    fn with_driver(tree: Tree, told: Ethernet) -> Tree {
+        let ethernet = Seen::Is(BTreeMap::from([("eth0".to_owned(), told)]));
+        tree.file("/sys/class/net/eth0/carrier", "1\n").net(&Net { ethernet, ..Net::default() })
+    }
+
+    #[test]
+    fn what_a_driver_forgot_when_it_was_loaded_anew_is_named() {
+        let baseline = Baseline::of(&look(&with_driver(tree(), tuned())));
+        assert_eq!(told(&baseline, &with_driver(tree(), tuned())), []);
+        let mut now = tuned();
+        now.channels = Seen::Is(Channels { combined: 4, combined_max: 32, ..Channels::default() });
+        now.rings = Seen::Is(Rings { rx: 512, rx_max: 8192, tx: 1024 });
+        now.features = now.features.and_then(|mut features| {
+            features.insert("tx-tcp-segmentation".to_owned(), Feature::default());
+            features.insert("rx-lro".to_owned(), Feature { on: true, can_change: true });
+            features.insert("tx-new-segmentation".to_owned(), Feature::default());
+            Some(features)
+        });
+        now.coalescing = Seen::Is(Coalescing {
+            rx_usecs: 3,
+            rx_frames: 32,
+            adaptive_tx: true,
+            tx_usecs: 77,
+            ..Coalescing::default()
+        });
+        let wanted = [
+            (How::Worse, "interface eth0: offload tx-tcp-segmentation"),
+            (How::Worse, "interface eth0: queues rx"),
+            (How::Worse, "interface eth0: queues tx"),
+            (How::Worse, "interface eth0: ring rx"),
+            (How::Other, "interface eth0: coalescing rx-usecs"),
+            (How::Other, "interface eth0: offload rx-lro"),
+        ];
+        let differs = baseline.differences(&look(&with_driver(tree(), now)));
+        let named: Vec<_> = differences_of(&differs);
+        assert_eq!(named, wanted);
+        let ring = &differs[3];
+        assert_eq!(
+            (ring.file.as_str(), ring.was.as_deref(), ring.now.as_deref()),
+            ("ethtool -g eth0: rx", Some("8192"), Some("512"))
+        );
+    }
+
+    fn differences_of(all: &[Difference]) -> Vec<(How, &str)> {
+        all.iter().map(|difference| (difference.how, difference.what.as_str())).collect()
+    }
+
+    #[test]
+    fn a_driver_that_tells_nothing_now_or_told_nothing_then_has_lost_and_won_nothing() {
+        let (plain, tuned) = (with_driver(tree(), Ethernet::default()), with_driver(tree(), tuned()));
+        let hidden = || Seen::Hidden("ask the driver of eth0: denied".to_owned());
+        let unseen = Ethernet { features: hidden(), ..self::tuned() };
+        let baseline = Baseline::of(&look(&tuned));
+        assert_eq!(told(&baseline, &plain), []);
+        assert_eq!(told(&baseline, &with_driver(tree(), unseen)), []);
+        // A baseline of before they were kept.
+        assert_eq!(told(&Baseline::of(&look(&plain)), &tuned), []);
+        let down = with_driver(tree(), self::tuned()).file("/sys/class/net/eth0/carrier", "0\n");
+        let about = told(&baseline, &down);
+        assert!(about.iter().all(|(how, what)| *how == How::Other && !what.contains("offload")), "{about:?}");
+    }
+
+    #[test]
+    fn what_another_user_cannot_see_is_not_lost() {
+        let module = |tree: Tree| {
+            tree.module(MemoryModule { slot: "A1".to_owned(), bytes: 16 << 30, ..MemoryModule::default() })
+        };
+        let baseline = Baseline::of(&look(&module(tree())));
+        assert_eq!(told(&baseline, &module(tree())), []);
+        let reclaim = "/proc/sys/vm/zone_reclaim_mode";
+        let unseen = tree().hidden("/sys/firmware/dmi/entries/17-0/raw");
+        std::fs::remove_file(unseen.system().place(reclaim)).unwrap();
+        let unseen = unseen.hidden(reclaim);
+        assert_eq!(told(&baseline, &unseen), []);
+        let without = told(&baseline, &tree());
+        assert_eq!(without.len(), 1, "{without:?}");
+        assert_eq!(without[0].0, How::Worse);
     }
 
     #[test]

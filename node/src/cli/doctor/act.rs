@@ -5,8 +5,8 @@ use crate::cli::seconds;
 use crate::doctor::Host;
 use crate::doctor::act::journal::{Journal, State};
 use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which};
-use crate::doctor::checks;
 use crate::doctor::findings::{Finding, Sentence, Verdict};
+use crate::doctor::{checks, topology};
 use crate::paths;
 use anyhow::{Context, Result, bail};
 use std::os::unix::process::CommandExt;
@@ -33,6 +33,9 @@ pub struct ActArgs {
     /// What can cut you off (MTU, links) goes back by itself unless `--confirm` comes in this time [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "apply")]
     confirm_within: Option<u64>,
+    /// Have it applied again after a reboot, by `forebay doctor restore` (forebay-doctor.service), until --revert
+    #[arg(long, requires = "apply")]
+    persist: bool,
     /// How long a change has until it is measured [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "apply")]
     settle: Option<u64>,
@@ -62,15 +65,7 @@ impl ActArgs {
         } else {
             return Ok(None);
         };
-        if asked.system.is_live() && paths::user_id() != 0 {
-            bail!("cannot {wants} settings of the kernel as user {}: run it as root (sudo)", paths::user_id());
-        }
-        if let Some(file) = sysroot.filter(|root| root.is_file()) {
-            bail!(
-                "cannot {wants} settings in {}: it is a record; only a host, or a folder with its tree, has any",
-                file.display()
-            );
-        }
+        asked.may_write(wants, sysroot)?;
         if !self.apply.is_empty() {
             return self.apply(asked, &folder, sysroot).map(Some);
         }
@@ -91,6 +86,18 @@ impl ActArgs {
         Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))))
     }
 
+    /// Applies again what was applied to stay, and a reboot has ended.
+    pub(super) fn restore(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<bool> {
+        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
+        asked.may_write("apply again", sysroot)?;
+        if !folder.join("journal").exists() {
+            return asked.tell(&[], "act.again.nothing").map(|()| true);
+        }
+        let outcomes = act::again(&asked.system, &topology::read(&asked.system), &mut asked.open(&folder)?)?;
+        asked.tell(&outcomes, "act.again.nothing")?;
+        Ok(outcomes.iter().all(|outcome| outcome.became.is_good(false)))
+    }
+
     fn apply(&self, asked: &Asked, folder: &Path, sysroot: Option<&Path>) -> Result<bool> {
         let host = Host::look(asked.system.clone());
         let found: Vec<Finding> = host
@@ -108,6 +115,7 @@ impl ActArgs {
         let settles = if asked.system.is_live() { SETTLES } else { Duration::ZERO };
         let how = How {
             settles: self.settle.map_or(settles, Duration::from_secs),
+            persists: self.persist,
             look_again: &|finding| {
                 let check = checks::all().into_iter().find(|check| check.number == finding.check);
                 let check = check.expect("the finding comes from it");
@@ -122,6 +130,9 @@ impl ActArgs {
         }
         asked.tell(&outcomes, "act.nothing-open")?;
         drop(journal);
+        if self.persist && outcomes.iter().any(|outcome| outcome.became == Became::Kept) {
+            eprintln!("{}", asked.say(&Sentence::new("act.again.hint")));
+        }
         let mut good = outcomes.iter().all(|outcome| outcome.became.is_good(true));
         for outcome in outcomes.iter().filter(|outcome| outcome.became == Became::AwaitsConfirmation) {
             good &= asked.await_confirmation(folder, outcome, within)?;
@@ -146,6 +157,19 @@ fn start_guard(change: u64, within: Duration, folder: &Path, sysroot: Option<&Pa
 }
 
 impl Asked {
+    fn may_write(&self, wants: &str, sysroot: Option<&Path>) -> Result<()> {
+        if self.system.is_live() && paths::user_id() != 0 {
+            bail!("cannot {wants} settings of the kernel as user {}: run it as root (sudo)", paths::user_id());
+        }
+        if let Some(file) = sysroot.filter(|root| root.is_file()) {
+            bail!(
+                "cannot {wants} settings in {}: it is a record; only a host, or a folder with its tree, has any",
+                file.display()
+            );
+        }
+        Ok(())
+    }
+
     fn open(&self, folder: &Path) -> Result<Journal> {
         let journal = Journal::open(folder)?;
         if journal.damaged() > 0 {

@@ -66,6 +66,12 @@ pub struct Entry {
     /// It goes back by itself unless a person confirms it.
     #[serde(default)]
     pub unless_confirmed: bool,
+    /// It is applied again after a reboot, while it is kept.
+    #[serde(default)]
+    pub persists: bool,
+    /// Of one that persists: which thing it is a setting of, to be told from others after a reboot.
+    #[serde(default)]
+    pub identity: String,
     /// How far it is.
     pub state: State,
 }
@@ -74,6 +80,8 @@ pub struct Entry {
 pub struct Journal {
     folder: PathBuf,
     file: File,
+    /// Bytes of it that are whole lines; what a write left beyond them is cut off before the next.
+    whole: u64,
     entries: BTreeMap<u64, Entry>,
     /// Lines in the middle of it that hold no entry any more.
     damaged: usize,
@@ -102,10 +110,12 @@ impl Journal {
             file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(with)?;
         }
         let (entries, damaged) = entries_of(&bytes[..whole]);
-        let mut journal = Journal { folder: folder.to_owned(), file, entries, damaged, _lock: lock };
+        let mut journal =
+            Journal { folder: folder.to_owned(), file, whole: whole as u64, entries, damaged, _lock: lock };
         if whole as u64 > FILE_BYTES_ENOUGH && journal.entries.values().all(|entry| !entry.state.is_open()) {
             std::fs::rename(folder.join("journal"), folder.join("journal.1")).with_context(with)?;
             journal.file = options.open(folder.join("journal")).with_context(with)?;
+            journal.whole = 0;
             File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)?;
         }
         Ok(journal)
@@ -134,15 +144,29 @@ impl Journal {
     /// Takes in an entry, or its new state, and has it on the medium.
     pub fn record(&mut self, entry: Entry) -> Result<()> {
         let line = encode_line(&entry);
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        let written =
+            self.cut().and_then(|()| self.file.write_all(line.as_bytes())).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // A full disk took a part of the line, which would swallow the next one. Where that fails, the next write begins with it.
+            let _ = self.cut();
+        }
         written.with_context(|| {
             format!(
                 "write to the journal in {}; nothing was changed that is not in it, so make room there and try again",
                 self.folder.display()
             )
         })?;
+        self.whole += line.len() as u64;
         self.entries.insert(entry.number, entry);
         Ok(())
+    }
+
+    /// Cuts off what a failed write has left.
+    fn cut(&self) -> std::io::Result<()> {
+        match self.file.metadata()?.len() == self.whole {
+            true => Ok(()),
+            false => self.file.set_len(self.whole).and_then(|()| self.file.sync_data()),
+        }
     }
 
     /// The same entry, further on.
@@ -181,6 +205,7 @@ fn decode_line(line: &[u8]) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_tests::harness::skip;
 
     fn entry(number: u64) -> Entry {
         Entry {
@@ -194,6 +219,8 @@ mod tests {
             boot_id: "boot".to_owned(),
             time: now(),
             unless_confirmed: false,
+            persists: false,
+            identity: String::new(),
             state: State::Intended,
         }
     }
@@ -232,6 +259,52 @@ mod tests {
         journal.record(entry(3)).unwrap();
         drop(journal);
         assert_eq!(Journal::open(folder.path()).unwrap().open_entries().count(), 2, "the cut line spoils no other");
+    }
+
+    /// A file system of this many bytes at the folder, seen by this thread alone, which ends with it. Why not, where it cannot be.
+    fn small(folder: &Path, bytes: u64) -> std::io::Result<()> {
+        let text = |text: &str| std::ffi::CString::new(text).expect("no zero in it");
+        let (at, root) = (text(folder.to_str().expect("a plain path")), text("/"));
+        let (tmpfs, size) = (text("tmpfs"), text(&format!("size={bytes}")));
+        let done = |result: i32| if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        // SAFETY: it takes a number, and is about this thread alone.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        // SAFETY: the texts outlive the call, and the others may be null for a change of how mounts spread.
+        done(unsafe { libc::mount(std::ptr::null(), root.as_ptr(), std::ptr::null(), private, std::ptr::null()) })?;
+        // SAFETY: all texts outlive the call.
+        done(unsafe { libc::mount(tmpfs.as_ptr(), at.as_ptr(), tmpfs.as_ptr(), 0, size.as_ptr().cast()) })
+    }
+
+    #[test]
+    fn what_a_full_disk_took_a_part_of_spoils_no_later_line() {
+        let folder = tempfile::tempdir().unwrap();
+        if let Err(e) = small(folder.path(), 64 << 10) {
+            skip(&format!("a journal on a full disk: a file system of its own: {e}"));
+            return;
+        }
+        let mut journal = Journal::open(folder.path()).unwrap();
+        let filler = folder.path().join("filler");
+        std::fs::write(&filler, vec![1; 48 << 10]).unwrap();
+        let mut number = 0;
+        let error = loop {
+            number += 1;
+            match journal.record(entry(number)) {
+                Ok(()) => assert!(number < 1000, "the disk never was full"),
+                Err(error) => break error,
+            }
+        };
+        let cause = error.root_cause().downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        assert_eq!(cause, Some(libc::ENOSPC), "{error:#}");
+        assert!(error.to_string().contains("make room there"), "{error:#}");
+        let bytes = std::fs::read(folder.path().join("journal")).unwrap();
+        assert_eq!(bytes.last(), Some(&b'\n'), "a part of the line is there");
+        assert_eq!(journal.next(), number, "what is not in it does not count");
+        std::fs::remove_file(filler).unwrap();
+        journal.record(entry(number)).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path()).unwrap();
+        assert_eq!((journal.open_entries().count() as u64, journal.damaged()), (number, 0));
     }
 
     #[test]

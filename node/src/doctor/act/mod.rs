@@ -7,14 +7,16 @@
 //! - Interrupts that the kernel manages are never written.
 //!
 //! What can cut off the person who does it (anything of a network interface) goes back by itself, by a process of its own,
-//! unless a person confirms it.
+//! unless a person confirms it. What a person wants to outlive a reboot is applied again by [`again()`].
 
+mod again;
 pub mod journal;
 pub mod setting;
 
 use super::Host;
 use super::findings::{Finding, Number, Remedy, Sentence, Verdict, Write};
 use super::system::System;
+pub use again::again;
 use anyhow::{Result, bail};
 use journal::{Entry, Journal, State, now};
 use serde::Serialize;
@@ -53,15 +55,19 @@ pub enum Became {
     NotReverted,
     /// A reboot, or the device's removal, had taken it already.
     Gone,
+    /// There again after a reboot.
+    AppliedAgain,
+    /// Not there after a reboot, and still in the journal.
+    NotAppliedAgain,
 }
 
 impl Became {
     /// Whether it is what was asked for.
     pub fn is_good(self, asked_to_apply: bool) -> bool {
         match self {
-            Became::Kept | Became::AwaitsConfirmation => true,
+            Became::Kept | Became::AwaitsConfirmation | Became::AppliedAgain => true,
             Became::Reverted | Became::Gone => !asked_to_apply,
-            Became::Refused | Became::Failed | Became::NotReverted => false,
+            Became::Refused | Became::Failed | Became::NotReverted | Became::NotAppliedAgain => false,
         }
     }
 }
@@ -103,6 +109,8 @@ pub struct Outcome {
 pub struct How<'a> {
     /// How long a change has until it is measured.
     pub settles: Duration,
+    /// It is to be applied again after a reboot.
+    pub persists: bool,
     /// What the finding's check says now.
     pub look_again: &'a dyn Fn(&Finding) -> Verdict,
     /// Starts what takes the change of this number back by itself, unless somebody confirms it.
@@ -140,7 +148,7 @@ pub fn apply(host: &Host, journal: &mut Journal, finding: &Finding, how: &How<'_
         after: None,
         change,
     };
-    let entries = match prepare(host, journal, finding) {
+    let entries = match prepare(host, journal, finding, how.persists) {
         Ok(entries) => entries,
         Err(why) => return Ok(outcome(Became::Refused, why, &[])),
     };
@@ -186,7 +194,7 @@ fn written(entry: &Entry) -> Written {
 }
 
 /// What will be written, when nothing speaks against it. Nothing is changed here.
-fn prepare(host: &Host, journal: &Journal, finding: &Finding) -> Result<Vec<Entry>, Sentence> {
+fn prepare(host: &Host, journal: &Journal, finding: &Finding, persists: bool) -> Result<Vec<Entry>, Sentence> {
     let apply = finding.remedies.iter().find_map(|remedy| match remedy {
         Remedy::Apply { writes, .. } => Some(writes),
         Remedy::Explain { .. } => None,
@@ -195,6 +203,9 @@ fn prepare(host: &Host, journal: &Journal, finding: &Finding) -> Result<Vec<Entr
     let system = &host.system;
     let boot_id = boot_id(system);
     let unless_confirmed = writes.iter().any(|write| setting::can_cut_off(system, &write.path));
+    if persists && unless_confirmed {
+        return Err(Sentence::new("act.refused.persist-network"));
+    }
     let change = journal.next();
     let mut entries = Vec::new();
     for (Write { path, value }, number) in writes.iter().zip(change..) {
@@ -208,6 +219,11 @@ fn prepare(host: &Host, journal: &Journal, finding: &Finding) -> Result<Vec<Entr
             return Err(Sentence::new("act.refused.open").with("path", path).with("finding", &open.finding));
         }
         let old = setting::read(system, path).map_err(|why| Sentence::new("act.refused.unread").with("why", why))?;
+        let identity = match persists {
+            true => again::identity(system, &host.topology, path)
+                .ok_or_else(|| Sentence::new("act.refused.persist-unknown").with("path", path))?,
+            false => String::new(),
+        };
         entries.push(Entry {
             number,
             change,
@@ -219,6 +235,8 @@ fn prepare(host: &Host, journal: &Journal, finding: &Finding) -> Result<Vec<Entr
             boot_id: boot_id.clone(),
             time: now(),
             unless_confirmed,
+            persists,
+            identity,
             state: State::Intended,
         });
     }
@@ -296,7 +314,9 @@ pub fn revert(system: &System, journal: &mut Journal, which: &Which) -> Result<V
     let open: Vec<Entry> = journal.open_entries().rev().filter(|entry| which.takes(entry)).cloned().collect();
     let mut outcomes = Vec::new();
     for entry in open {
-        let (state, became, why) = if entry.boot_id != boot_id {
+        let (state, became, why) = if entry.boot_id != boot_id && entry.persists {
+            (Some(State::Gone), Became::Gone, Sentence::new("act.again.no-more").with("path", &entry.path))
+        } else if entry.boot_id != boot_id {
             (Some(State::Gone), Became::Gone, Sentence::new("act.gone-with-boot").with("path", &entry.path))
         } else if !system.has(&entry.path) {
             (Some(State::Gone), Became::Gone, Sentence::new("act.gone-with-device").with("path", &entry.path))

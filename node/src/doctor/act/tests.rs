@@ -3,7 +3,7 @@
 use super::*;
 use crate::doctor::findings::{Confidence, Evidence, Severity};
 use crate::doctor::fixture::Tree;
-use crate::doctor::topology::Interrupt;
+use crate::doctor::topology::{self, Interrupt};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -72,11 +72,15 @@ impl Trial {
     }
 
     fn apply(&self, finding: &Finding, then: Verdict) -> Outcome {
+        self.applied(finding, then, false)
+    }
+
+    fn applied(&self, finding: &Finding, then: Verdict, persists: bool) -> Outcome {
         let guard = |change| {
             self.guarded.borrow_mut().push(change);
             Ok(())
         };
-        let how = How { settles: Duration::ZERO, look_again: &move |_| then.clone(), guard: &guard };
+        let how = How { settles: Duration::ZERO, persists, look_again: &move |_| then.clone(), guard: &guard };
         apply(&self.host, &mut self.journal(), finding, &how).unwrap()
     }
 
@@ -86,6 +90,19 @@ impl Trial {
 
     fn revert(&self, which: &Which) -> Vec<Outcome> {
         revert(&self.host.system, &mut self.journal(), which).unwrap()
+    }
+
+    /// As a reboot leaves it: another boot, and these files.
+    fn reboot(&self, boot: &str, files: &[(&str, &str)]) {
+        for (path, text) in files.iter().chain(&[(BOOT, boot)]) {
+            std::fs::write(self.tree.system().place(path), text).unwrap();
+        }
+    }
+
+    fn again(&self) -> Vec<(Became, String)> {
+        let (system, mut journal) = (self.tree.system(), self.journal());
+        let outcomes = again(&system, &topology::read(&system), &mut journal).unwrap();
+        outcomes.into_iter().map(|outcome| (outcome.became, outcome.why.key)).collect()
     }
 
     fn everything(&self) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -134,8 +151,12 @@ fn what_the_kernel_does_not_take_is_told_and_nothing_stays_open() {
     let ostype = finding(&[("/proc/sys/kernel/ostype", "Forebay")]);
     let host = Host { system: System::live(), ..Host::look(trial.tree.system()) };
     let mut journal = trial.journal();
-    let how =
-        How { settles: Duration::ZERO, look_again: &|_| panic!("there is nothing to measure"), guard: &|_| Ok(()) };
+    let how = How {
+        settles: Duration::ZERO,
+        persists: false,
+        look_again: &|_| panic!("there is nothing to measure"),
+        guard: &|_| Ok(()),
+    };
     let outcome = apply(&host, &mut journal, &ostype, &how).unwrap();
     assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Failed, "act.failed.write"));
     let (_, why) = outcome.why.with.iter().find(|(name, _)| name == "why").unwrap();
@@ -153,7 +174,7 @@ fn the_living_kernel_takes_a_setting_refuses_another_and_has_the_old_one_back() 
     let trial = Trial::of(tree());
     let host = Host { system: System::live(), ..Host::look(trial.tree.system()) };
     let mut journal = trial.journal();
-    let how = How { settles: Duration::ZERO, look_again: &|_| Verdict::NotHere, guard: &|_| Ok(()) };
+    let how = How { settles: Duration::ZERO, persists: false, look_again: &|_| Verdict::NotHere, guard: &|_| Ok(()) };
     const SIZES: &str = "/proc/sys/net/ipv4/tcp_rmem";
     // Of this thread, not of the process.
     let before = std::fs::read_to_string(SIZES).unwrap();
@@ -265,9 +286,20 @@ fn child_that_ends_at_a_step() {
     };
     let mut journal = Journal::open(&folder(&host.system)).unwrap();
     steps::LEFT.store(of("FOREBAY_TRIAL_STEPS").parse().unwrap(), std::sync::atomic::Ordering::SeqCst);
-    let how = How { settles: Duration::ZERO, look_again: &move |_| then.clone(), guard: &|_| Ok(()) };
+    if of("FOREBAY_TRIAL_CURES") == "of an earlier boot" {
+        again(&host.system, &host.topology, &mut journal).unwrap();
+        return;
+    }
+    let how = How { settles: Duration::ZERO, persists: false, look_again: &move |_| then.clone(), guard: &|_| Ok(()) };
     apply(&host, &mut journal, &both(), &how).unwrap();
     revert(&host.system, &mut journal, &Which::All).unwrap();
+}
+
+fn end_at(trial: &Trial, cures: &str, step: u32) -> std::process::Output {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "doctor::act::tests::child_that_ends_at_a_step", "--ignored"]);
+    child.env("FOREBAY_TRIAL_TREE", trial.host.system.place("/")).env("FOREBAY_TRIAL_CURES", cures);
+    child.env("FOREBAY_TRIAL_STEPS", step.to_string()).output().unwrap()
 }
 
 #[test]
@@ -277,13 +309,7 @@ fn ended_at_any_step_the_next_revert_has_every_byte_back() {
         loop {
             let trial = Trial::of(tree());
             let before = trial.everything();
-            let child = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "doctor::act::tests::child_that_ends_at_a_step", "--ignored"])
-                .env("FOREBAY_TRIAL_TREE", trial.host.system.place("/"))
-                .env("FOREBAY_TRIAL_CURES", cures)
-                .env("FOREBAY_TRIAL_STEPS", ended.to_string())
-                .output()
-                .unwrap();
+            let child = end_at(&trial, cures, ended);
             if child.status.success() {
                 assert_eq!(trial.everything(), before, "the whole way leads back, too");
                 break;
@@ -298,4 +324,165 @@ fn ended_at_any_step_the_next_revert_has_every_byte_back() {
         }
         assert!(ended >= 11, "{ended} steps: it ends in between");
     }
+}
+
+const BEFORE: [(&str, &str); 2] = [(RECLAIM, "1\n"), (DEFRAG, "[always] defer madvise never\n")];
+
+#[test]
+fn what_was_applied_to_stay_is_there_again_after_a_reboot_until_it_is_taken_back() {
+    let trial = Trial::of(tree());
+    assert_eq!(trial.applied(&both(), Verdict::NotHere, true).became, Became::Kept);
+    assert_eq!(trial.again(), [], "it is there");
+    trial.reboot("second\n", &BEFORE);
+    let before = trial.everything();
+    assert_eq!(trial.again(), [(Became::AppliedAgain, "act.again.done".to_owned())]);
+    assert_eq!((trial.reads(RECLAIM), trial.reads(DEFRAG)), ("0".to_owned(), "madvise".to_owned()));
+    assert_eq!(trial.again(), [], "once in a boot");
+    trial.reboot("third\n", &BEFORE);
+    assert_eq!(trial.again().len(), 1);
+    let back = trial.revert(&Which::All);
+    assert!(back.len() == 2 && back.iter().all(|outcome| outcome.became == Became::Reverted), "{back:?}");
+    trial.reboot("second\n", &[]);
+    assert_eq!(trial.everything(), before);
+    trial.reboot("fourth\n", &[]);
+    assert_eq!(trial.again(), []);
+    assert_eq!(trial.reads(RECLAIM), "1");
+}
+
+#[test]
+fn taken_back_before_it_was_applied_again_it_never_is_and_without_persist_nothing_is() {
+    let trial = Trial::of(tree());
+    trial.applied(&both(), Verdict::NotHere, true);
+    trial.reboot("second\n", &BEFORE);
+    let back = trial.revert(&Which::All);
+    assert!(back.iter().all(|outcome| outcome.why.key == "act.again.no-more"), "{back:?}");
+    assert_eq!(trial.again(), []);
+    trial.apply(&both(), Verdict::NotHere);
+    trial.reboot("third\n", &BEFORE);
+    assert_eq!(trial.again(), []);
+    assert_eq!(trial.reads(RECLAIM), "1");
+}
+
+#[test]
+fn what_could_cut_off_at_boot_or_cannot_be_known_again_is_not_made_to_stay() {
+    let trial = Trial::of(tree());
+    for (path, why) in [
+        ("/sys/class/net/eth0/mtu", "act.refused.persist-network"),
+        ("/proc/irq/24/smp_affinity_list", "act.refused.persist-unknown"),
+    ] {
+        let outcome = trial.applied(&finding(&[(path, "2")]), Verdict::NotHere, true);
+        assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Refused, why));
+    }
+    assert_eq!(trial.journal().next(), 1);
+}
+
+const CARD: &str = "0000:81:00.0";
+const WAY: &str = "0000:80:01.0/0000:81:00.0";
+
+/// A card with one interrupt, and a disk of another.
+fn with_card(number: u32, device: u16) -> Tree {
+    let folder = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0";
+    let tree = tree().node(0, "0-1", 8).node(1, "2-3", 8).pci(WAY, 0x020000, 1).pci_id(CARD, 0x8086, device);
+    let tree = tree.file(&format!("{folder}/subsystem_vendor"), "0x8086\n");
+    tree.file(&format!("{folder}/subsystem_device"), "0x0001\n").interrupt(
+        number,
+        CARD,
+        "eth0-rx-0",
+        "0-1",
+        &[9, 0, 0, 0],
+    )
+}
+
+#[test]
+fn an_interrupt_is_known_again_by_its_card_and_name_and_another_card_is_left_alone() {
+    let first = Trial::of(with_card(40, 0x1572));
+    let placed = finding(&[("/proc/irq/40/smp_affinity_list", "2-3")]);
+    assert_eq!(first.applied(&placed, Verdict::NotHere, true).became, Became::Kept);
+    let journal = std::fs::read(folder(&first.host.system).join("journal")).unwrap();
+    let next_boot = |tree: Tree| {
+        let trial = Trial::of(tree.file(BOOT, "second\n"));
+        std::fs::create_dir_all(folder(&trial.host.system)).unwrap();
+        std::fs::write(folder(&trial.host.system).join("journal"), &journal).unwrap();
+        trial
+    };
+    // Its number is another device's now.
+    let moved = next_boot(with_card(57, 0x1572).file("/proc/irq/40/smp_affinity_list", "0-3"));
+    assert_eq!(moved.again(), [(Became::AppliedAgain, "act.again.done".to_owned())]);
+    let reads = |number: u32| moved.reads(&format!("/proc/irq/{number}/smp_affinity_list"));
+    assert_eq!((reads(57), reads(40)), ("2-3".to_owned(), "0-3".to_owned()));
+    assert_eq!(moved.revert(&Which::All).len(), 1);
+    assert_eq!(reads(57), "0-1");
+
+    for (tree, why) in [(with_card(40, 0x1573), "other card"), (tree(), "no card")] {
+        let other = next_boot(tree.file("/proc/irq/40/smp_affinity_list", "0-1"));
+        let before = other.everything();
+        assert_eq!(other.again(), [(Became::NotAppliedAgain, "act.again.gone".to_owned())], "{why}");
+        assert_eq!(other.everything(), before);
+        assert_eq!(other.journal().open_entries().count(), 1, "it may be back at the next boot");
+    }
+    let twice = next_boot(with_card(40, 0x1572).interrupt(41, CARD, "eth0-rx-0", "0-1", &[0; 4]));
+    assert_eq!(twice.again(), [(Became::NotAppliedAgain, "act.again.other".to_owned())]);
+}
+
+#[test]
+fn a_disk_of_the_same_name_at_another_place_is_another() {
+    let tree = |way: &str, address: &str| {
+        let ids = ["vendor", "device", "subsystem_vendor", "subsystem_device"];
+        let tree = tree()
+            .pci(way, 0x010802, 1)
+            .disk("nvme0n1", address, 100)
+            .file("/sys/block/nvme0n1/queue/rq_affinity", "1\n");
+        let (bus, slot) = way.split_once('/').unwrap();
+        let at = |name: &str| format!("/sys/devices/pci{}/{bus}/{slot}/{name}", &bus[..7]);
+        ids.iter().fold(tree, |tree, id| tree.file(&at(id), "0x1\n"))
+    };
+    let here = Trial::of(tree(WAY, CARD));
+    let queue = finding(&[("/sys/block/nvme0n1/queue/rq_affinity", "2")]);
+    assert_eq!(here.applied(&queue, Verdict::NotHere, true).became, Became::Kept);
+    let journal = std::fs::read(folder(&here.host.system).join("journal")).unwrap();
+    let there = Trial::of(tree("0000:80:02.0/0000:82:00.0", "0000:82:00.0").file(BOOT, "second\n"));
+    std::fs::create_dir_all(folder(&there.host.system)).unwrap();
+    std::fs::write(folder(&there.host.system).join("journal"), journal).unwrap();
+    assert_eq!(there.again(), [(Became::NotAppliedAgain, "act.again.other".to_owned())]);
+    assert_eq!(there.reads("/sys/block/nvme0n1/queue/rq_affinity"), "1");
+    here.reboot("second\n", &[("/sys/block/nvme0n1/queue/rq_affinity", "1\n")]);
+    assert_eq!(here.again(), [(Became::AppliedAgain, "act.again.done".to_owned())]);
+}
+
+#[test]
+fn what_the_kernel_does_not_take_after_the_reboot_leaves_nothing_half_applied() {
+    let trial = Trial::of(tree());
+    trial.applied(&both(), Verdict::NotHere, true);
+    trial.reboot("second\n", &BEFORE);
+    std::fs::remove_file(trial.host.system.place(DEFRAG)).unwrap();
+    let before = trial.everything();
+    assert_eq!(trial.again(), [(Became::NotAppliedAgain, "act.again.gone".to_owned())]);
+    assert_eq!(trial.everything(), before);
+    trial.reboot("third\n", &BEFORE);
+    assert_eq!(trial.again(), [(Became::AppliedAgain, "act.again.done".to_owned())]);
+}
+
+#[test]
+fn ended_at_any_step_after_a_reboot_the_next_call_has_all_of_it_there_and_revert_every_byte_back() {
+    let mut ended = 0;
+    loop {
+        let trial = Trial::of(tree());
+        trial.applied(&both(), Verdict::NotHere, true);
+        trial.reboot("second\n", &BEFORE);
+        let before = trial.everything();
+        let child = end_at(&trial, "of an earlier boot", ended);
+        let whole = child.status.success();
+        assert!(whole || child.status.signal() == Some(libc::SIGKILL), "{child:?}");
+        trial.again();
+        assert_eq!((trial.reads(RECLAIM), trial.reads(DEFRAG)), ("0".to_owned(), "madvise".to_owned()), "step {ended}");
+        let open = trial.journal().open_entries().map(|entry| (entry.boot_id.clone(), entry.state)).collect::<Vec<_>>();
+        assert_eq!(open, vec![("second".to_owned(), State::Kept); 2], "step {ended}");
+        trial.revert(&Which::All);
+        assert_eq!(trial.everything(), before, "ended at step {ended}");
+        if whole {
+            break;
+        }
+        ended += 1;
+    }
+    assert!(ended >= 10, "{ended} steps: it ends in between");
 }

@@ -153,6 +153,8 @@ mod tests {
             boot_id: boot.to_owned(),
             time: now(),
             unless_confirmed: false,
+            persists: false,
+            identity: String::new(),
             state,
         };
         journal.record(entry).expect("recorded");

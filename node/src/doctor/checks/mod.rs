@@ -8,7 +8,7 @@ mod growth;
 pub mod links;
 mod management;
 pub mod memory;
-mod nics;
+pub(super) mod nics;
 mod numa;
 mod paths;
 pub mod pcie;

@@ -68,7 +68,7 @@ impl Gathered {
 }
 
 /// Interfaces of this network that carry: those of hardware.
-pub(super) fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
+pub(in crate::doctor) fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
     ours(host).filter(|(name, nic)| nic.kind == "physical" && nic.up && !stands_for_a_guest(host, name))
 }
 
@@ -527,7 +527,7 @@ fn unlike_ports(bridge: &str, large: &str, large_mtu: u32, small: &str, small_mt
 /// Packets a second from which an interrupt for each is a large part of a core's time, at one to two microseconds each.
 const MANY_PACKETS: f64 = 100_000.0;
 /// Offloads without which each packet costs by itself, as the kernel names them, and as ethtool's options do.
-const WANTED: [(&str, &str); 2] = [("tx-tcp-segmentation", "tso"), ("rx-gro", "gro")];
+pub(in crate::doctor) const WANTED: [(&str, &str); 2] = [("tx-tcp-segmentation", "tso"), ("rx-gro", "gro")];
 
 fn offloads(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();

@@ -34,6 +34,8 @@ pub struct Ethernet {
 pub struct Channels {
     /// For receiving alone.
     pub rx: u32,
+    /// For sending alone.
+    pub tx: u32,
     /// For both.
     pub combined: u32,
     /// At most.
@@ -46,6 +48,11 @@ impl Channels {
     /// Queues that receive.
     pub fn receiving(&self) -> u32 {
         self.rx + self.combined
+    }
+
+    /// Queues that send.
+    pub fn sending(&self) -> u32 {
+        self.tx + self.combined
     }
 
     /// At most.
@@ -62,6 +69,8 @@ pub struct Rings {
     pub rx: u32,
     /// At most.
     pub rx_max: u32,
+    /// To be sent.
+    pub tx: u32,
 }
 
 /// An offload.
@@ -84,6 +93,12 @@ pub struct Coalescing {
     pub rx_usecs: u32,
     /// Packets.
     pub rx_frames: u32,
+    /// The same for what was sent.
+    pub adaptive_tx: bool,
+    /// Microseconds.
+    pub tx_usecs: u32,
+    /// Packets.
+    pub tx_frames: u32,
 }
 
 /// Speeds in megabits a second. Empty: the driver does not tell.
@@ -142,16 +157,24 @@ impl Asker {
         Ethernet {
             channels: seen(name, "its queues", numbers(GET_CHANNELS, 9)).map(|words| Channels {
                 rx: words[5],
+                tx: words[6],
                 combined: words[8],
                 rx_max: words[1],
                 combined_max: words[4],
             }),
-            rings: seen(name, "its rings", numbers(GET_RINGS, 9)).map(|words| Rings { rx: words[5], rx_max: words[1] }),
+            rings: seen(name, "its rings", numbers(GET_RINGS, 9)).map(|words| Rings {
+                rx: words[5],
+                rx_max: words[1],
+                tx: words[8],
+            }),
             features: seen(name, "its offloads", self.features(name)),
             coalescing: seen(name, "its coalescing", numbers(GET_COALESCING, 23)).map(|words| Coalescing {
                 adaptive_rx: words[10] != 0,
                 rx_usecs: words[1],
                 rx_frames: words[2],
+                adaptive_tx: words[11] != 0,
+                tx_usecs: words[5],
+                tx_frames: words[6],
             }),
             modes: seen(name, "its link modes", self.modes(name)),
             receiving_queues: seen(name, "how it spreads", self.receiving_queues(name)),

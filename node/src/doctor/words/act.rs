@@ -11,6 +11,72 @@ pub const ROWS: &[Row] = &[
     ("act.became.failed", ["failed, taken back", "失敗、元に戻しました", "실패, 되돌림"]),
     ("act.became.not-reverted", ["COULD NOT BE TAKEN BACK", "元に戻せませんでした", "되돌리지 못함"]),
     ("act.became.gone", ["gone already", "既に失われています", "이미 사라짐"]),
+    ("act.became.applied-again", ["applied again", "再適用しました", "다시 적용됨"]),
+    ("act.became.not-applied-again", ["NOT applied again", "再適用していません", "다시 적용되지 않음"]),
+    (
+        "act.again.done",
+        [
+            "the reboot had ended what was applied on {time}",
+            "{time} に適用した設定は再起動で失われていました",
+            "{time}에 적용한 설정이 재부팅으로 사라져 있었습니다",
+        ],
+    ),
+    (
+        "act.again.gone",
+        [
+            "{path} is not there in this boot ({device}); nothing was written, and it stays in the journal for the next boot, or until --revert",
+            "今回の起動では {path} がありません ({device})。何も書き込みませんでした。次の起動または --revert まで記録に残します",
+            "이번 부팅에는 {path}이(가) 없습니다({device}). 아무것도 쓰지 않았으며 다음 부팅 또는 --revert까지 기록에 남습니다",
+        ],
+    ),
+    (
+        "act.again.other",
+        [
+            "{path} is not surely the same in this boot: it was set for {device}; nothing was written, and it stays in the journal until --revert",
+            "今回の起動の {path} は同じものと確認できません。設定の対象は {device} でした。何も書き込まず、--revert まで記録に残します",
+            "이번 부팅의 {path}은(는) 같은 것인지 확인되지 않습니다. 설정 대상은 {device}였습니다. 아무것도 쓰지 않았으며 --revert까지 기록에 남습니다",
+        ],
+    ),
+    (
+        "act.again.no-more",
+        [
+            "{path}: a reboot had ended it, and it is not applied again any more; nothing was written",
+            "{path}: 再起動で失われており、今後は再適用しません。何も書き込みませんでした",
+            "{path}: 재부팅으로 사라졌으며 더 이상 다시 적용하지 않습니다. 아무것도 쓰지 않았습니다",
+        ],
+    ),
+    (
+        "act.again.nothing",
+        [
+            "Nothing was applied with --persist that a reboot has ended.",
+            "--persist で適用し再起動で失われた設定はありません。",
+            "--persist로 적용하고 재부팅으로 사라진 설정이 없습니다.",
+        ],
+    ),
+    (
+        "act.again.hint",
+        [
+            "It is applied again after a reboot where the service for that is enabled: systemctl enable forebay-doctor.service",
+            "再起動後に再適用するにはサービスを有効にしてください: systemctl enable forebay-doctor.service",
+            "재부팅 후 다시 적용하려면 서비스를 활성화하십시오: systemctl enable forebay-doctor.service",
+        ],
+    ),
+    (
+        "act.refused.persist-network",
+        [
+            "what can cut you off is not applied at boot, where nobody could confirm it; put it into the network's own configuration",
+            "接続を失うおそれのある設定は、確認できない起動時には適用しません。ネットワーク自体の設定に書いてください",
+            "연결이 끊길 수 있는 설정은 확인할 사람이 없는 부팅 때 적용하지 않습니다. 네트워크 자체 설정에 넣으십시오",
+        ],
+    ),
+    (
+        "act.refused.persist-unknown",
+        [
+            "{path}: nothing tells after a reboot that it is the same device; apply it without --persist",
+            "{path}: 再起動後に同じデバイスであると確認できません。--persist なしで適用してください",
+            "{path}: 재부팅 후 같은 장치인지 알 수 없습니다. --persist 없이 적용하십시오",
+        ],
+    ),
     (
         "act.gone",
         [

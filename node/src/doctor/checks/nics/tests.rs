@@ -114,7 +114,8 @@ fn traffic(tree: Tree, received: u64) -> Tree {
 
 #[test]
 fn drops_that_grow_are_told_with_the_ring_that_could_be_longer() {
-    let rings = Ethernet { rings: Seen::Is(Rings { rx: 256, rx_max: 8192 }), ..Ethernet::default() };
+    let rings =
+        Ethernet { rings: Seen::Is(Rings { rx: 256, rx_max: 8192, ..Rings::default() }), ..Ethernet::default() };
     let tree = traffic(host(), 99_000).net(&with(rings));
     let finding = one(tree.counted("eth0", &[("rx_out_of_buffer", 5, 1_005), ("rx_bytes", 0, 9)]).says(27));
     assert_eq!((finding.severity, put(&finding, "lost")), (Severity::Warning, "1000".to_owned()));
@@ -127,7 +128,8 @@ fn drops_that_grow_are_told_with_the_ring_that_could_be_longer() {
 
 #[test]
 fn drops_with_the_longest_ring_blame_the_cores_and_few_of_many_are_a_note() {
-    let rings = Ethernet { rings: Seen::Is(Rings { rx: 8192, rx_max: 8192 }), ..Ethernet::default() };
+    let rings =
+        Ethernet { rings: Seen::Is(Rings { rx: 8192, rx_max: 8192, ..Rings::default() }), ..Ethernet::default() };
     let file = "/sys/class/net/eth0/statistics/rx_missed_errors";
     let tree = traffic(host(), 10_000_000).net(&with(rings)).earlier(file, "0").file(file, "3");
     let finding = one(tree.says(27));
