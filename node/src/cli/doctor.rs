@@ -4,6 +4,7 @@ mod act;
 mod baseline;
 mod matrix;
 mod path;
+mod peer;
 mod record;
 mod watch;
 
@@ -28,6 +29,8 @@ pub struct DoctorArgs {
     json: bool,
     #[command(flatten)]
     act: act::ActArgs,
+    #[command(flatten)]
+    peer: peer::PeerArgs,
     #[command(subcommand)]
     command: Option<DoctorCommand>,
 }
@@ -71,6 +74,9 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         None => System::live(),
     };
     let language = args.language.unwrap_or_else(Language::of_environment);
+    if let Some(done) = args.peer.run(language, args.json)? {
+        return Ok(done);
+    }
     let asked = Asked { system, language, json: args.json };
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
