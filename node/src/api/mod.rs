@@ -70,6 +70,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
         ("get", "/v1/events", get(seeing::events)),
         ("get", "/v1/doctor", get(seeing::doctor)),
+        ("get", "/v1/doctor/peers/{name}", get(seeing::doctor_of_peer)),
         ("get", "/v1/stream", get(seeing::stream)),
         ("get", "/v1/nodes", get(nodes)),
         ("post", "/v1/nodes/{name}/drain", post(drain_node)),

@@ -1,9 +1,11 @@
 //! What is seen, over HTTP: the fleet at a glance, history, events, and all of it live.
 
-use super::{Failed, Outcome, ok};
+use super::{Failed, Outcome, cluster_of, ok, to_the_end};
 use crate::calendar;
 use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::Degraded;
+use crate::doctor::peer::compare::{Compared, compare};
+use crate::doctor::peer::{BothSides, Silence};
 use crate::doctor::words::Language;
 use crate::events::Filter;
 use crate::history::format::Owner;
@@ -407,6 +409,37 @@ pub(super) async fn doctor(
     let mut response = ok(round.told(language, problem))?;
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept-Language"));
     Ok(response)
+}
+
+/// The links to another node, seen from both ends.
+#[derive(Serialize)]
+struct TwoEnded {
+    #[serde(flatten)]
+    sides: BothSides,
+    #[serde(flatten)]
+    compared: Compared,
+}
+
+pub(super) async fn doctor_of_peer(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+    let cluster = cluster_of(&node)?;
+    let asked = name.clone();
+    let mut sides = to_the_end(async move { cluster.both_sides(&asked).await }).await?;
+    if let Some(Silence::NoAnswer { linked: false, down_since, .. }) = &mut sides.silence {
+        *down_since = down_since_of(&node, &name);
+    }
+    let compared = compare(&sides, Language::En);
+    ok(TwoEnded { sides, compared })
+}
+
+/// Since when the link to a node is down, if this node has seen that.
+fn down_since_of(node: &Node, name: &str) -> Option<String> {
+    let of = |kind: &str| {
+        let filter = Filter { kind: Some(kind.to_owned()), ..Filter::default() };
+        let mut events = node.seeing().events(&filter, usize::MAX).into_iter();
+        events.rfind(|event| event.what.details.get("peer").is_some_and(|peer| peer == name))
+    };
+    let down = of("link-down")?;
+    of("link-up").is_none_or(|up| up.id < down.id).then_some(down.at)
 }
 
 // --- live ---

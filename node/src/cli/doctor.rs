@@ -5,6 +5,7 @@ mod baseline;
 mod fold;
 mod matrix;
 mod path;
+mod peer;
 mod record;
 mod watch;
 
@@ -29,6 +30,8 @@ pub struct DoctorArgs {
     json: bool,
     #[command(flatten)]
     act: act::ActArgs,
+    #[command(flatten)]
+    peer: peer::PeerArgs,
     #[command(subcommand)]
     command: Option<DoctorCommand>,
 }
@@ -74,6 +77,9 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         None => System::live(),
     };
     let language = args.language.unwrap_or_else(Language::of_environment);
+    if let Some(done) = args.peer.run(language, args.json)? {
+        return Ok(done);
+    }
     let asked = Asked { system, language, json: args.json };
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),

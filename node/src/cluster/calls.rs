@@ -152,7 +152,7 @@ impl Cluster {
         }
     }
 
-    fn is_new_call(&self, id: VolumeId) -> bool {
+    pub(super) fn is_new_call(&self, id: VolumeId) -> bool {
         let mut taken = self.calls_taken.lock().expect("nobody panics while holding it");
         if taken.contains(&id) {
             return false;

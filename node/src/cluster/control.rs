@@ -131,6 +131,8 @@ pub struct Cluster {
     pub(super) calls_taken: Mutex<VecDeque<VolumeId>>,
     /// A call of this node may have been answered.
     pub(super) answered: tokio::sync::Notify,
+    /// What this node sees of its links.
+    pub(super) sides: super::sides::Sides,
     /// What owners have told of their volumes.
     pub(super) heard: Mutex<super::told::Heard>,
     /// Tiers of deleted volumes have been looked for.
@@ -500,6 +502,8 @@ impl Cluster {
     pub(super) async fn watch(self: Arc<Cluster>) {
         let mut watch = self.coordinator.watch();
         self.drop_old_calls().await;
+        // What is not dropped now is not understood either, or answered in vain.
+        let _ = self.coordinator.drop_old_asks(&self.name).await;
         loop {
             match watch.next().await {
                 Hint::Record(volume) => self.tell(volume, Event::RecordChanged),
@@ -508,8 +512,10 @@ impl Cluster {
                 Hint::Told => self.hear_owners().await,
                 Hint::Call => self.take_calls().await,
                 Hint::Answer => self.answered.notify_waiters(),
+                Hint::Ask => self.take_asks().await,
                 Hint::Everything => {
                     self.take_calls().await;
+                    self.take_asks().await;
                     self.refresh_nodes().await;
                     self.refresh_definitions().await;
                     self.mail(ToDriver::TellAll(Event::RecordChanged));
@@ -543,7 +549,7 @@ impl Cluster {
     }
 
     /// Our links in order with the other node's addresses in order.
-    fn peer(&self, entry: &NodeEntry) -> Option<PeerNode> {
+    pub(super) fn peer(&self, entry: &NodeEntry) -> Option<PeerNode> {
         let name = NodeName::new(&entry.name).ok()?;
         let theirs: Vec<SocketAddr> = entry.addresses.iter().filter_map(|text| text.parse().ok()).collect();
         let pair = |(at, (own, given)): (usize, &(IpAddr, Option<SocketAddr>))| {

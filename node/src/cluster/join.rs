@@ -7,6 +7,7 @@ use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
 use super::proof::Fence;
+use super::sides::Sides;
 use super::watchdog::OwnWatchdog;
 use crate::config::Config;
 use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
@@ -96,6 +97,7 @@ impl Cluster {
             media: Mutex::default(),
             calls_taken: Mutex::default(),
             answered: tokio::sync::Notify::new(),
+            sides: Sides::new(multipath),
             heard: Mutex::default(),
             leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),

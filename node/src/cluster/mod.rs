@@ -6,7 +6,7 @@
 //! node; [`reach`] which backings it reaches; [`marker`] what lies beside an image; [`addresses`] where clients reach what is served
 //! here; [`proof`] what is known of former owners, and fences, `watchdog` that of this machine; [`commands`] what operators want, `calls` how another node is asked for
 //! it, `deletion` the end of a volume, `leaving` a node that is emptied, [`ways_out`] what they decide where the cluster cannot know;
-//! [`report`] what is shown, `told` what an owner tells for that.
+//! [`report`] what is shown, `told` what an owner tells for that, `sides` what two nodes see of their links for `forebay doctor`.
 //!
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
 //! than one shard, and journals.
@@ -25,6 +25,7 @@ pub mod member;
 pub mod proof;
 mod reach;
 pub mod report;
+mod sides;
 mod told;
 mod watchdog;
 pub mod ways_out;

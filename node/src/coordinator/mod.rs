@@ -12,6 +12,7 @@
 //! - A watch is a hint. Nobody may rely on it.
 
 mod answers;
+pub mod asks;
 mod embedded;
 pub mod etcd;
 pub mod memory;
@@ -174,6 +175,8 @@ pub enum Hint {
     Call,
     /// A node has been answered.
     Answer,
+    /// A node is asked what it sees.
+    Ask,
     /// Anything.
     Everything,
 }
@@ -207,7 +210,8 @@ fn hint(key: &str) -> Hint {
         Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
         Some(("told", _)) => Hint::Told,
         Some(("call", _)) => Hint::Call,
-        Some(("answer", _)) => Hint::Answer,
+        Some(("answer" | "seen", _)) => Hint::Answer,
+        Some(("ask", _)) => Hint::Ask,
         _ => Hint::Everything,
     }
 }

@@ -3,6 +3,7 @@
 mod faults;
 mod history;
 
+use super::asks::{Ask, Seen};
 use super::embedded::Embedded;
 use super::etcd::{Endpoint, Etcd, EtcdConfig};
 use super::memory::Memory;
@@ -250,6 +251,27 @@ fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
         }
         assert_eq!(other.answer("b", &call(2), &answered).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
         assert_eq!((other.calls("b").await.unwrap(), node.answer_to(&call(2)).await.unwrap()), (vec![], None));
+
+        let ask = |id| Ask { version: asks::VERSION, id: VolumeId([id; 16]), from: "a".into(), pairs: vec![] };
+        let seen = |id| Seen { version: asks::VERSION, id: VolumeId([id; 16]), side: None, why: "no".into() };
+        for id in [1, 2, 3] {
+            assert_eq!(node.ask_for_side("b", &ask(id)).await.unwrap(), Outcome::Won);
+        }
+        assert_eq!(other.asks("b").await.unwrap(), [ask(1), ask(2), ask(3)]);
+        assert_eq!(node.seen(&ask(1)).await.unwrap(), None);
+        assert_eq!(other.answer_ask("b", &ask(1), &seen(1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.seen(&ask(1)).await.unwrap(), Some(seen(1)));
+        assert_eq!(node.withdraw_ask("b", &ask(1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.seen(&ask(1)).await.unwrap(), None);
+        assert_eq!(node.withdraw_ask("b", &ask(2)).await.unwrap(), Outcome::Won);
+        assert_eq!(other.answer_ask("b", &ask(2), &seen(2)).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
+        // Either end of an ask begins anew.
+        assert_eq!(other.answer_ask("b", &ask(3), &seen(3)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.ask_for_side("b", &ask(4)).await.unwrap(), Outcome::Won);
+        for name in ["a", "b"] {
+            node.drop_old_asks(name).await.unwrap();
+        }
+        assert_eq!((other.asks("b").await.unwrap(), node.seen(&ask(3)).await.unwrap()), (vec![], None));
 
         let first = Leaving { version: VERSION, name: "a".into(), at_ms: 1 };
         let again = Leaving { at_ms: 2, ..first.clone() };

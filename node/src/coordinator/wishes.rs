@@ -52,7 +52,7 @@ impl Coordinator {
         self.change(Transaction { compare: vec![], then, otherwise: vec![] }).await
     }
 
-    async fn change(&self, transaction: Transaction) -> Result<Outcome<()>, Error> {
+    pub(super) async fn change(&self, transaction: Transaction) -> Result<Outcome<()>, Error> {
         Ok(match self.ask(transaction).await? {
             Asked::Changed => Outcome::Won,
             Asked::Found(_) => Outcome::Lost(()),

@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 
 /// Version of everything here.
 pub const VERSION: u32 = 1;
+/// Highest version that this program reads: since 2 nodes ask each other what they see of their links (`asks`). All else is of
+/// [`VERSION`].
+pub const VERSION_READ: u32 = 2;
 
 /// Text of a value, or why it is not one.
 pub trait Words: Sized {
@@ -33,16 +36,21 @@ struct Versioned {
     version: u32,
 }
 
-fn write<T: Serialize>(value: &T) -> String {
+pub(super) fn write<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain values with text as keys")
 }
 
 /// Reads what [`write()`] wrote, and nothing else.
 fn read<T: Serialize + DeserializeOwned>(text: &str) -> Result<T, String> {
+    read_of(text, VERSION)
+}
+
+/// The same for what is of another version.
+pub(super) fn read_of<T: Serialize + DeserializeOwned>(text: &str, wanted: u32) -> Result<T, String> {
     match serde_json::from_str::<Versioned>(text) {
-        Ok(Versioned { version: VERSION }) => {}
+        Ok(Versioned { version }) if version == wanted => {}
         Ok(Versioned { version }) => {
-            return Err(format!("it is of version {version}, this Forebay knows version {VERSION}; use a newer one"));
+            return Err(format!("it is of version {version}, this Forebay knows version {wanted}; use a newer one"));
         }
         Err(error) => return Err(format!("it is damaged: {error}")),
     }
@@ -375,7 +383,7 @@ pub struct NodeEntry {
     pub fault_domain: String,
     /// Lowest and highest version of the links' protocol that it speaks.
     pub wire_versions: (u16, u16),
-    /// Highest [`VERSION`] that it reads.
+    /// Its [`VERSION_READ`].
     pub record_version: u32,
     /// Its machine's watchdog, while that is armed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -393,7 +401,7 @@ impl NodeEntry {
             addresses: Vec::new(),
             fault_domain: String::new(),
             wire_versions: (0, 0),
-            record_version: VERSION,
+            record_version: VERSION_READ,
             watchdog: None,
         }
     }

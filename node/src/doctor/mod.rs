@@ -16,6 +16,7 @@ pub mod findings;
 pub mod fixture;
 pub mod matrix;
 pub mod net;
+pub mod peer;
 pub mod record;
 pub mod report;
 pub mod rounds;

@@ -7,6 +7,7 @@
 //!
 //! Every part is asked for by itself: what one kernel does not tell leaves the others as they are.
 
+pub mod ends;
 mod ethernet;
 mod netlink;
 
@@ -393,15 +394,18 @@ fn neighbours(names: &BTreeMap<u32, String>) -> io::Result<Vec<Neighbour>> {
         if u16_of(&answer[8..10])? & KNOWN == 0 || u32::from(answer[11]) == u32::from(libc::RTN_MULTICAST) {
             return None;
         }
-        let hardware = attribute(values, libc::NDA_LLADDR)?;
-        let hardware: Vec<String> = hardware.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Neighbour {
             interface: names.get(&u32_of(&answer[4..8])?)?.clone(),
             address: attribute(values, libc::NDA_DST).and_then(ip)?,
-            hardware: hardware.join(":"),
+            hardware: hardware_text(attribute(values, libc::NDA_LLADDR)?),
         })
     };
     Ok(route_answers(libc::RTM_GETNEIGH, NEIGHBOUR_BYTES)?.into_iter().filter_map(neighbour).collect())
+}
+
+fn hardware_text(address: &[u8]) -> String {
+    let bytes: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
 }
 
 const SOCKETS_OF_FAMILY: u16 = 20;
@@ -411,14 +415,17 @@ const ESTABLISHED: u32 = 1 << 1;
 const SOCKET_BYTES: usize = 72;
 
 fn connections() -> io::Result<Vec<Connection>> {
+    Ok(established()?.iter().filter_map(|answer| connection(answer)).collect())
+}
+
+fn established() -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         // `struct inet_diag_req_v2`: all that are established, with their `tcp_info`.
         let mut question = vec![family as u8, libc::IPPROTO_TCP as u8, 1 << (SOCKET_INFO - 1), 0];
         question.extend(ESTABLISHED.to_ne_bytes());
         question.resize(56, 0);
-        let answers = Netlink::open(libc::NETLINK_SOCK_DIAG)?.dump(SOCKETS_OF_FAMILY, &question)?;
-        found.extend(answers.iter().filter_map(|answer| connection(answer)));
+        found.extend(Netlink::open(libc::NETLINK_SOCK_DIAG)?.dump(SOCKETS_OF_FAMILY, &question)?);
     }
     Ok(found)
 }

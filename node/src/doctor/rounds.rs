@@ -11,6 +11,7 @@ use crate::calendar;
 use crate::events::{self, EventKind, Filter, Happened};
 use crate::node::Node;
 use crate::seeing::Seeing;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -129,7 +130,7 @@ impl Rounds {
             return Ok(last);
         }
         let begun = Instant::now();
-        let looked = run_doctor(self.hangs.clone()).await;
+        let looked = said_by(&["--json", "--language", "en"], self.hangs.clone()).await;
         *self.problem.lock().expect(HELD) = looked.as_ref().err().cloned();
         Ok(self.keep(seeing, looked?, begun))
     }
@@ -238,13 +239,14 @@ fn news(before: &BTreeMap<String, String>, report: &Report, at: &str) -> (Vec<Ha
     (news, told)
 }
 
-/// Has this very program look, as a process of its own.
-async fn run_doctor(hangs: Arc<AtomicBool>) -> Result<Report, String> {
+/// Has this very program look, as a process of its own: what `forebay doctor` says with these words. `hangs` is set while such a
+/// process has not ended.
+pub async fn said_by<T: DeserializeOwned>(words: &[&str], hangs: Arc<AtomicBool>) -> Result<T, String> {
     if hangs.load(Ordering::Acquire) {
         return Err("the last look has not ended yet: it hangs at some device that does not answer".to_owned());
     }
     let mut command = Command::new("/proc/self/exe");
-    command.args(["doctor", "--json", "--language", "en"]);
+    command.arg("doctor").args(words);
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = spawned.map_err(|e| format!("cannot start `forebay doctor`: {e}"))?;
     // SAFETY: a number that is a child's, and two that are plain; it touches no memory of ours. Without it the look is not

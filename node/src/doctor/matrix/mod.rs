@@ -9,7 +9,7 @@
 mod cores;
 mod kernels;
 mod place;
-mod report;
+pub mod report;
 mod run;
 
 pub use cores::{Pair, Relation};

@@ -113,6 +113,15 @@ pub struct Modes {
     pub partner: BTreeSet<u32>,
 }
 
+/// What an interface's line is by now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Megabits a second; none: the driver does not tell, or there is no line.
+    pub speed_mbit: Option<u32>,
+    /// Both directions at one time.
+    pub full_duplex: Option<bool>,
+}
+
 const GET_COALESCING: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_STRINGS: u32 = 0x1b;
@@ -208,7 +217,27 @@ impl Asker {
         Ok(told.map(|(index, name)| (name, feature(index))).collect())
     }
 
+    /// Speed of the line.
+    pub fn line(&self, name: &str) -> io::Result<Line> {
+        let (words, _) = self.link_settings(name)?;
+        Ok(Line {
+            speed_mbit: Some(words[1]).filter(|speed| !matches!(*speed, 0 | u32::MAX)),
+            full_duplex: match words[2].to_ne_bytes()[0] {
+                0 => Some(false),
+                1 => Some(true),
+                _ => None,
+            },
+        })
+    }
+
     fn modes(&self, name: &str) -> io::Result<Modes> {
+        let (words, length) = self.link_settings(name)?;
+        let speeds = |map: usize| speeds(&words[12 + map * length..12 + (map + 1) * length]);
+        Ok(Modes { supported: speeds(0), offered: speeds(1), partner: speeds(2) })
+    }
+
+    /// `struct ethtool_link_settings` with its maps of modes, and how many words each of these has.
+    fn link_settings(&self, name: &str) -> io::Result<(Vec<u32>, usize)> {
         // The first question is refused with the length of the maps, as a negative number.
         let mut words = vec![0_u32; 12];
         words[0] = GET_LINK_SETTINGS;
@@ -220,8 +249,7 @@ impl Asker {
         third[3] = length as u8;
         words[3] = u32::from_ne_bytes(third);
         self.ask(name, &mut words)?;
-        let speeds = |map: usize| speeds(&words[12 + map * length..12 + (map + 1) * length]);
-        Ok(Modes { supported: speeds(0), offered: speeds(1), partner: speeds(2) })
+        Ok((words, length))
     }
 
     fn receiving_queues(&self, name: &str) -> io::Result<u32> {

@@ -10,6 +10,7 @@ mod nics;
 mod numa;
 mod paths;
 mod pcie;
+mod peer;
 mod storage;
 
 use super::findings::Sentence;
@@ -65,7 +66,7 @@ impl Language {
 pub type Row = (&'static str, [&'static str; 3]);
 
 /// All tables.
-const TABLES: [&[Row]; 11] = [
+const TABLES: [&[Row]; 12] = [
     frame::ROWS,
     pcie::ROWS,
     numa::ROWS,
@@ -77,6 +78,7 @@ const TABLES: [&[Row]; 11] = [
     chain::ROWS,
     matrix::ROWS,
     act::ROWS,
+    peer::ROWS,
 ];
 
 /// The sentence in a language.

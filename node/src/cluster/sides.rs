@@ -1,0 +1,192 @@
+//! What two nodes see of the links between them, for `forebay doctor --peer`: this node looks, and asks the other one by the
+//! coordinator, which both reach also where the links between them are what is broken.
+//!
+//! Invariants:
+//! - A node looks by a process of its own, one at a time: what a sick interface does to it is not done to the volumes.
+//! - Who begins the channels says which pairs of addresses there are; the other one knows them from it.
+//! - Nothing is decided by what is seen.
+
+use super::commands::{Answer, failure};
+use super::control::Cluster;
+use super::driver::LinkShown;
+use crate::coordinator::Outcome;
+use crate::coordinator::asks::{Ask, Seen, VERSION};
+use crate::coordinator::wishes::now_ms;
+use crate::coordinator::words::NodeEntry;
+use crate::doctor::peer::{BothSides, Channel, Looked, Pair, Side, Silence};
+use crate::doctor::rounds::said_by;
+use crate::node::FailureKind;
+use crate::volume_store::VolumeId;
+use forebay_io::link::{AddressPair, CHANNELS_MAX, ChannelPhase, ChannelStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration as Time, Instant};
+
+/// A look takes seconds where packets are lost, and waits for one before it.
+const ANSWER_MAX: Time = Time::from_secs(25);
+/// Who is not linked may be dead; if he lives, his look finds nobody to answer its packets, and is over by then.
+const ANSWER_MAX_UNLINKED: Time = Time::from_secs(12);
+/// Between two looks for the answer, besides the hints that it is there.
+const ANSWER_LOOK: Time = Time::from_secs(1);
+
+/// How this node looks.
+pub(super) struct Sides {
+    wants_multipath: bool,
+    turn: tokio::sync::Mutex<()>,
+    hangs: Arc<AtomicBool>,
+}
+
+impl Sides {
+    pub(super) fn new(wants_multipath: bool) -> Sides {
+        Sides { wants_multipath, turn: tokio::sync::Mutex::default(), hangs: Arc::default() }
+    }
+}
+
+fn pair_of(pair: &AddressPair) -> Pair {
+    Pair { own: pair.own, peer: pair.peer.ip(), port: pair.peer.port(), calls: true }
+}
+
+fn channel_of(channel: &ChannelStatus) -> Channel {
+    Channel {
+        own: channel.pair.map(|pair| pair.own),
+        peer: channel.address.map(|address| address.ip()),
+        up: channel.phase == ChannelPhase::Up,
+        multipath: channel.multipath,
+        why: match &channel.phase {
+            ChannelPhase::Up | ChannelPhase::Beginning => None,
+            ChannelPhase::Down(why) => why.as_ref().map(ToString::to_string),
+        },
+    }
+}
+
+impl Cluster {
+    /// What this node and another one see of the links between them.
+    pub async fn both_sides(self: &Arc<Cluster>, name: &str) -> Answer<BothSides> {
+        if name == self.name {
+            return failure(FailureKind::Invalid, format!("{name} is this very node; name another one"));
+        }
+        let Some(entry) = self.nodes().into_iter().find(|entry| entry.name == name) else {
+            let names: Vec<String> =
+                self.nodes().into_iter().map(|entry| entry.name).filter(|other| *other != self.name).collect();
+            let known = if names.is_empty() { "there is no other".to_owned() } else { names.join(", ") };
+            return failure(FailureKind::NotFound, format!("the cluster has no node {name}; other nodes: {known}"));
+        };
+        let linked = self.link_to(&entry).await.is_some_and(|link| link.up);
+        let calls = self.name < entry.name;
+        let pairs = self.pairs_with(&entry);
+        let begun = now_ms();
+        // The pairs of who calls are those that there are.
+        let (asked, here) = if calls {
+            let there = pairs.iter().map(|pair| pair.seen_from_there()).collect();
+            tokio::join!(self.ask(&entry, there, linked), self.side(&entry, pairs))
+        } else {
+            let asked = self.ask(&entry, Vec::new(), linked).await;
+            let told = asked.as_ref().ok().map(|(side, _)| &side.looked.ends);
+            let told = told.map(|ends| ends.iter().map(|end| end.pair.seen_from_there()).collect());
+            let here = self.side(&entry, told.unwrap_or(pairs)).await;
+            (asked, here)
+        };
+        let here = match here {
+            Ok(here) => here,
+            Err(why) => return failure(FailureKind::Failed, format!("cannot look at the links to {name}: {why}")),
+        };
+        let (there, silence, answered) = match asked {
+            Ok((there, answered)) => (Some(there), None, answered),
+            Err(silence) => (None, Some(silence), now_ms()),
+        };
+        Ok(BothSides { peer: entry.name, here, there, silence, asked_ms: (begun, answered) })
+    }
+
+    async fn link_to(&self, entry: &NodeEntry) -> Option<LinkShown> {
+        self.links().await.into_iter().find(|link| link.node == entry.node())
+    }
+
+    /// As this node's settings have them, whoever calls.
+    fn pairs_with(&self, entry: &NodeEntry) -> Vec<Pair> {
+        let pairs = self.peer(entry).map(|peer| peer.pairs).unwrap_or_default();
+        let calls = self.name < entry.name;
+        pairs.iter().map(|pair| Pair { calls, ..pair_of(pair) }).collect()
+    }
+
+    /// Looks.
+    async fn side(&self, other: &NodeEntry, mut pairs: Vec<Pair>) -> Result<Side, String> {
+        pairs.truncate(CHANNELS_MAX);
+        let pairs = serde_json::to_string(&pairs).expect("addresses and numbers are JSON");
+        let _turn = self.sides.turn.lock().await;
+        let looked: Looked = said_by(&["--ends", &pairs], self.sides.hangs.clone()).await?;
+        let link = self.link_to(other).await;
+        Ok(Side {
+            node: self.name.clone(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            at_ms: now_ms(),
+            wants_multipath: self.sides.wants_multipath,
+            channels: link.iter().flat_map(|link| link.status.channels.iter().map(channel_of)).collect(),
+            looked,
+        })
+    }
+
+    /// What the other one sees, and when its answer was here.
+    async fn ask(&self, to: &NodeEntry, pairs: Vec<Pair>, linked: bool) -> Result<(Side, u64), Silence> {
+        if to.record_version < VERSION {
+            return Err(Silence::Older);
+        }
+        let failed = |why: String| Silence::Failed { why };
+        let id = VolumeId::random().map_err(|error| failed(format!("{error:#}")))?;
+        let ask = Ask { version: VERSION, id, from: self.name.clone(), pairs };
+        if let Err(error) = self.coordinator.ask_for_side(&to.name, &ask).await {
+            return Err(failed(format!("it cannot be asked: {error}")));
+        }
+        let answered = self.await_seen(&ask, if linked { ANSWER_MAX } else { ANSWER_MAX_UNLINKED }).await;
+        let at = now_ms();
+        // What stays behind is dropped when this node or the other one starts.
+        let _ = self.coordinator.withdraw_ask(&to.name, &ask).await;
+        match answered {
+            Ok(Seen { side: Some(side), .. }) => Ok((side, at)),
+            Ok(Seen { side: None, why, .. }) => Err(failed(format!("it could not look: {why}"))),
+            Err(waited) => Err(Silence::NoAnswer { waited_s: waited.as_secs(), linked, down_since: None }),
+        }
+    }
+
+    async fn await_seen(&self, ask: &Ask, most: Time) -> Result<Seen, Time> {
+        let begun = Instant::now();
+        loop {
+            let hint = self.answered.notified();
+            if let Ok(Some(seen)) = self.coordinator.seen(ask).await {
+                return Ok(seen);
+            }
+            if begun.elapsed() >= most {
+                return Err(begun.elapsed());
+            }
+            let _ = tokio::time::timeout(ANSWER_LOOK, hint).await;
+        }
+    }
+
+    /// Answers what other nodes ask.
+    pub(super) async fn take_asks(self: &Arc<Cluster>) {
+        // What is not known now is asked for again soon.
+        let Ok(asks) = self.coordinator.asks(&self.name).await else { return };
+        for ask in asks.into_iter().filter(|ask| self.is_new_call(ask.id)) {
+            let cluster = self.clone();
+            tokio::spawn(async move { cluster.answer_ask(ask).await });
+        }
+    }
+
+    async fn answer_ask(&self, ask: Ask) {
+        let seen = match self.nodes().into_iter().find(|entry| entry.name == ask.from) {
+            Some(entry) => {
+                let pairs = if ask.pairs.is_empty() { self.pairs_with(&entry) } else { ask.pairs.clone() };
+                self.side(&entry, pairs).await
+            }
+            None => Err(format!("{} does not know {}", self.name, ask.from)),
+        };
+        let (side, why) = match seen {
+            Ok(side) => (Some(side), String::new()),
+            Err(why) => (None, why),
+        };
+        let seen = Seen { version: VERSION, id: ask.id, side, why };
+        // Who asked waits a while, and asks again.
+        while let Ok(Outcome::Unknown(_)) | Err(_) = self.coordinator.answer_ask(&self.name, &ask, &seen).await {
+            tokio::time::sleep(ANSWER_LOOK).await;
+        }
+    }
+}
