@@ -7,6 +7,7 @@
 use crate::setup::{Setup, Step};
 use forebay_core::format::TierKind;
 use forebay_core::status::{DestageMode, Policy};
+use forebay_core::types::Duration;
 
 /// A memory tier whose frames rot under whole-block writes.
 pub fn rotting_memory() -> Setup {
@@ -124,5 +125,14 @@ pub fn rotting_at_rest(seed: u64) -> Setup {
     setup.faults.process_killed = 3_000;
     setup.faults.power_lost = if seed.is_multiple_of(2) { 0 } else { 1_000 };
     setup.faults.metadata_rot = 400_000;
+    setup
+}
+
+/// Processes that die soon, so that each leaves a segment half full, and a backing that takes little; metadata rots meanwhile.
+pub fn rotting_heads() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 24);
+    (setup.requests, setup.weights, setup.think_micros_max) = (300, [4, 12, 4, 0, 0], 1_000);
+    (setup.destage_delay, setup.backing_micros_max) = (Duration(200_000_000), 400_000);
+    (setup.faults.power_lost, setup.faults.metadata_rot) = (10_000, 500_000);
     setup
 }

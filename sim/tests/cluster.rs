@@ -45,8 +45,8 @@ const FOUND: [u64; 13] = [
 /// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953); a term that was won and
 /// never owned kept its lock (3030002307); as restless 3020000445 (4030000509).
 const FOUND_HOSTILE: [u64; 3] = [3_030_001_953, 3_030_002_307, 4_030_000_509];
-/// Seeds that reach what is rare: of two candidates one loses (166).
-const REACH: [u64; 1] = [166];
+/// Seeds that reach what is rare: of two candidates one loses (166); a longer tail is fetched (225); hand-overs (231).
+const REACH: [u64; 3] = [166, 225, 231];
 /// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was
 /// to answer for what the backing has in the others, of which it had never been sent what is newer (3020000445); what a fence had
 /// aborted was fetched from the arena of a killed owner and landed all the same (251, 4000000131, 4020000997); a window had a part of
@@ -316,7 +316,7 @@ fn a_watermark_that_a_former_owner_told_to_nobody_ends_no_record_of_its_successo
     let mut coverage = Coverage::default();
     // Its process goes on when a member has taken over, or a moment before, and dies while its log is fetched.
     for wakes in (4_800..5_800).step_by(100) {
-        coverage.merge(&holds("former owner", &[MEMORY, MEMORY], 5, |setup, cluster| {
+        coverage.merge(&holds("former owner", &[MEMORY, MEMORY], 20, |setup, cluster| {
             (setup.weights, setup.hot_blocks, setup.think_micros_max) = ([2, 20, 0, 0, 0], 2, 500);
             setup.backing_micros_max = 50_000;
             cluster.link_micros_max = 50_000;

@@ -35,7 +35,7 @@ mutants! { volume, 0..60 of seeded;
     trust_payload
 }
 
-mutants! { volume, 330..335 of seeded;
+mutants! { volume, 320..330 of seeded;
     window_before_mark
 }
 
@@ -57,7 +57,7 @@ mutants! { volume, 0..60 of restless;
     forget_pins
 }
 
-mutants! { volume, 460..520 of restless;
+mutants! { volume, 130..190 of restless;
     destage_uncommitted
 }
 
@@ -66,7 +66,6 @@ mutants! { volume, 0..60 of migrating;
 }
 
 mutants! { ownership, 0..60 of restless;
-    compares_with_the_winner
     endless_lease
     ends_pins_unproven
     forgets_former_owner
@@ -74,6 +73,10 @@ mutants! { ownership, 0..60 of restless;
     lease_of_latest
     rewrites_unlisted
     serves_while_handing_over
+}
+
+mutants! { ownership, 60..160 of restless;
+    compares_with_the_winner
 }
 
 mutants! { ownership, 100..160 of restless;

@@ -9,7 +9,8 @@ use forebay_sim::random::Random;
 use forebay_sim::run::seeded;
 use forebay_sim::setup::Setup;
 use forebay_sim::situations::{
-    backing_ahead_of_tier, forgetful_flash, journaled, rotting_at_rest, rotting_memory, rotting_under_edges,
+    backing_ahead_of_tier, forgetful_flash, journaled, rotting_at_rest, rotting_heads, rotting_memory,
+    rotting_under_edges,
 };
 
 /// One test for each planted bug: named as it is, caught by one of these seeds of such a world.
@@ -94,6 +95,7 @@ mutants! { 0..400 of |seed| (superseded_while_waiting(), Random::new(seed)); che
 mutants! { 0..100 of |seed| (forgetful_flash(), Random::new(seed)); trust_unsynced }
 mutants! { 0..40 of |seed| (rotting_under_edges(), Random::new(seed)); merge_unchecked }
 mutants! { 0..20 of |seed| (rotting_memory(), Random::new(seed)); skip_check }
+mutants! { 0..200 of |seed| (rotting_heads(), Random::new(seed)); leave_half_full_untold }
 
 /// An operator who holds the backing while clients write.
 fn held_often() -> Setup {

@@ -8,7 +8,7 @@ use forebay_sim::media::Landing;
 use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 use forebay_sim::situations::{
-    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_memory, rotting_under_edges,
+    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_heads, rotting_memory, rotting_under_edges,
 };
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -429,6 +429,18 @@ fn what_a_failed_sync_forgot_is_written_again_before_it_is_relied_upon() {
         }
     }
     met(&coverage, &["tier sync failed", "process killed", "power lost", "crash while recovering"]);
+}
+
+#[test]
+fn segments_that_starts_have_left_half_full_lose_nothing_by_one_damaged_block() {
+    let mut coverage = Coverage::default();
+    for seed in 0..60 {
+        match run_setup("rotting heads", rotting_heads(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["metadata rotted at rest", "power lost", "crash while recovering"]);
 }
 
 #[test]

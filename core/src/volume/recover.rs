@@ -596,6 +596,8 @@ impl Volume {
         let mut last = if member { self.destaged } else { self.checkpoint.accepted.max(self.destaged) };
         let mut kept = Vec::new();
         let mut erase = Vec::new();
+        // What was not full when its process died is never written to again: without a summary its head would be the only witness.
+        let mut half_full: BTreeMap<u32, Summary> = BTreeMap::new();
         for (sequence, found) in core::mem::take(&mut recovery.batches) {
             if sequence < bad_from || !member {
                 last = found.batch.records.iter().map(|record| record.lsn).fold(last, Lsn::max);
@@ -605,17 +607,25 @@ impl Volume {
                 continue;
             }
             last_batch = last_batch.max(sequence);
+            let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
+            let told = half_full.entry(found.segment).or_insert_with(|| Summary {
+                segment: used.0,
+                first_batch: sequence,
+                last_batch: sequence,
+                records: Vec::new(),
+            });
+            told.last_batch = sequence;
             let mut at = found.at + 1;
             for &descriptor in &found.batch.records {
-                let id = if descriptor.has_payload() {
+                let (id, payload) = if descriptor.has_payload() {
                     at += 1;
-                    found.segment * layout.segment_blocks + at - 1
+                    (found.segment * layout.segment_blocks + at - 1, at - 1)
                 } else {
-                    NONE
+                    (NONE, 0)
                 };
+                told.records.push((descriptor, payload));
                 recovery.records.push(FoundRecord { descriptor, id, batch: sequence, segment: found.segment });
             }
-            let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
             used.1 = used.1.max(at);
             used.2 = used.2.max(sequence);
             if sequence > recovery.synced {
@@ -656,7 +666,8 @@ impl Volume {
         }
         let counter_max =
             segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
-        self.plan_rewrites(kept, &erase, &segments);
+        half_full.retain(|_, summary| summary.records.len() <= Summary::capacity(layout.summary_blocks));
+        self.plan_rewrites(kept, &erase, half_full, &segments);
         let start = self.start;
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {

@@ -10,14 +10,15 @@
 //! - payloads of the batches above the synced mark, as soon as they are verified, and their headers;
 //! - the superblock and the checkpoint that recovery believed;
 //! - zeros to the head of each segment that is free, to the place behind the last batch of each that is not sealed, and
-//!   to summaries that must not be believed.
+//!   to summaries that must not be believed;
+//! - and, for the first time, summaries of segments that were not full: nothing is written behind their last batch any more.
 //!
 //! One sync covers them, before the new start's checkpoint. What this costs is bounded: the log never has more than
-//! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and one block for each segment.
+//! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and a summary, or one block, for each segment.
 
 use super::recover::{FoundBatch, Step};
 use super::*;
-use crate::format::{Batch, TIER_BLOCK_BYTES};
+use crate::format::{Batch, Summary, TIER_BLOCK_BYTES};
 use alloc::collections::BTreeMap;
 
 /// Payload blocks that are read at one time for verification.
@@ -27,11 +28,12 @@ const CHUNK_BLOCKS_MAX: usize = VERIFY_PARALLEL as usize / 8;
 /// Blocks of metadata that are written again at one time.
 const REWRITES_PARALLEL: u32 = 32;
 
-/// What is written again into one block of metadata.
+/// What is written again into one place of metadata.
 #[derive(Debug)]
 pub(super) enum Rewrite {
     Zeros,
     Header(Batch),
+    Summary(Summary),
     /// The one that was believed.
     Checkpoint(Box<Checkpoint>),
     Superblock,
@@ -129,17 +131,29 @@ impl Volume {
         self.verify_some();
     }
 
-    /// All is known: what is kept above the synced mark, which `(segment, block)` is to be erased, and which segments
-    /// are in use.
-    pub(super) fn plan_rewrites<T>(&mut self, kept: Vec<FoundBatch>, erase: &[(u32, u32)], in_use: &BTreeMap<u32, T>) {
+    /// All is known: what is kept above the synced mark, which `(segment, block)` is to be erased, what the summaries say of
+    /// segments that had none, and which segments are in use.
+    pub(super) fn plan_rewrites<T>(
+        &mut self,
+        kept: Vec<FoundBatch>,
+        erase: &[(u32, u32)],
+        half_full: BTreeMap<u32, Summary>,
+        in_use: &BTreeMap<u32, T>,
+    ) {
+        let layout = self.config.superblock.layout;
         let mut rewrites: Rewrites =
             erase.iter().map(|&(segment, at)| (self.segment_block(segment, at), Rewrite::Zeros)).collect();
         if !planted!(self, trust_unsynced) {
             for FoundBatch { segment, at, batch } in kept {
                 rewrites.insert(self.segment_block(segment, at), Rewrite::Header(batch));
             }
-            let segments = self.config.superblock.layout.segments();
-            for free in (0..segments).filter(|segment| !in_use.contains_key(segment)) {
+            if !planted!(self, leave_half_full_untold) {
+                for (segment, summary) in half_full {
+                    let place = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+                    rewrites.insert(place, Rewrite::Summary(summary));
+                }
+            }
+            for free in (0..layout.segments()).filter(|segment| !in_use.contains_key(segment)) {
                 rewrites.insert(self.segment_block(free, 0), Rewrite::Zeros);
             }
             rewrites.insert(self.checkpoint.place(), Rewrite::Checkpoint(Box::new(self.checkpoint.clone())));
@@ -156,13 +170,14 @@ impl Volume {
             let head = match what {
                 Rewrite::Zeros => alloc::vec![0; TIER_BLOCK_BYTES],
                 Rewrite::Header(batch) => batch.encode(&self.id, at),
+                Rewrite::Summary(summary) => summary.encode(&self.id, at, self.config.superblock.layout.summary_blocks),
                 Rewrite::Checkpoint(checkpoint) => self.encoded(&checkpoint),
                 Rewrite::Superblock => self.config.superblock.encode(),
             };
             self.recovery_mut().pending += 1;
             let op = self.begin_op(Op::Recover(Step::Rewrite));
             self.counters.tier_writes += 1;
-            self.counters.tier_write_blocks += 1;
+            self.counters.tier_write_blocks += (head.len() / TIER_BLOCK_BYTES) as u64;
             self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
         }
         if self.recovery_mut().pending == 0 {

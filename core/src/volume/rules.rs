@@ -32,6 +32,7 @@ rules! {
     skip_edge_lock,
     reuse_without_erasing,
     keep_cut_off_batches,
+    leave_half_full_untold,
     checkpoint_ahead_of_log,
     count_lost_writes,
     keep_cached_below,

@@ -215,6 +215,7 @@ impl World {
         self.coverage.see(if whole { "unaligned edge merged" } else { "damage detected by checksum" });
         if self.random.below(2) == 0 {
             self.hand(Event::Done { op, outcome });
+            self.done_at_once = true;
         } else {
             self.pin_target(target, "a merge");
             // The bytes are merged already, only the answer is late: the base may be reused.

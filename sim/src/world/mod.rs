@@ -210,6 +210,8 @@ pub struct World {
 
     now: Instant,
     moment: Moment,
+    /// An effect ended while it was carried out.
+    done_at_once: bool,
     points: u64,
     /// What falls due, at which node.
     agenda: BTreeMap<(u64, u64), (usize, Due)>,
@@ -290,6 +292,7 @@ impl World {
             trace,
             now: Instant(1_000_000_000),
             moment: 0,
+            done_at_once: false,
             points: 0,
             agenda: BTreeMap::new(),
             agenda_next: 0,
@@ -506,15 +509,19 @@ impl World {
         if !self.node.is_paused(self.now) && self.node.part.timeout().is_some_and(|at| at <= now) {
             self.tell(forebay_core::ownership::Event::Timeout);
         }
-        if self.node.crash.is_none()
-            && !self.node.is_paused(self.now)
-            && let Some(volume) = &mut self.node.volume
-        {
+        if self.node.crash.is_some() || self.node.is_paused(self.now) || self.node.volume.is_none() {
+            return;
+        }
+        while let Some(volume) = &mut self.node.volume {
             volume.settle(now);
             self.pump();
-            if self.node.crash.is_none() {
-                self.check_seen();
+            // As a node does: what was done at once may let it decide more.
+            if !core::mem::take(&mut self.done_at_once) || self.node.crash.is_some() {
+                break;
             }
+        }
+        if self.node.crash.is_none() {
+            self.check_seen();
         }
     }
 
