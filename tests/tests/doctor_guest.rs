@@ -335,7 +335,7 @@ fn the_matrix_measures_every_node_from_every_socket() {
     if !soak() {
         return skip("bandwidth between emulated nodes takes minutes; FOREBAY_SOAK=1 runs it");
     }
-    let ran = Machine::default().option("nodes=3").option("far_mib=256").run(
+    let ran = Machine::default().option("nodes=3").option("far_mib=256").option("seconds=1100").run(
         "doctor-guest-matrix",
         "forebay doctor matrix --force --json >/out/matrix.json 2>/out/why || give_up \"$(cat /out/why)\"",
     );
