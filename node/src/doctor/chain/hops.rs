@@ -213,7 +213,11 @@ impl Ground<'_> {
     }
 
     fn memory(&self, chain: &mut Chain, route: &Route) {
-        let nodes = self.nodes();
+        // Nobody copies at a node without CPUs, and memory is taken of the own node as long as there is any.
+        let nodes = match self.places() {
+            places if places.is_empty() => self.nodes(),
+            places => places,
+        };
         let device = |(end, share): &Part, edge| {
             let node = match end {
                 End::Ram => return None,

@@ -178,6 +178,19 @@ fn on_two_nodes_the_better_place_is_told_with_what_it_saves() {
 }
 
 #[test]
+fn a_node_of_memory_alone_takes_no_part_of_a_path_that_nobody_has_placed() {
+    let card = |tree: Tree| tree.pci("0000:82:00.0", 0x02_0000, 1).nic("eth0", "0000:82:00.0", 100_000);
+    let two = card(Tree::new().node(0, "0-3", 64).node(1, "4-7", 64));
+    let three = card(Tree::new().node(0, "0-3", 64).node(1, "4-7", 64).node(2, "", 256));
+    let hops = |tree: &Tree| -> Vec<(String, f64)> {
+        let answer = ask(tree, "ram", "eth0", None, Some(2));
+        answer.hops.into_iter().map(|told| (told.hop.resource, told.hop.multiplicity)).collect()
+    };
+    assert_eq!(hops(&three), hops(&two));
+    assert!(hops(&two).iter().any(|(resource, _)| resource == "link 0>1"), "{:?}", hops(&two));
+}
+
+#[test]
 fn a_disk_of_sata_has_its_bus_and_what_may_wait_for_it() {
     let tree = one_node()
         .pci("0000:00:1f.2", 0x01_0601, 0)
