@@ -30,7 +30,7 @@ black_box() {
         if grep -q 'forebay_tests::cluster' "$file"; then
             several+=(--test "$(basename "$file" .rs)")
         else
-            case $(basename "$file" .rs) in power_cuts | guests | doctor_guest) ;; *) alone+=(--test "$(basename "$file" .rs)") ;; esac
+            case $(basename "$file" .rs) in power_cuts | guests | doctor_guest | placement) ;; *) alone+=(--test "$(basename "$file" .rs)") ;; esac
         fi
     done
     local run=(cargo test --locked --release --package forebay-tests -j2 --no-fail-fast)
@@ -54,7 +54,7 @@ run_part() {
             ;;
         verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-0}" ;;
         blackbox) black_box ;;
-        powercuts) cargo test --locked --release --package forebay-tests -j2 --test power_cuts --test guests --test doctor_guest ;;
+        powercuts) cargo test --locked --release --package forebay-tests -j2 --test power_cuts --test guests --test doctor_guest --test placement ;;
         # Short, and beside a demo that somebody has left up.
         demo) DEMO_DIR="$PWD/target/gate/demo" DEMO_SECONDS=1 DEMO_HTTP=off scripts/demo.sh --exit ;;
     esac

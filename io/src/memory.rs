@@ -20,6 +20,8 @@ pub const BUFFER_ALIGN: usize = 4096;
 pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
+    /// What is in it may be there before this process has looked.
+    of_file: bool,
 }
 
 // SAFETY: the mapping is plain memory without thread affinity; who may touch which frame when is core's rule, and
@@ -83,7 +85,7 @@ impl Mapping {
             return Err(io::Error::new(error.kind(), format!("{attempted}: {error}")));
         }
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
-        Ok(Mapping { start, length })
+        Ok(Mapping { start, length, of_file: flags & libc::MAP_SHARED != 0 })
     }
 
     /// Advice is a wish: a kernel without the feature refuses it and everything works as before.
@@ -112,6 +114,11 @@ impl Mapping {
             }
         }
         Ok(())
+    }
+
+    /// It is a file's.
+    pub fn is_of_file(&self) -> bool {
+        self.of_file
     }
 
     /// First byte.

@@ -26,6 +26,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// Share of a volume's memory on other nodes from which it is told: below, moving it gains less than the spread of a measurement.
 const ELSEWHERE_SHARE: f64 = 0.20;
+/// Fewer pages than an eighth of those that are looked at say nothing of the whole.
+const PAGES_TO_JUDGE: u32 = 8;
 
 /// Where data-path threads and their memory are, and why.
 #[derive(Debug)]
@@ -149,6 +151,8 @@ impl Placement {
     /// A volume has this memory, which was to be on a node. What there is to be said of where it is.
     pub fn has_memory(&self, volume: &str, node: Option<NodeNumber>, arena: &Arena) -> Option<String> {
         let node = node?;
+        // Where it cannot be had the shard's thread has said so: what forbids the one forbids the other.
+        let _ = numa::prefer_for(arena.mapping(), node);
         lock(&self.arenas).insert(volume.to_owned(), (node, std::sync::Arc::downgrade(arena.mapping())));
         let memory = MemoryReport::of(volume, node, arena.mapping())?;
         memory.elsewhere.then(|| {
@@ -285,7 +289,7 @@ impl MemoryReport {
         let pages = numa::nodes_of(mapping).ok()?;
         let all: u32 = pages.values().sum();
         let here = pages.get(&node).copied().unwrap_or(0);
-        let elsewhere = f64::from(all - here) > ELSEWHERE_SHARE * f64::from(all);
+        let elsewhere = all >= PAGES_TO_JUDGE && f64::from(all - here) > ELSEWHERE_SHARE * f64::from(all);
         Some(MemoryReport { volume: volume.to_owned(), node, pages, elsewhere })
     }
 
