@@ -21,7 +21,7 @@ const mark = (severity: Finding["severity"], text: string): HTMLElement =>
 export function doctorCount(node: FleetNode): HTMLElement {
   if (!node.own) return h("span", { class: "weak" }, t("doctor.there"));
   const doctor = node.report?.doctor;
-  const link = (...shown: (HTMLElement | string)[]) => h("a", { href: `#/nodes/${encodeURIComponent(node.name)}`, class: "findings-count" }, ...shown);
+  const link = (...shown: HTMLElement[]) => h("a", { href: `#/nodes/${encodeURIComponent(node.name)}`, class: "findings-count" }, ...shown);
   if (doctor?.problem) return link(badge("warning", t("doctor.failed-short")));
   if (!doctor?.at) return h("span", { class: "weak" }, t("doctor.not-yet-short"));
   const counts = [
@@ -31,7 +31,7 @@ export function doctorCount(node: FleetNode): HTMLElement {
   ] as const;
   const some = counts.filter(([, count]) => count > 0);
   if (some.length === 0) return badge("good", t("doctor.none-short"));
-  return link(...some.flatMap(([severity, count], index) => [index > 0 ? " " : "", mark(severity, t(`doctor.count.${severity}`, { count }))]));
+  return link(...some.map(([severity, count]) => mark(severity, t(`doctor.count.${severity}`, { count }))));
 }
 
 /** The card of a node's page. */

@@ -1,5 +1,6 @@
 //! Long lines, folded for a terminal at words and with an indent: what a terminal cuts by itself it cuts in the middle of words.
 
+use crate::doctor::words::columns;
 use std::fmt::Write;
 
 /// Lines that are indented so far are for copying, and stay whole.
@@ -14,14 +15,6 @@ pub fn print(text: &str) {
     match crate::top::terminal_size() {
         Some((width, _)) if width >= WIDTH_MIN => print!("{}", folded(text, width)),
         _ => print!("{text}"),
-    }
-}
-
-/// How many columns a character takes: two for those of East Asia (the wide ones of Unicode's UAX 11).
-fn columns(c: char) -> usize {
-    match u32::from(c) {
-        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f | 0xff00..=0xff60 => 2,
-        _ => 1,
     }
 }
 

@@ -265,15 +265,16 @@ impl Answer {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let title =
             Sentence::new("path.title").with("from", &self.from).with("to", &self.to).with("copies", self.copies);
-        let head = ["", "path.capacity", "path.passes", "path.hop-bound"];
-        let mut head: Vec<String> = head.map(|key| if key.is_empty() { String::new() } else { word(key) }).to_vec();
+        // Names are long, in words of any width: each is a line of its own, above its figures.
+        let below_name = || " ".repeat(3);
+        let mut head = vec![below_name(), word("path.capacity"), word("path.passes"), word("path.hop-bound")];
         if self.measured.is_some() {
             head.push(word("path.used"));
         }
-        let row = |(number, told): (usize, &Told)| {
+        let row = |told: &Told| {
             let show = |value: Option<f64>, how: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), how);
             let mut row = vec![
-                format!("{}  {}", number + 1, told.says),
+                below_name(),
                 show(told.hop.capacity, rate),
                 format!("x {:.2}", told.hop.multiplicity),
                 show(told.bound, rate),
@@ -287,8 +288,17 @@ impl Answer {
             row
         };
         let mut text = String::new();
-        let rows = [head].into_iter().chain(self.hops.iter().enumerate().map(row)).collect();
-        table(&mut text, &say(language, &title), rows);
+        let rows = [head].into_iter().chain(self.hops.iter().map(row)).collect();
+        let mut figures = String::new();
+        table(&mut figures, &say(language, &title), rows);
+        let mut lines = figures.lines();
+        for title_or_head in lines.by_ref().take(2) {
+            let _ = writeln!(text, "{title_or_head}");
+        }
+        for ((number, told), figures) in (1..).zip(&self.hops).zip(lines) {
+            let _ = writeln!(text, "    {number}  {}\n{figures}", told.says);
+        }
+        text.push('\n');
         for says in &self.says {
             let _ = writeln!(text, "{says}");
         }

@@ -47,6 +47,9 @@ fn two_ports_of_one_adapter_are_bound_by_their_slot_and_two_adapters_by_two() {
     let text = both_ports.text(Language::En);
     assert!(text.contains("slot of 0000:06:00.0: PCIe 5 GT/s x8, payload 128 B"), "{text}");
     assert!(text.contains("3.37 GB/s") && text.contains("<- BOUND") && text.contains("94 %"), "{text}");
+    let hop = |line: &str| line.contains("slot of 0000:06:00.0");
+    let below = text.lines().skip_while(|line| !hop(line)).nth(1).expect("figures below the name");
+    assert!(below.contains("3.37 GB/s") && below.ends_with("<- BOUND"), "{text}");
     assert!(text.contains("a second port in the same slot adds nothing"), "{text}");
     let slot = both_ports.hops.iter().find(|told| told.is_bound).expect("bound");
     let sources: Vec<&str> = slot.hop.evidence.iter().map(|evidence| evidence.source.as_str()).collect();

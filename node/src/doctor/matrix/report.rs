@@ -4,7 +4,7 @@ use super::{Bandwidth, Matrix, Relation};
 use crate::doctor::chain::formulas::GB;
 use crate::doctor::findings::Sentence;
 use crate::doctor::topology::{NodeNumber, in_brackets};
-use crate::doctor::words::{Language, say};
+use crate::doctor::words::{Language, columns, say};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -120,9 +120,9 @@ impl Matrix {
     }
 }
 
-/// Columns that a text takes on a terminal: letters of Japanese and Korean take two.
+/// Columns that a text takes on a terminal.
 fn width(text: &str) -> usize {
-    text.chars().map(|letter| if ('\u{1100}'..='\u{ffe6}').contains(&letter) { 2 } else { 1 }).sum()
+    text.chars().map(columns).sum()
 }
 
 /// Writes rows below a title, the first column to the left and the others to the right. Nothing where there are none.

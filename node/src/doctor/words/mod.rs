@@ -93,6 +93,14 @@ pub fn say(language: Language, sentence: &Sentence) -> String {
     text
 }
 
+/// Columns that a letter takes on a terminal: two for those of East Asia (the wide ones of Unicode's UAX 11).
+pub fn columns(letter: char) -> usize {
+    match u32::from(letter) {
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f | 0xff00..=0xff60 => 2,
+        _ => 1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
