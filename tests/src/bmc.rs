@@ -58,6 +58,12 @@ impl Bmc {
     /// Starts it in a folder of its own, on the loopback of a host where one is named.
     #[track_caller]
     pub fn start(folder: &Path, on: Option<&Namespace>) -> Bmc {
+        Bmc::start_with(folder, on, "")
+    }
+
+    /// The same with what more the simulator is told, as [`temperature`] and [`memory_fault`] say it.
+    #[track_caller]
+    pub fn start_with(folder: &Path, on: Option<&Namespace>, more: &str) -> Bmc {
         std::fs::create_dir_all(folder).unwrap_or_else(|e| panic!("make {}: {e}", folder.display()));
         let script = |name: &str, text: &str| {
             std::fs::write(folder.join(name), text).unwrap();
@@ -78,8 +84,10 @@ impl Bmc {
             folder.join("chassis").display()
         );
         std::fs::write(folder.join("lan.conf"), config).unwrap();
-        let emulated =
-            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n";
+        let emulated = format!(
+            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
+             sel_enable 0x20 1000 0x0a\n{more}mc_enable 0x20\n"
+        );
         std::fs::write(folder.join("sim.emu"), emulated).unwrap();
         std::fs::create_dir(folder.join("bmc-state")).unwrap();
         let password = folder.join("password");
@@ -108,6 +116,21 @@ impl Bmc {
         }
         options.extend(["--option-file".to_owned(), format!("password={}", self.password.display())]);
         options
+    }
+
+    /// Makes a folder with an `ipmitool` that asks this BMC by the network, as the real one asks its own host's by `/dev/ipmi0`.
+    #[track_caller]
+    pub fn tool(&self, folder: &Path) {
+        std::fs::create_dir_all(folder).unwrap_or_else(|e| panic!("make {}: {e}", folder.display()));
+        let (real, tool) = (require_tool("ipmitool"), folder.join("ipmitool"));
+        let script = format!(
+            "#!/bin/sh\nexec {} -I lanplus -H 127.0.0.1 -p {} -U forebay -f {} -C 3 \"$@\"\n",
+            real.display(),
+            self.port,
+            self.password.display()
+        );
+        std::fs::write(&tool, script).unwrap();
+        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
     /// The same as a table of a node's config.
@@ -150,6 +173,30 @@ impl Drop for Bmc {
             end(self.host());
         }
     }
+}
+
+/// A sensor of degrees Celsius that is worth a warning from 80 on and critical from 90 on.
+pub fn temperature(number: u8, name: &str, degrees: u8) -> String {
+    let length = 43 + name.len() as u8;
+    // A full sensor record (IPMI 2.0, table 43-1): whose it is, what it senses, thresholds, units, one degree a count, limits.
+    let head = [number, 0, 0x51, 0x01, length, 0x20, 0, number, 0x07, 1, 0x7f, 0x68, 0x01, 0x01];
+    let masks = [0, 0, 0, 0, 0x38, 0x38];
+    let units = [0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0];
+    let limits = [100, 90, 80, 0, 0, 0, 1, 1, 0, 0, 0, 0xc0 | name.len() as u8];
+    let record = [&head[..], &masks, &units, &limits, name.as_bytes()].concat();
+    let record: Vec<String> = record.iter().map(|byte| format!("{byte:#04x}")).collect();
+    format!(
+        "sensor_add 0x20 0 {number} 1 1\nsensor_set_threshold 0x20 0 {number} settable 111000 100 90 80 0 0 0\n\
+         sensor_set_event_support 0x20 0 {number} enable scanning per-state {0} {0} {0} {0}\n\
+         main_sdr_add 0x20 {1}\nsensor_set_value 0x20 0 {number} {degrees} 0\n",
+        "000111111000000",
+        record.join(" ")
+    )
+}
+
+/// An entry of the event log: memory that could not be corrected.
+pub fn memory_fault() -> &'static str {
+    "sel_add 0x20 0x02 0 0 0 0 0x20 0 4 0x0c 0x03 0x6f 0x01 0xff 0xff\n"
 }
 
 fn end(process: u32) {

@@ -2,6 +2,7 @@
 
 use super::Host;
 use super::checks::Check;
+use super::checks::management::{self, Reading};
 use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
 use super::words::{Language, say};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const WRITES_SHOWN: usize = 4;
 
 /// What all checks said, sorted.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Worst first.
     pub findings: Vec<Said>,
@@ -18,6 +19,12 @@ pub struct Report {
     pub fine: Vec<FineSaid>,
     /// What could not be looked at, and what would show it.
     pub hidden: Vec<Hidden>,
+    /// Sensors of the board that read a number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensors: Vec<Reading>,
+    /// Entries of the board's event log; none where there is no controller, or it could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_entries: Option<usize>,
 }
 
 /// A finding, and its sentence in words.
@@ -57,11 +64,15 @@ pub struct Hidden {
 impl Report {
     /// Of a host.
     pub fn of(host: &Host, language: Language) -> Report {
-        Report::sorted(host.examine(), language)
+        let mut report = Report::sorted(host.examine(), language);
+        if let Some((sensors, entries)) = management::readings(host) {
+            (report.sensors, report.log_entries) = (sensors, Some(entries));
+        }
+        report
     }
 
     fn sorted(verdicts: Vec<(&'static Check, Verdict)>, language: Language) -> Report {
-        let mut report = Report { findings: Vec::new(), fine: Vec::new(), hidden: Vec::new() };
+        let mut report = Report::default();
         for (&Check { number: check, word, .. }, verdict) in verdicts {
             match verdict {
                 Verdict::Found(found) => report

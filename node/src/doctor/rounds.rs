@@ -4,6 +4,7 @@
 //! It looks by a process of its own, `forebay doctor --json`: what a check does wrong on a host that nobody has seen before
 //! (a panic ends the whole process, a file of a sick device that never answers) must not touch the volumes.
 
+use super::checks::management::Reading;
 use super::findings::Severity;
 use super::report::{Report, Said};
 use crate::calendar;
@@ -62,6 +63,12 @@ pub struct Summary {
     pub notes: usize,
     /// Checks that could not look.
     pub hidden: usize,
+    /// Sensors of the board, for the metrics alone: the doctor's own report has them.
+    #[serde(skip)]
+    pub sensors: Vec<Reading>,
+    /// Entries of the board's event log, likewise.
+    #[serde(skip)]
+    pub log_entries: Option<usize>,
 }
 
 /// See the module's text.
@@ -125,6 +132,8 @@ impl Round {
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
             hidden: self.report.hidden.len(),
+            sensors: self.report.sensors.clone(),
+            log_entries: self.report.log_entries,
         }
     }
 }
@@ -279,7 +288,7 @@ mod tests {
         };
         let hide = |&word: &&str| Hidden { check: 2, word: word.to_owned(), what: String::new(), how: String::new() };
         let hidden = hidden.iter().map(hide).collect();
-        Report { findings: findings.iter().map(said).collect(), fine: Vec::new(), hidden }
+        Report { findings: findings.iter().map(said).collect(), hidden, ..Report::default() }
     }
 
     fn kinds(news: &[Happened]) -> Vec<(&str, events::Severity, &str)> {
