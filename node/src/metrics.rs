@@ -5,6 +5,7 @@ mod exposition;
 
 use crate::cluster::report::{ClusterNodeReport, ClusterReport, ForwardingReport};
 use crate::config::{DestageName, PolicyName};
+use crate::doctor::checks::management::Reading;
 use crate::doctor::rounds::Summary;
 use crate::history::sampler;
 use crate::history::writer::State as HistoryState;
@@ -126,9 +127,19 @@ fn render_process(out: &mut Exposition, history: &HistoryState) {
 /// What the doctor has found when it last saw something; nothing before.
 fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     let mut findings = out.family(Kind::Gauge, "forebay_doctor_findings", "What bounds or endangers this host.");
-    let Some(Summary { at: Some(_), errors, warnings, notes, .. }) = &node.doctor else { return };
+    let Some(Summary { at: Some(_), errors, warnings, notes, sensors, log_entries, .. }) = &node.doctor else { return };
     for (severity, count) in [("error", errors), ("warning", warnings), ("note", notes)] {
         findings.sample(&[("severity", severity)], *count as f64);
+    }
+    let mut readings = out.family(Kind::Gauge, "forebay_board_sensor", "What the board's controller senses.");
+    // Two of one name cannot be told apart, and a second sample would spoil all of them.
+    let mut named = std::collections::BTreeSet::new();
+    for Reading { sensor, value, unit } in sensors.iter().filter(|reading| named.insert(&reading.sensor)) {
+        readings.sample(&[("sensor", sensor), ("unit", unit)], value.parse().unwrap_or_default());
+    }
+    let mut log = out.family(Kind::Gauge, "forebay_board_log_entries", "Entries of the board's event log.");
+    if let Some(entries) = log_entries {
+        log.sample(&[], *entries as f64);
     }
 }
 
@@ -341,7 +352,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn rendered(format: Format) -> String {
-        let (node, volume) = example();
+        let (mut node, volume) = example();
+        let doctor = node.doctor.as_mut().expect("it has looked");
+        let reading =
+            |value: &str| Reading { sensor: "FAN2".to_owned(), value: value.to_owned(), unit: "RPM".to_owned() };
+        (doctor.sensors, doctor.log_entries) = (vec![reading("1050"), reading("7")], Some(4));
         let peer = crate::cluster::report::example_node();
         let mut seen = Seen::new(1);
         seen.writes.local.record(Duration::from_micros(100));
@@ -390,6 +405,8 @@ mod tests {
             "forebay_history_failing 0",
             "forebay_doctor_findings{severity=\"error\"} 1",
             "forebay_doctor_findings{severity=\"warning\"} 0",
+            "forebay_board_sensor{sensor=\"FAN2\",unit=\"RPM\"} 1050",
+            "forebay_board_log_entries 4",
             "forebay_history_dropped_total 3",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000064\"} 0",
             "forebay_volume_latency_seconds_bucket{volume=\"vm1\",side=\"write\",leg=\"local\",le=\"0.000128\"} 1",

@@ -54,38 +54,11 @@ setsid sh -c 'echo $$ >host; i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); echo 
 until [ -s host ] && kill -0 "$(cat host)" 2>/dev/null; do sleep 0.01; done
 "#;
 
-/// Number of the sensor of a board.
-const SENSOR: u8 = 1;
-
-/// What a board says of its sensor, in degrees, with upper limits of 80 (not critical), 90 (critical) and 100: IPMI 2.0, table
-/// 43-1.
-fn temperature_sensor() -> Vec<u8> {
-    const NAME: &[u8] = b"CPU Temp";
-    let mut record = vec![0; 48];
-    // Its number 1, version 1.5, full sensor.
-    record[..4].copy_from_slice(&[1, 0, 0x51, 1]);
-    // The controller's own; of the first processor.
-    (record[5], record[7], record[8], record[9]) = (0x20, SENSOR, 3, 1);
-    // Scans; has thresholds, which can be read; temperature, by thresholds.
-    record[10..14].copy_from_slice(&[0x7f, 0x68, 1, 1]);
-    // The three upper ones.
-    record[18] = 0x38;
-    // Degrees Celsius, each step one.
-    (record[21], record[24]) = (1, 1);
-    record[31..36].copy_from_slice(&[40, 0, 0, 255, 0]);
-    record[36..39].copy_from_slice(&[100, 90, 80]);
-    record[47] = 0xc0 | NAME.len() as u8;
-    record.extend(NAME);
-    // Of what follows the head.
-    record[4] = (record.len() - 5) as u8;
-    record
-}
-
 impl Bmc {
     /// Starts it in a folder of its own, on the loopback of a host where one is named.
     #[track_caller]
     pub fn start(folder: &Path, on: Option<&Namespace>) -> Bmc {
-        Bmc::start_with(folder, on, "", "")
+        Bmc::start_with(folder, on, "")
     }
 
     /// Starts one that also is the board of a virtual machine, whose serial line is to lead to the port that is returned. A processor
@@ -94,21 +67,19 @@ impl Bmc {
     pub fn start_as_a_board(folder: &Path) -> (Bmc, u16) {
         // A port that was free a moment ago: the kernel does not give it out again at once.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let record: String = temperature_sensor().iter().map(|byte| format!(" {byte:#04x}")).collect();
-        let all = "000111111111111";
-        let emulated = format!(
-            "sel_enable 0x20 100 0x0a\nsensor_add 0x20 0 {SENSOR} 0x01 0x01\n\
-             sensor_set_threshold 0x20 0 {SENSOR} settable 111000 100 90 80 0 0 0\n\
-             sensor_set_event_support 0x20 0 {SENSOR} enable scanning per-state {all} {all} {all} {all}\n\
-             main_sdr_add 0x20{record}\nsensor_set_value 0x20 0 {SENSOR} 95 1\n\
-             sel_add 0x20 0x02 0 0 0 0 0x20 0 0x04 0x0c 0x53 0x6f 0x01 0xff 0xff\n"
-        );
-        (Bmc::start_with(folder, None, &format!("serial 15 127.0.0.1 {port} codec VM\n"), &emulated), port)
+        let more = temperature(1, "CPU Temp", 95) + memory_fault();
+        (Bmc::begin(folder, None, &format!("serial 15 127.0.0.1 {port} codec VM\n"), &more), port)
     }
 
-    /// `config` and `emulated`: more lines of its files.
+    /// The same with what more the simulator is told, as [`temperature`] and [`memory_fault`] say it.
     #[track_caller]
-    fn start_with(folder: &Path, on: Option<&Namespace>, config: &str, emulated: &str) -> Bmc {
+    pub fn start_with(folder: &Path, on: Option<&Namespace>, more: &str) -> Bmc {
+        Bmc::begin(folder, on, "", more)
+    }
+
+    /// `config` and `more`: more lines of its files.
+    #[track_caller]
+    fn begin(folder: &Path, on: Option<&Namespace>, config: &str, more: &str) -> Bmc {
         std::fs::create_dir_all(folder).unwrap_or_else(|e| panic!("make {}: {e}", folder.display()));
         let script = |name: &str, text: &str| {
             std::fs::write(folder.join(name), text).unwrap();
@@ -130,7 +101,8 @@ impl Bmc {
         );
         std::fs::write(folder.join("lan.conf"), config).unwrap();
         let emulated = format!(
-            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n{emulated}mc_enable 0x20\n"
+            "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
+             sel_enable 0x20 1000 0x0a\n{more}mc_enable 0x20\n"
         );
         std::fs::write(folder.join("sim.emu"), emulated).unwrap();
         std::fs::create_dir(folder.join("bmc-state")).unwrap();
@@ -160,6 +132,21 @@ impl Bmc {
         }
         options.extend(["--option-file".to_owned(), format!("password={}", self.password.display())]);
         options
+    }
+
+    /// Makes a folder with an `ipmitool` that asks this BMC by the network, as the real one asks its own host's by `/dev/ipmi0`.
+    #[track_caller]
+    pub fn tool(&self, folder: &Path) {
+        std::fs::create_dir_all(folder).unwrap_or_else(|e| panic!("make {}: {e}", folder.display()));
+        let (real, tool) = (require_tool("ipmitool"), folder.join("ipmitool"));
+        let script = format!(
+            "#!/bin/sh\nexec {} -I lanplus -H 127.0.0.1 -p {} -U forebay -f {} -C 3 \"$@\"\n",
+            real.display(),
+            self.port,
+            self.password.display()
+        );
+        std::fs::write(&tool, script).unwrap();
+        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
     /// The same as a table of a node's config.
@@ -202,6 +189,30 @@ impl Drop for Bmc {
             end(self.host());
         }
     }
+}
+
+/// A sensor of degrees Celsius that is worth a warning from 80 on and critical from 90 on.
+pub fn temperature(number: u8, name: &str, degrees: u8) -> String {
+    let length = 43 + name.len() as u8;
+    // A full sensor record (IPMI 2.0, table 43-1): whose it is, what it senses, thresholds, units, one degree a count, limits.
+    let head = [number, 0, 0x51, 0x01, length, 0x20, 0, number, 0x07, 1, 0x7f, 0x68, 0x01, 0x01];
+    let masks = [0, 0, 0, 0, 0x38, 0x38];
+    let units = [0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0];
+    let limits = [100, 90, 80, 0, 0, 0, 1, 1, 0, 0, 0, 0xc0 | name.len() as u8];
+    let record = [&head[..], &masks, &units, &limits, name.as_bytes()].concat();
+    let record: Vec<String> = record.iter().map(|byte| format!("{byte:#04x}")).collect();
+    format!(
+        "sensor_add 0x20 0 {number} 1 1\nsensor_set_threshold 0x20 0 {number} settable 111000 100 90 80 0 0 0\n\
+         sensor_set_event_support 0x20 0 {number} enable scanning per-state {0} {0} {0} {0}\n\
+         main_sdr_add 0x20 {1}\nsensor_set_value 0x20 0 {number} {degrees} 0\n",
+        "000111111000000",
+        record.join(" ")
+    )
+}
+
+/// An entry of the event log: memory that could not be corrected.
+pub fn memory_fault() -> &'static str {
+    "sel_add 0x20 0x02 0 0 0 0 0x20 0 4 0x0c 0x03 0x6f 0x01 0xff 0xff\n"
 }
 
 fn end(process: u32) {

@@ -51,6 +51,13 @@ enum DoctorCommand {
     },
     /// Apply again what was applied with --persist and a reboot has ended; forebay-doctor.service does so at boot
     Restore,
+    /// Answer irqbalance's --policyscript: it is to leave alone what --apply has placed
+    IrqPolicy {
+        /// The device's folder in sysfs, which irqbalance names first
+        device: PathBuf,
+        /// The interrupt's number
+        interrupt: u32,
+    },
     /// What moves, second by second: memory, PCIe, socket links, interfaces, disks
     Watch(watch::WatchArgs),
 }
@@ -87,6 +94,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         Some(DoctorCommand::Record(args)) => return args.run(asked),
         Some(DoctorCommand::Baseline { command }) => return baseline::run(&asked, command, args.sysroot.as_deref()),
         Some(DoctorCommand::Restore) => return args.act.restore(&asked, args.sysroot.as_deref()),
+        Some(DoctorCommand::IrqPolicy { interrupt, .. }) => return args.act.irq_policy(&asked, *interrupt),
         Some(DoctorCommand::Watch(watch)) => return watch::run(&asked, watch),
         None => {}
     }

@@ -27,9 +27,11 @@ mod trees;
 pub mod watch;
 pub mod words;
 
+use checks::management::Board;
 use counters::Counters;
 use findings::Verdict;
 use net::Net;
+use std::sync::OnceLock;
 use std::time::Duration;
 use system::System;
 use topology::Topology;
@@ -49,6 +51,8 @@ pub struct Host {
     pub counters: Counters,
     /// The same a while before, and how long that was. None in a recorded tree that has only one look.
     pub earlier: Option<(Counters, Duration)>,
+    /// What the board's controller says, once it was asked: some take seconds.
+    pub board: OnceLock<Board>,
 }
 
 impl Host {
@@ -62,7 +66,7 @@ impl Host {
             Counters::recorded_earlier(&system)
         };
         let (topology, net, counters) = (topology::read(&system), Net::of(&system), Counters::of(&system));
-        Host { system, topology, net, counters, earlier }
+        Host { system, topology, net, counters, earlier, board: OnceLock::new() }
     }
 
     /// What every check says.

@@ -2,6 +2,7 @@
 
 use super::Host;
 use super::checks::Check;
+use super::checks::management::{self, Reading};
 use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
 use super::words::{Language, say};
 use crate::paths;
@@ -32,7 +33,7 @@ impl Reader {
 }
 
 /// What all checks said, sorted.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Worst first.
     pub findings: Vec<Said>,
@@ -40,6 +41,12 @@ pub struct Report {
     pub fine: Vec<FineSaid>,
     /// What could not be looked at, and what would show it.
     pub hidden: Vec<Hidden>,
+    /// Sensors of the board that read a number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensors: Vec<Reading>,
+    /// Entries of the board's event log; none where there is no controller, or it could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_entries: Option<usize>,
 }
 
 /// A finding, and its sentences in words.
@@ -90,11 +97,15 @@ impl Report {
             (true, true) => Reader::Root,
             (true, false) => Reader::User,
         };
-        Report::sorted(host.examine(), reader, language)
+        let mut report = Report::sorted(host.examine(), reader, language);
+        if let Some((sensors, entries)) = management::readings(host) {
+            (report.sensors, report.log_entries) = (sensors, Some(entries));
+        }
+        report
     }
 
     fn sorted(verdicts: Vec<(&'static Check, Verdict)>, reader: Reader, language: Language) -> Report {
-        let mut report = Report { findings: Vec::new(), fine: Vec::new(), hidden: Vec::new() };
+        let mut report = Report::default();
         for (&Check { number: check, word, .. }, verdict) in verdicts {
             match verdict {
                 Verdict::Found(found) => report.findings.extend(found.into_iter().map(|finding| Said {

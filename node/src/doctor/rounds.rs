@@ -4,6 +4,7 @@
 //! It looks by a process of its own, `forebay doctor --json`: what a check does wrong on a host that nobody has seen before
 //! (a panic ends the whole process, a file of a sick device that never answers) must not touch the volumes.
 
+use super::checks::management::Reading;
 use super::findings::Severity;
 use super::report::{FineSaid, Hidden, Report, Said};
 use super::words::Language;
@@ -86,6 +87,12 @@ pub struct Summary {
     pub notes: usize,
     /// Checks that could not look.
     pub hidden: usize,
+    /// Sensors of the board, for the metrics alone: the doctor's own report has them.
+    #[serde(skip)]
+    pub sensors: Vec<Reading>,
+    /// Entries of the board's event log, likewise.
+    #[serde(skip)]
+    pub log_entries: Option<usize>,
 }
 
 /// See the module's text.
@@ -188,6 +195,8 @@ impl Round {
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
             hidden: self.report.hidden.len(),
+            sensors: self.report.sensors.clone(),
+            log_entries: self.report.log_entries,
         }
     }
 }
@@ -355,7 +364,7 @@ mod tests {
             how: String::new(),
         };
         let hidden = hidden.iter().map(hide).collect();
-        Report { findings: findings.iter().map(said).collect(), fine: Vec::new(), hidden }
+        Report { findings: findings.iter().map(said).collect(), hidden, ..Report::default() }
     }
 
     const FOUND: &str = "doctor-finding";

@@ -3,8 +3,9 @@
 use super::Asked;
 use crate::cli::seconds;
 use crate::doctor::Host;
+use crate::doctor::act::irqbalance::{self, Running};
 use crate::doctor::act::journal::{Journal, State};
-use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which};
+use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which, setting};
 use crate::doctor::findings::{Finding, Sentence, Verdict};
 use crate::doctor::{checks, topology};
 use crate::paths;
@@ -83,7 +84,19 @@ impl ActArgs {
         let which = self.revert.clone().flatten().map_or(Which::All, Which::Finding);
         let outcomes = act::revert(&asked.system, &mut journal, &which)?;
         asked.tell(&outcomes, "act.nothing-open")?;
+        asked.tell_irqbalance(&outcomes);
         Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))))
+    }
+
+    /// Answers irqbalance, which asks by its policy script about one interrupt.
+    pub(super) fn irq_policy(&self, asked: &Asked, interrupt: u32) -> Result<bool> {
+        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
+        let placed = irqbalance::is_placed(&asked.system, &folder, interrupt)
+            .with_context(|| format!("read the journal in {}", folder.display()))?;
+        if placed {
+            println!("ban=true");
+        }
+        Ok(true)
     }
 
     /// Applies again what was applied to stay, and a reboot has ended.
@@ -95,6 +108,7 @@ impl ActArgs {
         }
         let outcomes = act::again(&asked.system, &topology::read(&asked.system), &mut asked.open(&folder)?)?;
         asked.tell(&outcomes, "act.again.nothing")?;
+        asked.tell_irqbalance(&outcomes);
         Ok(outcomes.iter().all(|outcome| outcome.became.is_good(false)))
     }
 
@@ -129,6 +143,7 @@ impl ActArgs {
             outcomes.push(act::apply(&host, &mut journal, finding, &how)?);
         }
         asked.tell(&outcomes, "act.nothing-open")?;
+        asked.tell_irqbalance(&outcomes);
         drop(journal);
         if self.persist && outcomes.iter().any(|outcome| outcome.became == Became::Kept) {
             eprintln!("{}", asked.say(&Sentence::new("act.again.hint")));
@@ -168,6 +183,18 @@ impl Asked {
             );
         }
         Ok(())
+    }
+
+    /// Where interrupts were placed or given back, irqbalance is to know, and a person that it does not ask.
+    fn tell_irqbalance(&self, outcomes: &[Outcome]) {
+        let mut paths = outcomes.iter().flat_map(|outcome| &outcome.writes).map(|write| &write.path);
+        if !paths.any(|path| setting::interrupt_of(path).is_some()) {
+            return;
+        }
+        match irqbalance::ask_again(&self.system) {
+            Running::No | Running::AsksAgain => {}
+            Running::AsksNobody => eprintln!("{}", self.say(&Sentence::new("act.irqbalance"))),
+        }
     }
 
     fn open(&self, folder: &Path) -> Result<Journal> {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that are read of it: thousands of changes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// From here on it gives way to a new one as soon as nothing in it is to be taken back.
+/// From here on it gives way to a new one with what is open, where that is less than half of it.
 const FILE_BYTES_ENOUGH: u64 = 1 << 20;
 
 /// How far a change of one file is.
@@ -112,13 +112,34 @@ impl Journal {
         let (entries, damaged) = entries_of(&bytes[..whole]);
         let mut journal =
             Journal { folder: folder.to_owned(), file, whole: whole as u64, entries, damaged, _lock: lock };
-        if whole as u64 > FILE_BYTES_ENOUGH && journal.entries.values().all(|entry| !entry.state.is_open()) {
-            std::fs::rename(folder.join("journal"), folder.join("journal.1")).with_context(with)?;
-            journal.file = options.open(folder.join("journal")).with_context(with)?;
-            journal.whole = 0;
-            File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)?;
+        let open: String = journal.open_entries().map(encode_line).collect();
+        if whole as u64 > FILE_BYTES_ENOUGH && open.len() < whole / 2 {
+            journal.begin_anew(&open, &options).with_context(with)?;
         }
         Ok(journal)
+    }
+
+    /// A new file with what is open of the old one, which is kept beside. Whatever ends this in between, one of them is there whole;
+    /// where the new one cannot be made, as on a full disk, the old one still serves.
+    fn begin_anew(&mut self, open: &str, options: &OpenOptions) -> std::io::Result<()> {
+        let place = |name: &str| self.folder.join(name);
+        let make = || {
+            for left in ["journal.new", "journal.1"] {
+                match std::fs::remove_file(place(left)) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            let mut file = options.open(place("journal.new"))?;
+            file.write_all(open.as_bytes()).and_then(|()| file.sync_all())?;
+            std::fs::hard_link(place("journal"), place("journal.1"))?;
+            std::fs::rename(place("journal.new"), place("journal"))?;
+            Ok(file)
+        };
+        let Ok(file) = make() else { return Ok(()) };
+        (self.file, self.whole) = (file, open.len() as u64);
+        // Without it a power cut could have the old one back, and what is written from here on would be lost.
+        File::open(&self.folder)?.sync_all()
     }
 
     /// How many lines are damaged: what they told cannot be taken back by them.
@@ -308,7 +329,30 @@ mod tests {
     }
 
     #[test]
-    fn a_long_journal_gives_way_only_when_nothing_in_it_is_open() {
+    fn what_is_open_for_many_boots_goes_over_into_a_new_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal.record(entry(1)).unwrap();
+        let mut long = entry(2);
+        long.old = "x".repeat(1 << 20);
+        journal.record(long).unwrap();
+        journal.advance(2, State::Gone).unwrap();
+        journal.advance(1, State::Kept).unwrap();
+        drop(journal);
+        let mut journal = Journal::open(folder.path()).unwrap();
+        assert!(folder.path().join("journal.1").metadata().unwrap().len() > FILE_BYTES_ENOUGH);
+        assert_eq!(journal.next(), 3, "a number is never given twice in one go");
+        journal.record(entry(3)).unwrap();
+        drop(journal);
+        assert!(folder.path().join("journal").metadata().unwrap().len() < 4096);
+        let journal = Journal::open(folder.path()).unwrap();
+        let open: Vec<(u64, State)> = journal.open_entries().map(|entry| (entry.number, entry.state)).collect();
+        assert_eq!(open, [(1, State::Kept), (3, State::Intended)]);
+        assert_eq!(journal.damaged(), 0);
+    }
+
+    #[test]
+    fn a_long_journal_gives_way_only_when_most_of_it_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let mut long = entry(1);
         long.old = "x".repeat(1 << 20);

@@ -10,6 +10,7 @@
 //! unless a person confirms it. What a person wants to outlive a reboot is applied again by [`again()`].
 
 mod again;
+pub mod irqbalance;
 pub mod journal;
 pub mod setting;
 

@@ -56,11 +56,10 @@ fn undone_finding(system: &System, undone: &[(&Entry, String)]) -> Option<Findin
     let by_irqbalance = is_running(system, "irqbalance");
     let interrupts: Vec<&str> = undone.iter().filter_map(|(entry, _)| entry.path.split('/').nth(3)).collect();
     let key = if by_irqbalance { "numa.undone-irqbalance" } else { "numa.undone" };
-    let bans: Vec<String> = interrupts.iter().map(|number| format!("--banirq={number}")).collect();
     let remedy = match by_irqbalance {
         true => Remedy::Explain {
             what: Sentence::new("numa.undone-irqbalance-remedy"),
-            command: Some(format!("IRQBALANCE_ARGS=\"{}\"", bans.join(" "))),
+            command: Some("IRQBALANCE_ARGS=\"--policyscript=/usr/lib/forebay/irqbalance-policy\"".to_owned()),
         },
         false => Remedy::Explain { what: Sentence::new("numa.undone-remedy"), command: None },
     };
@@ -188,7 +187,10 @@ mod tests {
         );
         assert_eq!(finding.evidence, [Evidence::new(AFFINITY, "0 (set to 4)")]);
         let balanced = placed(host("0"), "this", State::Kept).file("/proc/77/comm", "irqbalance");
-        assert_eq!(command(&one(&balanced, 10)), "IRQBALANCE_ARGS=\"--banirq=40\"");
+        assert_eq!(
+            command(&one(&balanced, 10)),
+            "IRQBALANCE_ARGS=\"--policyscript=/usr/lib/forebay/irqbalance-policy\""
+        );
         assert_eq!(one(&balanced, 10).confidence, Confidence::Likely);
     }
 

@@ -5,6 +5,7 @@ use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Se
 use super::super::system::{Seen, System};
 use super::storage::state_folder;
 use crate::fence_test::Proof;
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,19 +27,45 @@ const FAULTS: &[&str] = &["ECC", "Predictive", "Failure", "Thermal Trip", "Machi
 /// What could not be looked at, and what would show it.
 type Blocked = (String, Sentence);
 
+/// What the controller says: its sensors and its log. Absent: there is none.
+pub type Board = Seen<Result<(String, String), Blocked>>;
+
+/// A sensor's number, for the metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Its name.
+    pub sensor: String,
+    /// The number, as the controller prints it.
+    pub value: String,
+    /// `degrees C`, `RPM`, `Volts`, `Watts` ...
+    pub unit: String,
+}
+
+/// The sensors that read a number, and how many entries the event log has; none where the controller could not be asked.
+pub fn readings(host: &Host) -> Option<(Vec<Reading>, usize)> {
+    let Some(Seen::Is(Ok((sensors, log)))) = host.board.get() else { return None };
+    let reading = |line: &str| {
+        let sensor = sensor(line)?;
+        let (value, unit) = sensor.value.split_once(' ')?;
+        value.parse::<f64>().ok().filter(|value| value.is_finite())?;
+        Some(Reading { sensor: sensor.name.to_owned(), value: value.to_owned(), unit: unit.to_owned() })
+    };
+    Some((sensors.lines().filter_map(reading).collect(), log.lines().count()))
+}
+
 // Check 45. Reads what ipmitool prints of sensors and the event log, the config's fences and the proofs of them. Rules: a
 // sensor is not ok; the log holds faults of hardware; a fence was never proven from here, or long ago.
 pub fn management(host: &Host) -> Verdict {
     let (mut found, mut blocked, mut fine) = (Vec::new(), None::<Blocked>, None);
-    match controller(&host.system) {
+    match host.board.get_or_init(|| controller(&host.system)) {
         Seen::Is(Ok((sensors, log))) => {
             found.extend(sensors.lines().filter_map(bad_sensor));
-            found.extend(faults(&log));
+            found.extend(faults(log));
             let seen = sensors.lines().filter(|line| sensor(line).is_some_and(|sensor| sensor.state == "ok")).count();
             fine = Some(Sentence::new("bmc.fine").with("sensors", seen).with("events", log.lines().count()));
         }
-        Seen::Is(Err(why)) => blocked = Some(why),
-        Seen::Hidden(why) => blocked = Some((why, Sentence::new("doctor.as-root"))),
+        Seen::Is(Err(why)) => blocked = Some(why.clone()),
+        Seen::Hidden(why) => blocked = Some((why.clone(), Sentence::new("doctor.as-root"))),
         Seen::Absent => {}
     }
     match fences(&host.system) {
@@ -57,8 +84,7 @@ pub fn management(host: &Host) -> Verdict {
     }
 }
 
-/// What the controller says: its sensors and its log. Absent: there is none.
-fn controller(system: &System) -> Seen<Result<(String, String), Blocked>> {
+fn controller(system: &System) -> Board {
     if !system.is_live() {
         let (sensors, log) = (system.text(TOLD_SENSORS), system.text(TOLD_LOG));
         return match (sensors, log) {
@@ -293,6 +319,22 @@ mod tests {
     fn sensors_that_are_ok_or_switched_off_and_a_log_of_daily_events_are_fine() {
         let says = fine(&board(SENSORS, LOG), 45);
         assert_eq!(says, "Board: 3 sensors are ok, and none of 1 entries of the event log tells of failing hardware.");
+    }
+
+    #[test]
+    fn sensors_with_a_number_are_readings_and_a_host_without_a_controller_has_none() {
+        let sensors = format!("{SENSORS}Chassis Intru    | 0x00              | ok\n");
+        let tree = board(&sensors, LOG);
+        let host = Host::look(tree.system());
+        host.examine();
+        let (readings, entries) = readings(&host).expect("there is a controller");
+        let shown: Vec<String> = readings.iter().map(|of| format!("{}={} {}", of.sensor, of.value, of.unit)).collect();
+        assert_eq!(shown, ["System Temp=37 degrees C", "FAN2=1050 RPM", "VBAT=3.10 Volts"]);
+        assert_eq!(entries, 1);
+        let empty = Tree::new();
+        let without = Host::look(empty.system());
+        without.examine();
+        assert_eq!(super::readings(&without), None);
     }
 
     #[test]

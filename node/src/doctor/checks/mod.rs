@@ -6,7 +6,7 @@ mod drift;
 mod expect;
 mod growth;
 pub mod links;
-mod management;
+pub mod management;
 pub mod memory;
 pub(super) mod nics;
 mod numa;

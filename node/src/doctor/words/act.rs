@@ -62,6 +62,14 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "act.irqbalance",
+        [
+            "irqbalance runs and asks nobody before it moves interrupts: have it leave these by IRQBALANCE_ARGS=\"--policyscript=/usr/lib/forebay/irqbalance-policy\" in /etc/default/irqbalance, and start it anew",
+            "irqbalance が動作しており、確認せずに割り込みを移動します。/etc/default/irqbalance の IRQBALANCE_ARGS=\"--policyscript=/usr/lib/forebay/irqbalance-policy\" で除外させ、再起動してください",
+            "irqbalance가 실행 중이며 확인 없이 인터럽트를 옮깁니다. /etc/default/irqbalance의 IRQBALANCE_ARGS=\"--policyscript=/usr/lib/forebay/irqbalance-policy\"로 제외하게 하고 다시 시작하십시오",
+        ],
+    ),
+    (
         "act.refused.persist-network",
         [
             "what can cut you off is not applied at boot, where nobody could confirm it; put it into the network's own configuration",

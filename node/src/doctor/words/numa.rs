@@ -271,9 +271,9 @@ pub const ROWS: &[Row] = &[
     (
         "numa.undone-irqbalance-remedy",
         [
-            "tell irqbalance to leave these interrupts (in /etc/default/irqbalance or /etc/sysconfig/irqbalance; their numbers may change with a boot, a --policyscript that prints ban=true holds longer), start it anew, then apply the placement again",
-            "irqbalance にこれらの割り込みを除外させ（/etc/default/irqbalance または /etc/sysconfig/irqbalance。番号は再起動で変わり得るため、ban=true を出力する --policyscript がより確実です）、再起動してから再度配置してください",
-            "irqbalance가 이 인터럽트들을 제외하게 하고(/etc/default/irqbalance 또는 /etc/sysconfig/irqbalance. 번호는 재부팅하면 바뀔 수 있으므로 ban=true를 출력하는 --policyscript가 더 오래갑니다) 다시 시작한 뒤 배치를 다시 적용하십시오",
+            "have irqbalance ask before it moves an interrupt: install packaging/irqbalance-policy and name it in /etc/default/irqbalance (or /etc/sysconfig/irqbalance), start irqbalance anew, then apply the placement again",
+            "irqbalance が割り込みを移動する前に確認するようにしてください。packaging/irqbalance-policy を導入して /etc/default/irqbalance（または /etc/sysconfig/irqbalance）で指定し、irqbalance を再起動してから再度配置してください",
+            "irqbalance가 인터럽트를 옮기기 전에 확인하게 하십시오. packaging/irqbalance-policy를 설치해 /etc/default/irqbalance(또는 /etc/sysconfig/irqbalance)에 지정하고 irqbalance를 다시 시작한 뒤 배치를 다시 적용하십시오",
         ],
     ),
 ];
