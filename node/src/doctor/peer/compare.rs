@@ -287,10 +287,13 @@ impl Comparing<'_> {
                     let source = format!("{}: forebay node list", self.sides.here.node);
                     evidence.push(Evidence::new(source, "no channel"));
                 }
-                let key = match (linked, down_since) {
-                    (true, _) => "peer.mute",
-                    (false, Some(_)) => "peer.gone-since",
-                    (false, None) => "peer.gone",
+                let reaches = |end: &End| matches!(end.probe, Probe::Carried { .. });
+                let key = match (linked, self.sides.here.looked.ends.iter().any(reaches), down_since) {
+                    (true, _, _) => "peer.mute",
+                    (false, true, Some(_)) => "peer.stopped-since",
+                    (false, true, None) => "peer.stopped",
+                    (false, false, Some(_)) => "peer.gone-since",
+                    (false, false, None) => "peer.gone",
                 };
                 let mut text = Sentence::new(key).with("peer", peer).with("seconds", waited_s);
                 if let (false, Some(since)) = (linked, down_since) {

@@ -133,27 +133,28 @@ impl Prober {
 
     fn answer(&self) -> io::Result<Came> {
         let begun = Instant::now();
-        while let Some(left) = ANSWER_MAX.checked_sub(begun.elapsed()) {
+        // What is there is seen also by who comes late.
+        loop {
+            let left = ANSWER_MAX.saturating_sub(begun.elapsed());
             let mut polled = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            let wait = left.as_millis().max(1) as i32;
+            let wait = left.as_millis() as i32;
             // SAFETY: one entry, which lives through the call.
-            if unsafe { libc::poll(&mut polled, 1, wait) } <= 0 {
-                continue;
-            }
-            while let Some(came) = self.take_error()? {
-                if !matches!(came, Came::Nothing) {
-                    self.drain()?;
-                    return Ok(came);
+            if unsafe { libc::poll(&mut polled, 1, wait) } > 0 {
+                while let Some(came) = self.take_error()? {
+                    if !matches!(came, Came::Nothing) {
+                        self.drain()?;
+                        return Ok(came);
+                    }
+                }
+                // Somebody listens there after all, and answers.
+                if self.socket.recv(&mut [0]).is_ok() {
+                    return Ok(Came::Arrived);
                 }
             }
-            // Somebody listens there after all, and answers.
-            let mut byte = [0];
-            match self.socket.recv(&mut byte) {
-                Ok(_) => return Ok(Came::Arrived),
-                Err(_) => continue,
+            if left.is_zero() {
+                return Ok(Came::Nothing);
             }
         }
-        Ok(Came::Nothing)
     }
 
     fn drain(&self) -> io::Result<()> {

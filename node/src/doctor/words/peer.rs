@@ -243,6 +243,22 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "peer.stopped",
+        [
+            "{peer} has not answered within {seconds} s, and no channel to it works, although its machine answers packets: its daemon does not run or hangs, or a firewall is before its port",
+            "{peer} は {seconds} 秒以内に応答せず、つながるチャネルもありませんが、マシンはパケットに応答します。デーモンが動いていないか固まっているか、ポートの前にファイアウォールがあります",
+            "{peer}이(가) {seconds}초 안에 응답하지 않았고 작동하는 채널도 없지만 머신은 패킷에 응답합니다. 데몬이 실행되지 않거나 멈췄거나 포트 앞에 방화벽이 있습니다",
+        ],
+    ),
+    (
+        "peer.stopped-since",
+        [
+            "{peer} has not answered within {seconds} s, and the link to it is down since {since}, although its machine answers packets: its daemon does not run or hangs, or a firewall is before its port",
+            "{peer} は {seconds} 秒以内に応答せず、リンクは {since} から切れていますが、マシンはパケットに応答します。デーモンが動いていないか固まっているか、ポートの前にファイアウォールがあります",
+            "{peer}이(가) {seconds}초 안에 응답하지 않았고 링크는 {since}부터 끊겨 있지만 머신은 패킷에 응답합니다. 데몬이 실행되지 않거나 멈췄거나 포트 앞에 방화벽이 있습니다",
+        ],
+    ),
+    (
         "peer.mute",
         [
             "{peer} has not answered within {seconds} s, although channels to it work: it does not reach the coordinator, or its daemon hangs",

@@ -358,6 +358,17 @@ fn a_node_that_is_gone_is_one_finding_with_its_time_and_this_side_is_shown() {
 }
 
 #[test]
+fn a_node_whose_machine_answers_is_not_said_to_be_off() {
+    for down_since in [None, Some("2026-11-22T13:00:00.000Z".to_owned())] {
+        let mut sides = alone(Silence::NoAnswer { waited_s: 12, linked: false, down_since });
+        assert!(only(&sides).says.contains("it is off"));
+        sides.here.looked.ends[1].probe = Probe::Carried { bytes: 9000 };
+        let says = only(&sides).says;
+        assert!(says.contains("its machine answers packets") && !says.contains("it is off"), "{says}");
+    }
+}
+
+#[test]
 fn a_node_that_is_linked_and_does_not_answer_hangs_or_has_no_coordinator() {
     let said = only(&alone(Silence::NoAnswer { waited_s: 25, linked: true, down_since: None }));
     assert!(said.says.contains("although channels to it work"), "{}", said.says);
