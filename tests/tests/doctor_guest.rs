@@ -303,7 +303,7 @@ fn what_the_board_senses_and_has_logged_is_told() {
     assert!(line.contains("95 degrees C") && line.ends_with("| cr"), "{line}");
     let [(source, line)] = &evidence(&finding(&report, "management/log"))[..] else { panic!("one line shows it") };
     assert_eq!(source, "ipmitool sel list");
-    assert!(line.contains("Memory #0x53") && line.contains("Uncorrectable ECC"), "{line}");
+    assert!(line.contains("Memory #0x03") && line.contains("Uncorrectable ECC"), "{line}");
 }
 
 #[test]
