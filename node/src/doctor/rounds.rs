@@ -60,6 +60,10 @@ pub struct Told<'a> {
     findings: Vec<Lasting<'a>>,
     fine: Vec<FineSaid>,
     hidden: Vec<Hidden>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sensors: Vec<Reading>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_entries: Option<usize>,
 }
 
 /// A finding, and since when it is there.
@@ -177,13 +181,13 @@ impl Rounds {
 impl Round {
     /// In a language, with why the last look failed, if one has since.
     pub fn told(&self, language: Language, problem: Option<String>) -> Told<'_> {
-        let Report { findings, fine, hidden } = self.report.clone().spoken(language);
+        let Report { findings, fine, hidden, sensors, log_entries } = self.report.clone().spoken(language);
         let lasting = |said: Said| {
             let since = self.since.get(&said.finding.id).unwrap_or(&self.at);
             Lasting { since, said }
         };
         let findings = findings.into_iter().map(lasting).collect();
-        Told { at: &self.at, took_s: self.took_s, problem, findings, fine, hidden }
+        Told { at: &self.at, took_s: self.took_s, problem, findings, fine, hidden, sensors, log_entries }
     }
 
     fn summary(&self) -> Summary {

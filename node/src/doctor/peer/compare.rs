@@ -237,6 +237,7 @@ impl Comparing<'_> {
             findings,
             fine: self.fine.into_iter().map(fine).collect(),
             hidden: self.hidden.into_iter().map(hide).collect(),
+            ..Report::default()
         };
         report.spoken(language)
     }
