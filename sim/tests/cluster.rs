@@ -43,8 +43,9 @@ const FOUND: [u64; 13] = [
     12_000_002_250,
 ];
 /// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953); a term that was won and
-/// never owned kept its lock (3030002307); as restless 3020000445 (4030000509).
-const FOUND_HOSTILE: [u64; 3] = [3_030_001_953, 3_030_002_307, 4_030_000_509];
+/// never owned kept its lock (3030002307); as restless 3020000445 (4030000509); a read was answered in the instant in which ownership ended the lease, decided before: the check's
+/// fault (14000001457).
+const FOUND_HOSTILE: [u64; 4] = [3_030_001_953, 3_030_002_307, 4_030_000_509, 14_000_001_457];
 /// Seeds that reach what is rare: of two candidates one loses (166); a longer tail is fetched (225); hand-overs (231).
 const REACH: [u64; 3] = [166, 225, 231];
 /// Restless seeds that found something once: a learner was sent a zeroed range for its pinned blocks, became the owner, and was

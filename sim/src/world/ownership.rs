@@ -30,6 +30,8 @@ pub(super) struct Part {
     /// The backing refuses it.
     pub(super) fenced: bool,
     pub(super) lease_until: Instant,
+    /// When ownership last ended a lease before its time, and until when that would have been.
+    pub(super) lease_cut: Option<(Instant, Instant)>,
 }
 
 impl Part {
@@ -184,7 +186,12 @@ impl World {
                 self.coverage.see("take-over won");
                 self.schedule(Duration(0), Due::BackingReady);
             }
-            Order::Lease { until } => self.node.part.lease_until = *until,
+            Order::Lease { until } => {
+                if *until < self.node.part.lease_until {
+                    self.node.part.lease_cut = Some((self.now, self.node.part.lease_until));
+                }
+                self.node.part.lease_until = *until;
+            }
             Order::Seal => self.coverage.see("take-over asked for"),
             Order::Unseal => self.coverage.see("take-over lost to another"),
             Order::Propose { .. } => self.coverage.see("change of members proposed"),

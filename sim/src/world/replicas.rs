@@ -156,7 +156,10 @@ impl World {
     /// L3: the look at the clock is the last thing before a read is answered or the backing is written.
     pub(super) fn assert_lease(&self, what: &str) {
         if self.cluster.is_some() {
-            let (now, until) = (self.clock(), self.node.part.lease_until);
+            // What was decided before ownership ended the lease may be carried out after, at the same instant: it was right then.
+            let cut = self.node.part.lease_cut.filter(|(at, _)| *at == self.now);
+            let until = cut.map_or(Instant(0), |(_, until)| until).max(self.node.part.lease_until);
+            let now = self.clock();
             assert!(now < until, "{what} at {now:?}, and the lease ended at {until:?}");
             self.assert_lease_is_granted(what);
             self.assert_not_handed_over(what);
