@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - An ask changes nothing anywhere. It is answered in one transaction that takes it away: one that was withdrawn is not answered.
-//! - Who is asked has registered as a reader of [`VERSION_READ`]; an older node would not understand, and is not asked.
+//! - Who is asked has registered as a reader of [`VERSION`]; an older node would not understand, and is not asked.
 
 use super::store::{Operation, Transaction};
 use super::words::{self, Words};
