@@ -1,8 +1,8 @@
 //! A BMC: OpenIPMI's simulator, which switches a process on and off that stands for a host.
 
-use crate::harness::{die_with_the_test, require_tool, run_command};
+use crate::harness::{die_with_the_test, free_port, require_tool, run_command};
 use crate::hosts::Namespace;
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -65,8 +65,7 @@ impl Bmc {
     /// on it is too hot, and its log has an error of memory.
     #[track_caller]
     pub fn start_as_a_board(folder: &Path) -> (Bmc, u16) {
-        // A port that was free a moment ago: the kernel does not give it out again at once.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let more = temperature(1, "CPU Temp", 95) + memory_fault();
         (Bmc::begin(folder, None, &format!("serial 15 127.0.0.1 {port} codec VM\n"), &more), port)
     }

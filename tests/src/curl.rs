@@ -1,6 +1,6 @@
 //! The daemon's HTTP as a foreign client sees it: curl, with a time limit.
 
-use crate::harness::{require_tool, run_command};
+use crate::harness::{free_port, require_tool, run_command};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub fn try_curl(arguments: &[&str]) -> Result<Answer, String> {
     Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
 }
 
-/// A port of this host that was free a moment ago, with its address.
+/// A free port of this host, with its address.
 pub fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
+    format!("127.0.0.1:{}", free_port())
 }

@@ -85,6 +85,15 @@ pub fn rounds(short: u64, long: u64) -> u64 {
     if soak() { long } else { short }
 }
 
+/// A port of this host where nobody listens. Below those that the kernel gives to clients (from 32768 on), one of which else takes it
+/// before the daemon does.
+pub fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() * 64;
+    let mut ports = (0..).map(|_| 16_384 + ((first + ASKED.fetch_add(1, Ordering::Relaxed)) % 16_384) as u16);
+    ports.find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("one of so many")
+}
+
 /// A folder of the test's own, removed at its end; kept when the test fails.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);

@@ -1,7 +1,7 @@
 //! Foreign clients against the real daemon: what QEMU's tools, libnbd, fio and raw sockets make of it.
 
 use forebay_tests::harness::{
-    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, require_tool, run_command, run_script, run_tool,
+    Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, free_port, require_tool, run_command, run_script, run_tool,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::{
@@ -487,8 +487,7 @@ print("done")
     fn tcp_and_several_sockets_serve_the_same_volume(io: IoMode) {
         let folder = TempDir::new("tcp");
         let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, io);
-        // A port that was free a moment ago: the kernel does not give it out again at once.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         volume.arguments = vec!["--nbd".into(), format!("tcp:127.0.0.1:{port}").into()];
         let mut daemon = volume.start();
         let uri = format!("nbd://127.0.0.1:{port}/{VOLUME_NAME}");

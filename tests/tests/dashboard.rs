@@ -4,6 +4,7 @@
 //! binary needs neither.
 
 use forebay_tests::cluster::{Cluster, HTTP};
+use forebay_tests::curl::free_address;
 use forebay_tests::harness::{
     Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, find_tool, require_tool, run_command, skip, workspace,
 };
@@ -64,11 +65,6 @@ fn what_the_binary_serves_is_what_the_sources_build_to() {
     let mut command = Command::new(types);
     command.args(["--noEmit", "--project"]).arg(workspace().join("web"));
     run_command(PATIENCE, command).expect_success();
-}
-
-/// A port that was free a moment ago.
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").to_string()
 }
 
 /// A volume on slow storage, with its dashboard on TCP.

@@ -155,6 +155,8 @@ fn a_node_that_is_dead_older_or_unknown_is_told_as_such() {
         report["there"]["node"] == "beta"
     });
 
+    // A link that went down is told of one that was seen as up, by a look each second.
+    std::thread::sleep(Duration::from_millis(2_500));
     cluster.kill(1);
     cluster.wait_for("the link to be seen as down", |cluster| {
         let events = cluster.try_command(0, &["events", "--kind", "link-down"]).unwrap_or_default();

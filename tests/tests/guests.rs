@@ -4,8 +4,8 @@
 
 use forebay_tests::cluster::{Cluster, NAMES, NBD_PORT, SIZE};
 use forebay_tests::harness::{
-    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command, run_tool, skip, soak,
-    workspace,
+    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, free_port, require_tool, run_command, run_tool, skip,
+    soak, workspace,
 };
 use forebay_tests::hosts::Process;
 use forebay_tests::nbd::Client;
@@ -107,8 +107,7 @@ fn the_kernels_client_writes_verifies_disconnects_and_reconnects_to_a_killed_dae
     let folder = TempDir::new("guest-nbd");
     let out = folder.join("guest");
     let mut volume = Volume::new(&folder, 64 * MIB, Tier::Memory, IoMode::Threads);
-    // A port that was free a moment ago: the kernel does not give it out again at once.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     volume.arguments = vec!["--nbd".into(), format!("tcp:127.0.0.1:{port}").into()];
     let first = volume.start();
     let console = Console::of(&out);

@@ -2,7 +2,7 @@
 
 use forebay_tests::certificates::{Authority, Validity};
 use forebay_tests::harness::{
-    Daemon, IoMode, Nbdkit, Output, TempDir, Tier, VOLUME_NAME, Volume, require_tool, run_command, run_tool,
+    Daemon, IoMode, Nbdkit, Output, TempDir, Tier, VOLUME_NAME, Volume, free_port, require_tool, run_command, run_tool,
 };
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::{Address, Client, Stream, greet, receive_option_reply, send_option};
@@ -31,8 +31,7 @@ impl Site {
         let authority = Authority::new("authority");
         let server = authority.server(&folder, "server", Validity::Current);
         let mut volume = Volume::new(&folder, 64 * MIB, Tier::Flash, io);
-        // A port that was free a moment ago: the kernel does not give it out again at once.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         volume.arguments = vec!["--nbd".into(), format!("tcp:127.0.0.1:{port}").into()];
         for (flag, path) in [
             ("--tls-cert", server.join("server-cert.pem")),
@@ -238,7 +237,7 @@ fn a_start_says_what_is_wrong_with_tls_and_where_it_is_missing() {
     // An expired certificate is for the clients to refuse.
     let old = authority.server(&folder, "old", Validity::Expired);
     let mut expired = volume(&[&old.join("server-cert.pem"), &old.join("server-key.pem")]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     expired.arguments[1] = format!("tcp:127.0.0.1:{port}").into();
     let daemon = expired.start();
     let uri = format!("nbds://localhost:{port}/{VOLUME_NAME}?tls-certificates={}", old.display());
