@@ -179,12 +179,13 @@ fn tell_start(seeing: &Seeing) {
 
 // --- places and sockets ---
 
-fn raise_file_limit() {
+/// Allows this process as many open files as it may allow itself.
+pub fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a place for one rlimit.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
         limit.rlim_cur = limit.rlim_max;
-        // SAFETY: one rlimit. Where it is refused, the lower limit costs clients, not data.
+        // SAFETY: one rlimit. Where it is refused, the lower limit costs clients or counters, not data.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
 }

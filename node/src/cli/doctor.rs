@@ -83,6 +83,8 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
         }
         None => System::live(),
     };
+    // Counters of a host with four large sockets are more than a thousand, each a file.
+    crate::serve::raise_file_limit();
     let language = args.language.unwrap_or_else(Language::of_environment);
     if let Some(done) = args.peer.run(language, args.json)? {
         return Ok(done);

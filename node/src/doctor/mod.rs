@@ -35,6 +35,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use system::System;
 use topology::Topology;
+use watch::devices::{Between, Devices};
 
 /// How long counters are watched for.
 const WATCHED: Duration = Duration::from_millis(400);
@@ -51,6 +52,8 @@ pub struct Host {
     pub counters: Counters,
     /// The same a while before, and how long that was. None in a recorded tree that has only one look.
     pub earlier: Option<(Counters, Duration)>,
+    /// What its devices move of memory, and whose, from the earlier look to this one.
+    pub devices: Devices,
     /// What the board's controller says, once it was asked: some take seconds.
     pub board: OnceLock<Board>,
 }
@@ -58,15 +61,16 @@ pub struct Host {
 impl Host {
     /// Looks at a host; the living one twice, so that growth is seen.
     pub fn look(system: System) -> Host {
-        let earlier = if system.is_live() {
+        let (earlier, between) = if system.is_live() {
             let before = Counters::of(&system);
-            std::thread::sleep(WATCHED);
-            Some((before, WATCHED))
+            let between = Between::wait(WATCHED);
+            (Some((before, WATCHED)), between)
         } else {
-            Counters::recorded_earlier(&system)
+            (Counters::recorded_earlier(&system), Between::default())
         };
         let (topology, net, counters) = (topology::read(&system), Net::of(&system), Counters::of(&system));
-        Host { system, topology, net, counters, earlier, board: OnceLock::new() }
+        let devices = between.devices(&system, &topology);
+        Host { system, topology, net, counters, earlier, devices, board: OnceLock::new() }
     }
 
     /// What every check says.

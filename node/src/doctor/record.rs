@@ -105,6 +105,7 @@ impl Recorder {
         let mut record = std::mem::take(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner));
         KIND.clone_into(&mut record.kind);
         record.files.extend(host.net.record());
+        record.files.extend(host.devices.record());
         // Drivers' counters are asked, too.
         let asked = host.counters.0.iter().filter(|(path, _)| path.starts_with(RECORDED));
         record.files.extend(asked.map(|(path, text)| (path.clone(), text.clone())));
@@ -308,6 +309,10 @@ mod tests {
             .virtio_nic("ens1", "0000:82:00.0", 25_000)
             .disk("dm-0", "", 10)
             .interrupt(40, "0000:82:00.0", "ens1-0", "2-3", &[0, 0, 5, 9])
+            .file(
+                &format!("{RECORDED}/devices"),
+                r#"{"counted":[{"socket":0,"far":true,"source":"amd_df/event=0x81f,umask=0xbfe/","bytes_per_second":2e9}]}"#,
+            )
             .module(MemoryModule { slot: "DIMM_A1".to_owned(), bytes: 4 << 30, ..MemoryModule::default() })
     }
 
@@ -393,7 +398,7 @@ mod tests {
     #[test]
     fn a_record_of_this_host_says_what_this_host_says() {
         // What grows, and what memory is free at the moment, differs from look to look.
-        const MOMENT: [u8; 9] = [9, 13, 14, 18, 20, 24, 25, 27, 43];
+        const MOMENT: [u8; 10] = [9, 13, 14, 18, 19, 20, 24, 25, 27, 43];
         let (system, recorder) = System::live().recording();
         let host = Host::look(system);
         let ids = |verdicts: Vec<(&'static checks::Check, Verdict)>| -> Vec<String> {

@@ -23,8 +23,8 @@ impl Reader {
     /// Checks advise what this host's user does; to root, and to whoever has only a record, some of that is no advice.
     fn can_do(self, how: Sentence) -> Sentence {
         let key = match (self, how.key.as_str()) {
-            (Reader::Root, "doctor.as-root") => "doctor.even-as-root",
-            (Reader::OfRecord, "doctor.as-root") => "doctor.record-lacks",
+            (Reader::Root, "doctor.as-root" | "dma.no-right") => "doctor.even-as-root",
+            (Reader::OfRecord, "doctor.as-root" | "dma.no-right") => "doctor.record-lacks",
             (Reader::OfRecord, "links.measure") => "links.measure-recorded",
             (Reader::User | Reader::Root | Reader::OfRecord, _) => return how,
         };
@@ -221,6 +221,8 @@ mod tests {
         assert_eq!(how(Reader::User, "doctor.as-root"), "run it as root");
         assert!(how(Reader::Root, "doctor.as-root").starts_with("even root"));
         assert!(how(Reader::OfRecord, "doctor.as-root").starts_with("the record lacks it"));
+        assert!(how(Reader::User, "dma.no-right").contains("CAP_PERFMON"));
+        assert!(how(Reader::Root, "dma.no-right").starts_with("even root"));
         for reader in [Reader::User, Reader::Root, Reader::OfRecord] {
             assert_eq!(how(reader, "doctor.remedy"), "what helps", "other advice stays");
         }

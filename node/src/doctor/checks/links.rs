@@ -1,7 +1,7 @@
 //! Checks 15, 18 and 20: what memory and the links between nodes carry, against what was measured that they can.
 //!
 //! Nothing is measured here: `forebay doctor matrix --keep` did that, and its figures belong to one boot. What is used now comes from the CPUs' memory
-//! bandwidth monitoring (resctrl), which counts what CPUs move, and not what devices do. Check 19, devices that reach over a link, needs uncore counters.
+//! bandwidth monitoring (resctrl), which counts what CPUs move, and not what devices do; that is check 19.
 
 use super::super::Host;
 use super::super::chain::formulas::{GB, socket_link};

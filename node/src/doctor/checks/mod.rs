@@ -1,6 +1,7 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod dma;
 mod drift;
 #[cfg(test)]
 mod expect;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<&'static Check> {
         numa::CHECKS,
         memory::CHECKS,
         links::CHECKS,
+        dma::CHECKS,
         cpu::CHECKS,
         nics::CHECKS,
         paths::CHECKS,

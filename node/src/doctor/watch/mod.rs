@@ -4,6 +4,7 @@
 //! memory controllers, PCIe and socket links; 2 bandwidth monitoring of the caches (resctrl); 4 what software counts, which is
 //! always told as well. Rung 3, events of the cores themselves, is not there: they differ with each processor.
 
+pub mod devices;
 pub mod perf;
 pub mod pmu;
 pub mod uncore;
@@ -39,6 +40,10 @@ pub enum What {
     DeviceToMemory,
     /// Read from memory by devices.
     MemoryToDevice,
+    /// Read and written by devices, of memory of their own socket.
+    DevicesNear,
+    /// Read and written by devices, of memory of other sockets.
+    DevicesFar,
     /// Sent to other sockets.
     SocketLink,
     /// By an interface.
@@ -72,6 +77,8 @@ impl What {
             What::MemoryRemote => "watch.memory-remote",
             What::DeviceToMemory => "watch.device-to-memory",
             What::MemoryToDevice => "watch.memory-to-device",
+            What::DevicesNear => "watch.devices-near",
+            What::DevicesFar => "watch.devices-far",
             What::SocketLink => "watch.socket-link",
             What::Received => "watch.received",
             What::Sent => "watch.sent",

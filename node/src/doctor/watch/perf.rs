@@ -71,19 +71,43 @@ impl Counter {
         Ok(Counter(unsafe { File::from_raw_fd(fd as libc::c_int) }))
     }
 
-    /// What it has counted; where it had to share its register with others, as much as it would have.
-    pub fn read(&mut self) -> io::Result<f64> {
+    /// What it has counted since it was opened.
+    pub fn read(&mut self) -> io::Result<Count> {
         let mut bytes = [0; 24];
         self.0.read_exact(&mut bytes)?;
         let word = |n: usize| u64::from_ne_bytes(bytes[8 * n..8 * n + 8].try_into().expect("eight bytes"));
-        Ok(whole(word(0), word(1), word(2)))
+        Ok(Count { counted: word(0), enabled_ns: word(1), running_ns: word(2) })
     }
 }
 
-fn whole(count: u64, enabled: u64, running: u64) -> f64 {
-    match running {
-        0 => 0.0,
-        running => count as f64 * (enabled as f64 / running as f64),
+/// A counter that shares its register with others is let in for slices of milliseconds, spread over all of the time: a tenth of
+/// it is a fair sample, less may be chance.
+const FAIR_SAMPLE: f64 = 0.1;
+
+/// What a counter has counted, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// As it stands in its register.
+    pub counted: u64,
+    /// How long it was to count.
+    pub enabled_ns: u64,
+    /// How long it did; less where it had to share its register.
+    pub running_ns: u64,
+}
+
+impl Count {
+    /// Where it had to share its register, as much as it would have counted.
+    pub fn whole(self) -> f64 {
+        match self.running_ns {
+            0 => 0.0,
+            running => self.counted as f64 * (self.enabled_ns as f64 / running as f64),
+        }
+    }
+
+    /// Of a second. None: it was let in for less than a fair sample of the time.
+    pub fn per_second(self) -> Option<f64> {
+        let fair = self.running_ns > 0 && self.running_ns as f64 >= self.enabled_ns as f64 * FAIR_SAMPLE;
+        fair.then(|| self.counted as f64 * 1e9 / self.running_ns as f64)
     }
 }
 
@@ -91,11 +115,24 @@ fn whole(count: u64, enabled: u64, running: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn count(counted: u64, enabled_ns: u64, running_ns: u64) -> Count {
+        Count { counted, enabled_ns, running_ns }
+    }
+
     #[test]
     fn a_counter_that_shared_its_register_is_scaled() {
-        assert_eq!(whole(100, 10, 10), 100.0);
-        assert_eq!(whole(100, 10, 5), 200.0);
-        assert_eq!(whole(0, 10, 0), 0.0);
+        assert_eq!(count(100, 10, 10).whole(), 100.0);
+        assert_eq!(count(100, 10, 5).whole(), 200.0);
+        assert_eq!(count(0, 10, 0).whole(), 0.0);
+    }
+
+    #[test]
+    fn a_rate_is_of_the_time_in_which_it_counted_and_a_counter_that_was_hardly_let_in_has_none() {
+        assert_eq!(count(100, 400_000_000, 200_000_000).per_second(), Some(500.0));
+        assert_eq!(count(0, 400_000_000, 400_000_000).per_second(), Some(0.0));
+        assert_eq!(count(100, 400_000_000, 39_000_000).per_second(), None);
+        assert_eq!(count(0, 400_000_000, 0).per_second(), None);
+        assert_eq!(count(0, 0, 0).per_second(), None);
     }
 
     #[test]
@@ -105,7 +142,7 @@ mod tests {
             Ok(mut counter) => {
                 let first = counter.read().unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(20));
-                assert!(counter.read().unwrap() > first);
+                assert!(counter.read().unwrap().whole() > first.whole());
             }
             Err(e) => assert!(matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOSYS)), "{e}"),
         }

@@ -5,7 +5,8 @@ use crate::doctor::system::System;
 use crate::doctor::topology::numbers;
 use std::collections::BTreeMap;
 
-const FOLDER: &str = "/sys/bus/event_source/devices";
+/// Where they are shown.
+pub const FOLDER: &str = "/sys/bus/event_source/devices";
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,8 +62,14 @@ impl Field {
 impl Pmu {
     /// All of them, by name.
     pub fn all(system: &System) -> Vec<Pmu> {
+        Pmu::of_kinds(system, &[""])
+    }
+
+    /// Those whose names begin so; a large server has hundreds.
+    pub fn of_kinds(system: &System, kinds: &[&str]) -> Vec<Pmu> {
         let names = system.list(FOLDER).known().unwrap_or_default();
-        names.into_iter().filter_map(|name| Pmu::read(system, name)).collect()
+        let wanted = names.into_iter().filter(|name| kinds.iter().any(|kind| name.starts_with(kind)));
+        wanted.filter_map(|name| Pmu::read(system, name)).collect()
     }
 
     fn read(system: &System, name: String) -> Option<Pmu> {

@@ -5,7 +5,8 @@
 //! rather than guessed.
 
 use super::What;
-use super::perf::Counter;
+use super::devices;
+use super::perf::{Count, Counter};
 use super::pmu::Pmu;
 use crate::doctor::system::System;
 use crate::doctor::topology::{Cpu, Topology};
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// A line of the cache, which is what a memory controller moves.
-const LINE_BYTES: f64 = 64.0;
+pub(super) const LINE_BYTES: f64 = 64.0;
 
 /// One counter to open.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,15 +36,15 @@ pub struct Plan {
 }
 
 /// An event by its words.
-struct Raw<'a> {
-    what: What,
-    terms: &'a [(&'a str, u64)],
-    bytes: f64,
+pub(super) struct Raw<'a> {
+    pub what: What,
+    pub terms: &'a [(&'a str, u64)],
+    pub bytes: f64,
 }
 
 /// All that this host's PMUs can tell.
 pub fn plans(system: &System, topology: &Topology) -> Vec<Plan> {
-    let pmus = Pmu::all(system);
+    let (pmus, processor) = (Pmu::all(system), Processor::of(system));
     let mut plans = Vec::new();
     let socket = |cpu: Cpu| format!("socket {}", topology.cpus.get(&cpu).map_or(0, |place| place.package));
     memory_by_name(system, &pmus, &socket, &mut plans);
@@ -55,7 +56,7 @@ pub fn plans(system: &System, topology: &Topology) -> Vec<Plan> {
             add(&mut plans, pmu, &Raw { what, terms: &terms, bytes: LINE_BYTES }, &of_socket);
         }
     }
-    if is_zen_before_4(system) {
+    if processor.is_zen_before_4() {
         for pmu in pmus.iter().filter(|pmu| pmu.name == "amd_df") {
             // dram_channel_data_controller_0..7: reads and writes together.
             for channel in 0..8 {
@@ -88,6 +89,7 @@ pub fn plans(system: &System, topology: &Topology) -> Vec<Plan> {
             add(&mut plans, pmu, &Raw { what, terms: &terms, bytes: 4.0 }, &of_root);
         }
     }
+    devices::plan(&processor, &pmus, &of_socket, &mut plans);
     plans
 }
 
@@ -122,7 +124,7 @@ fn memory_by_name(system: &System, pmus: &[Pmu], socket: &impl Fn(Cpu) -> String
     }
 }
 
-fn add(plans: &mut Vec<Plan>, pmu: &Pmu, event: &Raw<'_>, of: &impl Fn(&Pmu, Cpu) -> String) {
+pub(super) fn add(plans: &mut Vec<Plan>, pmu: &Pmu, event: &Raw<'_>, of: &impl Fn(&Pmu, Cpu) -> String) {
     // A kernel or a processor that spells it otherwise.
     let Some(config) = pmu.encode(event.terms) else { return };
     let words: Vec<String> = event.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
@@ -146,20 +148,53 @@ fn root_of(system: &System, topology: &Topology, pmu: &Pmu, cpu: Cpu) -> String 
     }
 }
 
-/// Family 17h, and those models of 19h that are Zen 3.
-fn is_zen_before_4(system: &System) -> bool {
-    let text = system.text("/proc/cpuinfo").known().unwrap_or_default();
-    let of_first = |name: &str| {
-        let line = text.lines().find(|line| line.split(':').next().map(str::trim) == Some(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let number = |name| of_first(name).and_then(|value| value.parse::<u32>().ok());
-    of_first("vendor_id").as_deref() == Some("AuthenticAMD")
-        && match (number("cpu family"), number("model")) {
-            (Some(23), Some(_)) => true,
-            (Some(25), Some(model)) => matches!(model, 0x00..=0x0f | 0x20..=0x5f),
-            _ => false,
+/// Which processor it is, as far as events depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Processor {
+    vendor: String,
+    family: u32,
+    model: u32,
+}
+
+impl Processor {
+    /// The first of the host; the others are of its kind.
+    pub fn of(system: &System) -> Processor {
+        let text = system.text("/proc/cpuinfo").known().unwrap_or_default();
+        let of_first = |name: &str| {
+            let line = text.lines().find(|line| line.split(':').next().map(str::trim) == Some(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let number = |name| of_first(name)?.parse().ok();
+        match (of_first("vendor_id"), number("cpu family"), number("model")) {
+            (Some(vendor), Some(family), Some(model)) => Processor { vendor, family, model },
+            _ => Processor::default(),
         }
+    }
+
+    /// Family 17h, and those models of 19h that are Zen 3.
+    fn is_zen_before_4(&self) -> bool {
+        self.vendor == "AuthenticAMD"
+            && match self.family {
+                0x17 => true,
+                0x19 => matches!(self.model, 0x00..=0x0f | 0x20..=0x5f),
+                _ => false,
+            }
+    }
+
+    /// Root complexes of a socket of which the fabric of Zen 4 and Zen 5 counts what their devices move; of Zen 6 no such events
+    /// are published.
+    pub fn counted_root_complexes(&self) -> Option<u64> {
+        match (self.vendor.as_str(), self.family, self.model) {
+            ("AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0xaf) => Some(4),
+            ("AuthenticAMD", 0x1a, 0x00..=0x2f | 0x40..=0x4f | 0x60..=0x7f) => Some(8),
+            _ => None,
+        }
+    }
+
+    /// Whether its caches (CHA) tell by which opcode devices read and write: Ice Lake, Sapphire Rapids and Emerald Rapids of servers.
+    pub fn counts_devices_at_caches(&self) -> bool {
+        self.vendor == "GenuineIntel" && self.family == 6 && matches!(self.model, 106 | 108 | 143 | 207)
+    }
 }
 
 /// Counters that count.
@@ -186,33 +221,47 @@ impl Opened {
         }
     }
 
+    /// Opens all of them; where one cannot be, its source and why.
+    pub fn open_all(plans: Vec<Plan>) -> Result<Opened, (String, io::Error)> {
+        let open = |plan: Plan| match Counter::open(plan.kind, plan.config, plan.cpu) {
+            Ok(counter) => Ok((plan, counter)),
+            Err(e) => Err((plan.source, e)),
+        };
+        plans.into_iter().map(open).collect::<Result<_, _>>().map(Opened)
+    }
+
+    /// What each has counted until now.
+    pub fn each(&mut self) -> impl Iterator<Item = (&Plan, io::Result<Count>)> {
+        self.0.iter_mut().map(|(plan, counter)| (&*plan, counter.read()))
+    }
+
     /// As they stand now.
     pub fn read(&mut self) -> Totals {
         let mut totals = Totals::new();
-        for (plan, counter) in &mut self.0 {
-            let Ok(count) = counter.read() else { continue };
+        for (plan, count) in self.each() {
+            let Ok(count) = count else { continue };
             let total = totals.entry((plan.what, plan.of.clone())).or_insert((0.0, plan.source.clone()));
-            total.0 += count * plan.bytes;
+            total.0 += count.whole() * plan.bytes;
         }
         totals
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::pmu::FOLDER;
     use super::*;
     use crate::doctor::fixture::Tree;
     use crate::doctor::topology;
 
-    const FOLDER: &str = "/sys/bus/event_source/devices";
-
-    fn pmu(tree: Tree, name: &str, kind: u32, format: &[(&str, &str)]) -> Tree {
+    /// A PMU that is read on CPUs 0 and 2, which are of two sockets.
+    pub fn pmu(tree: Tree, name: &str, kind: u32, format: &[(&str, &str)]) -> Tree {
         let at = |file: &str| format!("{FOLDER}/{name}/{file}");
         let tree = tree.file(&at("type"), &kind.to_string()).file(&at("cpumask"), "0,2");
         format.iter().fold(tree, |tree, (term, bits)| tree.file(&at(&format!("format/{term}")), bits))
     }
 
-    const EVENT: (&str, &str) = ("event", "config:0-7");
+    pub const EVENT: (&str, &str) = ("event", "config:0-7");
     const UMASK: (&str, &str) = ("umask", "config:8-15");
 
     fn planned(tree: &Tree) -> Vec<(What, String, String, [u64; 3])> {
@@ -300,7 +349,12 @@ mod tests {
             cpu: 0,
             bytes: 1.0,
         };
-        assert!(Opened::open(vec![plan]).is_err());
+        assert!(Opened::open(vec![plan.clone()]).is_err());
+        // The second is of software, and there on every host.
+        let (odd, software) = (Plan { source: "odd".to_owned(), ..plan.clone() }, Plan { kind: 1, ..plan });
+        let error = Opened::open_all(vec![software, odd]).err().expect("one cannot be opened");
+        let no_right = matches!(error.1.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOSYS));
+        assert!(error.0 == "odd" || no_right, "{error:?}");
         assert_eq!(Opened::open(Vec::new()).unwrap().read(), Totals::new());
     }
 }

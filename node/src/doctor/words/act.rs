@@ -294,6 +294,14 @@ pub const ROWS: &[Row] = &[
     ("watch.memory-remote", ["memory of other nodes", "他ノードのメモリ", "다른 노드 메모리"]),
     ("watch.device-to-memory", ["devices to memory", "デバイスからメモリ", "장치에서 메모리로"]),
     ("watch.memory-to-device", ["memory to devices", "メモリからデバイス", "메모리에서 장치로"]),
+    (
+        "watch.devices-near",
+        ["memory of the own socket, by devices", "デバイスが使う自ソケットのメモリ", "장치가 쓰는 자기 소켓 메모리"],
+    ),
+    (
+        "watch.devices-far",
+        ["memory of other sockets, by devices", "デバイスが使う他ソケットのメモリ", "장치가 쓰는 다른 소켓 메모리"],
+    ),
     ("watch.socket-link", ["sent to other sockets", "他ソケットへの送信", "다른 소켓으로 전송"]),
     ("watch.received", ["received", "受信", "수신"]),
     ("watch.sent", ["sent", "送信", "송신"]),

@@ -221,6 +221,78 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "dma.far",
+        [
+            "{share} of what devices of socket {socket} move is memory of another socket: {far} of {all} cross the link between them.",
+            "ソケット {socket} のデバイスが読み書きするデータの {share} は別のソケットのメモリにあります。{all} のうち {far} がソケット間リンクを渡ります。",
+            "소켓 {socket}의 장치가 읽고 쓰는 데이터의 {share}이(가) 다른 소켓의 메모리에 있습니다. {all} 중 {far}이(가) 소켓 간 링크를 건넙니다.",
+        ],
+    ),
+    (
+        "dma.near",
+        [
+            "Memory that devices move: {share} of the {all} that devices of socket {socket} move is of another socket ({far}).",
+            "デバイスが使うメモリ：ソケット {socket} のデバイスが読み書きする {all} のうち、別のソケットのメモリは {share}（{far}）です。",
+            "장치가 쓰는 메모리: 소켓 {socket}의 장치가 읽고 쓰는 {all} 중 다른 소켓의 메모리는 {share}({far})입니다.",
+        ],
+    ),
+    (
+        "dma.idle",
+        [
+            "Memory that devices move: {all} in all, too little to load the link between sockets.",
+            "デバイスが使うメモリ：全体で {all} であり、ソケット間リンクの負荷になりません。",
+            "장치가 쓰는 메모리: 모두 {all}로, 소켓 간 링크에 부담이 되지 않습니다.",
+        ],
+    ),
+    (
+        "dma.remedy",
+        [
+            "have the data of these devices lie in memory of socket {socket} (CPUs {cpus}): irq-far, process-far, buffers-far and page-cache-far say what is elsewhere; where a disk and an interface are at different sockets (numa-apart), one of the two has to cross",
+            "これらのデバイスのデータをソケット {socket}（CPU {cpus}）のメモリに置いてください。何が別の場所にあるかは irq-far、process-far、buffers-far、page-cache-far が示します。ディスクと NIC が別々のソケットにある場合（numa-apart）、どちらか一方は必ず渡ります",
+            "이 장치들의 데이터를 소켓 {socket}(CPU {cpus})의 메모리에 두십시오. 무엇이 다른 곳에 있는지는 irq-far, process-far, buffers-far, page-cache-far가 알려 줍니다. 디스크와 NIC가 서로 다른 소켓에 있으면(numa-apart) 둘 중 하나는 반드시 건넙니다",
+        ],
+    ),
+    (
+        "dma.no-right",
+        [
+            "counters of the processor: run it as root, or with CAP_PERFMON",
+            "プロセッサのカウンタを使うには、root または CAP_PERFMON で実行してください",
+            "프로세서 카운터를 쓰려면 root 또는 CAP_PERFMON으로 실행하십시오",
+        ],
+    ),
+    (
+        "dma.refused",
+        [
+            "the kernel refused this counter; `perf stat -a -e COUNTER sleep 1` as root shows whether it grants it to anybody",
+            "カーネルがこのカウンタを拒否しました。root で `perf stat -a -e カウンタ sleep 1` を実行すると、使えるかどうかがわかります",
+            "커널이 이 카운터를 거부했습니다. root 권한으로 `perf stat -a -e 카운터 sleep 1`을 실행하면 쓸 수 있는지 알 수 있습니다",
+        ],
+    ),
+    (
+        "dma.no-counters",
+        [
+            "load the kernel module amd_uncore or intel_uncore, or run a kernel that knows this processor",
+            "カーネルモジュール amd_uncore または intel_uncore を読み込むか、このプロセッサに対応したカーネルを使ってください",
+            "커널 모듈 amd_uncore 또는 intel_uncore를 불러오거나 이 프로세서를 지원하는 커널을 쓰십시오",
+        ],
+    ),
+    (
+        "dma.not-published",
+        [
+            "no such counters are known of this processor; process-far, buffers-far and page-cache-far say where the data lies",
+            "このプロセッサにはそのようなカウンタが知られていません。データの場所は process-far、buffers-far、page-cache-far が示します",
+            "이 프로세서에는 알려진 해당 카운터가 없습니다. 데이터의 위치는 process-far, buffers-far, page-cache-far가 알려 줍니다",
+        ],
+    ),
+    (
+        "dma.shared",
+        [
+            "other programs count with the same registers (perf, pcm); look again when they have ended",
+            "ほかのプログラム（perf、pcm）が同じレジスタを使っています。終了後にもう一度診断してください",
+            "다른 프로그램(perf, pcm)이 같은 레지스터를 쓰고 있습니다. 끝난 뒤 다시 진단하십시오",
+        ],
+    ),
+    (
         "numa.drift-fine",
         [
             "Placement of {count} interrupts: as it was set, or kept in the baseline.",
