@@ -70,7 +70,7 @@ fn catches_hangup(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::journal::{Entry, Journal, State, now};
+    use super::super::journal::{Entry, Journal, State};
     use super::*;
     use crate::doctor::fixture::Tree;
 
@@ -79,21 +79,7 @@ mod tests {
     fn placed(boot: &str, state: State) -> (Tree, std::path::PathBuf) {
         let tree = Tree::new().file(BOOT, "this\n");
         let folder = tree.system().place("/var/lib/forebay/doctor");
-        let entry = |number, path: &str| Entry {
-            number,
-            change: 1,
-            finding: "irq-far/ens1".to_owned(),
-            path: path.to_owned(),
-            old: "0\n".to_owned(),
-            new: "4".to_owned(),
-            restore: Vec::new(),
-            boot_id: boot.to_owned(),
-            time: now(),
-            unless_confirmed: false,
-            persists: false,
-            identity: String::new(),
-            state,
-        };
+        let entry = |number, path| Entry { change: 1, boot_id: boot.to_owned(), state, ..Entry::of_test(number, path) };
         let mut journal = Journal::open(&folder).expect("a journal");
         journal.record(entry(1, "/proc/irq/40/smp_affinity_list")).expect("recorded");
         journal.record(entry(2, "/proc/sys/vm/41")).expect("recorded");

@@ -206,6 +206,28 @@ pub fn entries_of(bytes: &[u8]) -> (BTreeMap<u64, Entry>, usize) {
     (decoded.into_iter().flatten().map(|entry| (entry.number, entry)).collect(), damaged)
 }
 
+#[cfg(test)]
+impl Entry {
+    /// One that changes 1 to 0, and has only begun.
+    pub fn of_test(number: u64, path: &str) -> Entry {
+        Entry {
+            number,
+            change: number,
+            finding: "word/thing".to_owned(),
+            path: path.to_owned(),
+            old: "1\n".to_owned(),
+            new: "0".to_owned(),
+            restore: Vec::new(),
+            boot_id: "boot".to_owned(),
+            time: now(),
+            unless_confirmed: false,
+            persists: false,
+            identity: String::new(),
+            state: State::Intended,
+        }
+    }
+}
+
 /// When, as an entry says it.
 pub fn now() -> String {
     calendar::show_ms(calendar::now_ms())
@@ -229,21 +251,7 @@ mod tests {
     use forebay_tests::harness::skip;
 
     fn entry(number: u64) -> Entry {
-        Entry {
-            number,
-            change: number,
-            finding: "word/thing".to_owned(),
-            path: format!("/proc/sys/vm/{number}"),
-            old: "1\n".to_owned(),
-            new: "0".to_owned(),
-            restore: Vec::new(),
-            boot_id: "boot".to_owned(),
-            time: now(),
-            unless_confirmed: false,
-            persists: false,
-            identity: String::new(),
-            state: State::Intended,
-        }
+        Entry::of_test(number, &format!("/proc/sys/vm/{number}"))
     }
 
     #[test]

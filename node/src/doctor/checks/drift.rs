@@ -115,7 +115,7 @@ fn left(host: &Host, baseline: &Baseline) -> Vec<Finding> {
 mod tests {
     use super::super::expect::{command, fine, not_here, not_seen, one, text, writes};
     use super::*;
-    use crate::doctor::act::journal::{Journal, State, now};
+    use crate::doctor::act::journal::{Journal, State};
     use crate::doctor::fixture::Tree;
 
     const CARD: &str = "0000:82:00.0";
@@ -142,19 +142,11 @@ mod tests {
     fn placed(tree: Tree, boot: &str, state: State) -> Tree {
         let mut journal = Journal::open(&tree.system().place(FOLDER)).expect("a journal");
         let entry = Entry {
-            number: 1,
-            change: 1,
-            finding: "irq-far/ens1".to_owned(),
-            path: AFFINITY.to_owned(),
             old: "0\n".to_owned(),
             new: "4".to_owned(),
-            restore: Vec::new(),
             boot_id: boot.to_owned(),
-            time: now(),
-            unless_confirmed: false,
-            persists: false,
-            identity: String::new(),
             state,
+            ..Entry::of_test(1, AFFINITY)
         };
         journal.record(entry).expect("recorded");
         tree
