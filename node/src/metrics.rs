@@ -135,7 +135,9 @@ fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     // Two of one name cannot be told apart, and a second sample would spoil all of them.
     let mut named = std::collections::BTreeSet::new();
     for Reading { sensor, value, unit } in sensors.iter().filter(|reading| named.insert(&reading.sensor)) {
-        readings.sample(&[("sensor", sensor), ("unit", unit)], value.parse().unwrap_or_default());
+        if let Ok(value) = value.parse() {
+            readings.sample(&[("sensor", sensor), ("unit", unit)], value);
+        }
     }
     let mut log = out.family(Kind::Gauge, "forebay_board_log_entries", "Entries of the board's event log.");
     if let Some(entries) = log_entries {
