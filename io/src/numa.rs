@@ -146,6 +146,12 @@ pub fn nodes_of(mapping: &Mapping) -> io::Result<BTreeMap<u32, u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+
+    /// Past the test runner, which keeps to itself what a test that passes says.
+    fn skip(why: &str) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED where memory is on this host: {why}");
+    }
 
     fn of_this_thread(name: &str) -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -174,12 +180,12 @@ mod tests {
         let node = node.split(['-', ',']).next().unwrap().parse().unwrap();
         let preferring = match Preferring::node(node) {
             Ok(preferring) => preferring,
-            Err(why) => return eprintln!("SKIP: the kernel has no policies of memory here: {why}"),
+            Err(why) => return skip(&format!("the kernel has no policies of memory: {why}")),
         };
         let touched = Mapping::anonymous(1 << 20, true).unwrap();
         let nodes = match nodes_of(&touched) {
             Ok(nodes) => nodes,
-            Err(why) => return eprintln!("SKIP: the kernel does not say where pages are: {why}"),
+            Err(why) => return skip(&format!("the kernel does not say it: {why}")),
         };
         assert_eq!(nodes.keys().collect::<Vec<_>>(), [&node]);
         assert_eq!(nodes_of(&Mapping::anonymous(64 << 20, false).unwrap()).unwrap(), BTreeMap::new());
@@ -200,16 +206,15 @@ mod tests {
 
     #[test]
     fn pages_of_a_file_are_found_that_this_process_has_not_looked_at_yet() {
-        use std::io::Write;
         let path = std::env::temp_dir().join(format!("forebay-numa-{}", std::process::id()));
         let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all(&[1; 1 << 20]).unwrap();
         let mapping = Mapping::shared(&file, 1 << 20).unwrap();
         match nodes_of(&mapping) {
-            Ok(nodes) if nodes.is_empty() => eprintln!("SKIP: this kernel has no MADV_POPULATE_READ"),
+            Ok(nodes) if nodes.is_empty() => skip("this kernel has no MADV_POPULATE_READ"),
             Ok(nodes) => assert_eq!(nodes.values().sum::<u32>(), PAGES_LOOKED_AT as u32),
-            Err(why) => eprintln!("SKIP: the kernel does not say where pages are: {why}"),
+            Err(why) => skip(&format!("the kernel does not say it: {why}")),
         }
     }
 }
