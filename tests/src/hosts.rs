@@ -18,6 +18,7 @@ use crate::harness::{die_with_the_test, require_tool, run_command, wait_within};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -167,10 +168,19 @@ impl Process {
         assert!(wait_within(&mut self.child, Duration::from_secs(20)).is_some(), "{} outlives SIGKILL", self.text);
     }
 
-    /// It stands still, in the middle of whatever it does: SIGSTOP.
+    /// It stands still, in the middle of whatever it does: SIGSTOP. The last of its threads does when this returns: until a
+    /// thread has taken notice it may still answer somebody.
     #[track_caller]
     pub fn stop(&mut self) {
         self.signal(libc::SIGSTOP);
+        let mut seen = MaybeUninit::<libc::siginfo_t>::zeroed();
+        let events = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: the number is that of a child that has not been waited for, and there is room for what is said of it.
+        let waited = unsafe { libc::waitid(libc::P_PID, self.child.id(), seen.as_mut_ptr(), events) };
+        assert_eq!(waited, 0, "wait for {} to stand still: {}", self.text, io::Error::last_os_error());
+        // SAFETY: all zeros is one, and waitid has filled it.
+        let code = unsafe { seen.assume_init() }.si_code;
+        assert_eq!(code, libc::CLD_STOPPED, "{} has ended instead of standing still", self.text);
     }
 
     /// It goes on: SIGCONT.
