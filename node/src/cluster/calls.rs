@@ -14,7 +14,8 @@ use crate::node::{Failure, FailureKind};
 use crate::volume_store::VolumeId;
 use forebay_core::cluster::{LogState, NodeId};
 use forebay_core::ownership::State;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration as Time, Instant};
 use tokio::sync::oneshot;
 
@@ -25,8 +26,27 @@ const OWNER_GONE_MAX: Time = Time::from_secs(15);
 /// A volume that is about to have an owner is waited for.
 const OWNER_WAIT: Time = Time::from_secs(20);
 const OWNER_LOOK: Time = Time::from_millis(200);
-/// Calls are remembered while the coordinator may still list them.
-const CALLS_REMEMBERED: usize = 256;
+/// What is taken is remembered while the coordinator may still list it.
+const TAKEN_REMEMBERED: usize = 256;
+
+/// What was taken of that which lies in the coordinator for this node: nothing is taken twice.
+#[derive(Default)]
+pub(super) struct Taken(Mutex<VecDeque<VolumeId>>);
+
+impl Taken {
+    /// Whether it is taken now, and was not before.
+    pub(super) fn is_new(&self, id: VolumeId) -> bool {
+        let mut taken = self.0.lock().expect("nobody panics while holding it");
+        if taken.contains(&id) {
+            return false;
+        }
+        taken.push_back(id);
+        if taken.len() > TAKEN_REMEMBERED {
+            taken.pop_front();
+        }
+        true
+    }
+}
 
 /// Who carries out what is asked of a volume.
 pub(super) enum Owner {
@@ -147,27 +167,15 @@ impl Cluster {
     pub(super) async fn drop_old_calls(&self) {
         let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
         for call in calls {
-            self.is_new_call(call.id);
+            self.calls_taken.is_new(call.id);
             let _ = self.coordinator.withdraw(&self.name, &call).await;
         }
-    }
-
-    pub(super) fn is_new_call(&self, id: VolumeId) -> bool {
-        let mut taken = self.calls_taken.lock().expect("nobody panics while holding it");
-        if taken.contains(&id) {
-            return false;
-        }
-        taken.push_back(id);
-        if taken.len() > CALLS_REMEMBERED {
-            taken.pop_front();
-        }
-        true
     }
 
     pub(super) async fn take_calls(self: &Arc<Cluster>) {
         // What is not known now is asked for again soon.
         let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
-        for call in calls.into_iter().filter(|call| self.is_new_call(call.id)) {
+        for call in calls.into_iter().filter(|call| self.calls_taken.is_new(call.id)) {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.carry_out_call(call).await });
         }

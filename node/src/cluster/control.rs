@@ -33,7 +33,7 @@ use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::link::AddressPair;
 use forebay_io::lock::reach::reach_at;
 use forebay_io::{Backing, LockAttempt};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -128,7 +128,7 @@ pub struct Cluster {
     /// How copies come to the medium that is asked for, of volumes that this node owns.
     pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
     /// Calls of other nodes that were taken.
-    pub(super) calls_taken: Mutex<VecDeque<VolumeId>>,
+    pub(super) calls_taken: super::calls::Taken,
     /// A call of this node may have been answered.
     pub(super) answered: tokio::sync::Notify,
     /// What this node sees of its links.

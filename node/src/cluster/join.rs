@@ -95,7 +95,7 @@ impl Cluster {
             loads: Mutex::default(),
             leaving: Mutex::default(),
             media: Mutex::default(),
-            calls_taken: Mutex::default(),
+            calls_taken: Default::default(),
             answered: tokio::sync::Notify::new(),
             sides: Sides::new(multipath),
             heard: Mutex::default(),

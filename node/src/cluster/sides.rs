@@ -5,7 +5,10 @@
 //! - A node looks by a process of its own, one at a time: what a sick interface does to it is not done to the volumes.
 //! - Who begins the channels says which pairs of addresses there are; the other one knows them from it.
 //! - Nothing is decided by what is seen.
+//! - Nobody looks or answers when whoever asked has stopped waiting. What is asked has a memory of its own, so that no number of
+//!   asks makes this node forget a command that it has carried out.
 
+use super::calls::Taken;
 use super::commands::{Answer, failure};
 use super::control::Cluster;
 use super::driver::LinkShown;
@@ -34,11 +37,12 @@ pub(super) struct Sides {
     wants_multipath: bool,
     turn: tokio::sync::Mutex<()>,
     hangs: Arc<AtomicBool>,
+    taken: Taken,
 }
 
 impl Sides {
     pub(super) fn new(wants_multipath: bool) -> Sides {
-        Sides { wants_multipath, turn: tokio::sync::Mutex::default(), hangs: Arc::default() }
+        Sides { wants_multipath, turn: Default::default(), hangs: Arc::default(), taken: Taken::default() }
     }
 }
 
@@ -112,7 +116,11 @@ impl Cluster {
     async fn side(&self, other: &NodeEntry, mut pairs: Vec<Pair>) -> Result<Side, String> {
         pairs.truncate(CHANNELS_MAX);
         let pairs = serde_json::to_string(&pairs).expect("addresses and numbers are JSON");
-        let _turn = self.sides.turn.lock().await;
+        let turn = tokio::time::timeout(ANSWER_MAX, self.sides.turn.lock()).await;
+        let Ok(_turn) = turn else {
+            let waited = ANSWER_MAX.as_secs();
+            return Err(format!("other looks at the links of {} have not ended for {waited} s; ask again", self.name));
+        };
         let looked: Looked = said_by(&["--ends", &pairs], self.sides.hangs.clone()).await?;
         let link = self.link_to(other).await;
         Ok(Side {
@@ -165,13 +173,14 @@ impl Cluster {
     pub(super) async fn take_asks(self: &Arc<Cluster>) {
         // What is not known now is asked for again soon.
         let Ok(asks) = self.coordinator.asks(&self.name).await else { return };
-        for ask in asks.into_iter().filter(|ask| self.is_new_call(ask.id)) {
+        for ask in asks.into_iter().filter(|ask| self.sides.taken.is_new(ask.id)) {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.answer_ask(ask).await });
         }
     }
 
     async fn answer_ask(&self, ask: Ask) {
+        let asked = Instant::now();
         let seen = match self.nodes().into_iter().find(|entry| entry.name == ask.from) {
             Some(entry) => {
                 let pairs = if ask.pairs.is_empty() { self.pairs_with(&entry) } else { ask.pairs.clone() };
@@ -184,8 +193,10 @@ impl Cluster {
             Err(why) => (None, why),
         };
         let seen = Seen { version: VERSION, id: ask.id, side, why };
-        // Who asked waits a while, and asks again.
         while let Ok(Outcome::Unknown(_)) | Err(_) = self.coordinator.answer_ask(&self.name, &ask, &seen).await {
+            if asked.elapsed() >= ANSWER_MAX {
+                return;
+            }
             tokio::time::sleep(ANSWER_LOOK).await;
         }
     }
