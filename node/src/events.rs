@@ -98,6 +98,8 @@ pub enum EventKind {
     DoctorFindingGone,
     /// The doctor could not look.
     DoctorFailed,
+    /// The board's controller has logged something.
+    BoardLog,
 }
 
 impl EventKind {

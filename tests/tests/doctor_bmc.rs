@@ -63,7 +63,10 @@ fn a_real_controller_with_nothing_wrong_is_fine_and_one_that_is_gone_is_not_seen
     let Some(said) = look(&folder, &tool) else { return };
     assert!(of_check(&said, "findings").is_empty(), "{said}");
     let fine = of_check(&said, "fine");
-    assert!(fine[0]["says"].as_str().unwrap().starts_with("Board: 1 sensors are ok"), "{fine:?}");
+    assert!(
+        fine[0]["says"].as_str().unwrap().starts_with("Board: sensors that are ok: 1; entries of the event log: 0"),
+        "{fine:?}"
+    );
     assert_eq!(said["sensors"], json!([{ "sensor": "System Temp", "value": "38", "unit": "degrees C" }]));
     assert_eq!(said["log_entries"], 0);
     drop(bmc);

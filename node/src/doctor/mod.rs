@@ -8,6 +8,7 @@
 
 pub mod act;
 pub mod baseline;
+pub mod board;
 pub mod chain;
 pub mod checks;
 pub mod counters;

@@ -47,6 +47,9 @@ pub struct Report {
     /// Entries of the board's event log; none where there is no controller, or it could not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_entries: Option<usize>,
+    /// The newest of them, as `ipmitool sel list` prints them, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_newest: Vec<String>,
 }
 
 /// A finding, and its sentences in words.
@@ -98,8 +101,9 @@ impl Report {
             (true, false) => Reader::User,
         };
         let mut report = Report::sorted(host.examine(), reader, language);
-        if let Some((sensors, entries)) = management::readings(host) {
-            (report.sensors, report.log_entries) = (sensors, Some(entries));
+        if let Some(told) = management::told(host) {
+            report.sensors = told.sensors;
+            (report.log_entries, report.log_newest) = (Some(told.log_entries), told.log_newest);
         }
         report
     }

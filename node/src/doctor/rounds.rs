@@ -4,6 +4,7 @@
 //! It looks by a process of its own, `forebay doctor --json`: what a check does wrong on a host that nobody has seen before
 //! (a panic ends the whole process, a file of a sick device that never answers) must not touch the volumes.
 
+use super::board;
 use super::checks::management::Reading;
 use super::findings::Severity;
 use super::report::{FineSaid, Hidden, Report, Said};
@@ -64,6 +65,8 @@ pub struct Told<'a> {
     sensors: Vec<Reading>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_entries: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    log_newest: Vec<String>,
 }
 
 /// A finding, and since when it is there.
@@ -107,6 +110,8 @@ pub struct Rounds {
     problem: Mutex<Option<String>>,
     /// Ids of warnings and errors that were told, and when; none before the first look.
     told: Mutex<Option<BTreeMap<String, String>>>,
+    /// The entry of the board's event log that was told last.
+    board_told: Mutex<Option<String>>,
     turn: tokio::sync::Mutex<()>,
     /// A look's process has not ended: it hangs in the kernel, and another would hang beside it.
     hangs: Arc<AtomicBool>,
@@ -170,7 +175,11 @@ impl Rounds {
             return before;
         }
         let (news, now) = news(&before, report, at);
-        for happened in news {
+        let mut board = self.board_told.lock().expect(HELD);
+        let last = board.take().or_else(|| board::told_last(seeing));
+        let entries = board::news(last.as_deref(), &report.log_newest, report.log_entries.unwrap_or(0));
+        *board = report.log_newest.last().cloned().or(last);
+        for happened in news.into_iter().chain(entries) {
             seeing.happened(happened);
         }
         *told = Some(now.clone());
@@ -181,13 +190,14 @@ impl Rounds {
 impl Round {
     /// In a language, with why the last look failed, if one has since.
     pub fn told(&self, language: Language, problem: Option<String>) -> Told<'_> {
-        let Report { findings, fine, hidden, sensors, log_entries } = self.report.clone().spoken(language);
+        let Report { findings, fine, hidden, sensors, log_entries, log_newest } = self.report.clone().spoken(language);
         let lasting = |said: Said| {
             let since = self.since.get(&said.finding.id).unwrap_or(&self.at);
             Lasting { since, said }
         };
         let findings = findings.into_iter().map(lasting).collect();
-        Told { at: &self.at, took_s: self.took_s, problem, findings, fine, hidden, sensors, log_entries }
+        let (at, took_s) = (&self.at, self.took_s);
+        Told { at, took_s, problem, findings, fine, hidden, sensors, log_entries, log_newest }
     }
 
     fn summary(&self) -> Summary {
@@ -400,6 +410,32 @@ mod tests {
         let (news, told) = news(&at(&["a/1", "b/1"], "1 o'clock"), &report(&[], &["a"]), "2 o'clock");
         assert_eq!(kinds(&news), [(GONE, events::Severity::Info, "b/1")]);
         assert_eq!(told, at(&["a/1"], "1 o'clock"));
+    }
+
+    #[test]
+    fn an_entry_of_the_boards_log_is_told_once_also_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("history")).unwrap();
+        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let logged = |entries: &[&str]| Report {
+            log_entries: Some(entries.len()),
+            log_newest: entries.iter().map(|&entry| entry.to_owned()).collect(),
+            ..Report::default()
+        };
+        let told = || {
+            let events = seeing.events(&Filter::default(), 9).into_iter();
+            events.map(|event| event.what.details["entry"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let rounds = Rounds::default();
+        rounds.keep(&seeing, logged(&[]), Instant::now());
+        rounds.keep(&seeing, logged(&["1 | a"]), Instant::now());
+        rounds.keep(&seeing, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
+        // A controller that does not answer for a while has told nothing anew.
+        rounds.keep(&seeing, report(&[], &["management"]), Instant::now());
+        rounds.keep(&seeing, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
+        assert_eq!(told(), ["1 | a", "2 | b", "3 | c"]);
+        Rounds::default().keep(&seeing, logged(&["1 | a", "2 | b", "3 | c", "4 | d"]), Instant::now());
+        assert_eq!(told(), ["1 | a", "2 | b", "3 | c", "4 | d"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Check 45: what the board's own controller (BMC) senses and has logged, and when the fences of other nodes were last proven.
 
 use super::super::Host;
+use super::super::board::NEWEST_MAX;
 use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict};
 use super::super::system::{Seen, System};
 use super::storage::state_folder;
@@ -41,8 +42,19 @@ pub struct Reading {
     pub unit: String,
 }
 
-/// The sensors that read a number, and how many entries the event log has; none where the controller could not be asked.
-pub fn readings(host: &Host) -> Option<(Vec<Reading>, usize)> {
+/// What is told of the board besides findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardTold {
+    /// Sensors that read a number.
+    pub sensors: Vec<Reading>,
+    /// Entries of the event log.
+    pub log_entries: usize,
+    /// Its end, oldest first.
+    pub log_newest: Vec<String>,
+}
+
+/// None where the controller could not be asked.
+pub fn told(host: &Host) -> Option<BoardTold> {
     let Some(Seen::Is(Ok((sensors, log)))) = host.board.get() else { return None };
     let reading = |line: &str| {
         let sensor = sensor(line)?;
@@ -50,7 +62,13 @@ pub fn readings(host: &Host) -> Option<(Vec<Reading>, usize)> {
         value.parse::<f64>().ok().filter(|value| value.is_finite())?;
         Some(Reading { sensor: sensor.name.to_owned(), value: value.to_owned(), unit: unit.to_owned() })
     };
-    Some((sensors.lines().filter_map(reading).collect(), log.lines().count()))
+    let log: Vec<&str> = log.lines().collect();
+    let newest = &log[log.len().saturating_sub(NEWEST_MAX)..];
+    Some(BoardTold {
+        sensors: sensors.lines().filter_map(reading).collect(),
+        log_entries: log.len(),
+        log_newest: newest.iter().map(|line| line.trim().to_owned()).collect(),
+    })
 }
 
 // Check 45. Reads what ipmitool prints of sensors and the event log, the config's fences and the proofs of them. Rules: a
@@ -184,9 +202,13 @@ fn bad_sensor(line: &str) -> Option<Finding> {
     })
 }
 
+/// An entry of the event log tells of failing hardware.
+pub fn is_fault(line: &str) -> bool {
+    FAULTS.iter().any(|word| line.contains(word)) && !line.contains("Deasserted")
+}
+
 fn faults(log: &str) -> Option<Finding> {
-    let is_fault = |line: &&str| FAULTS.iter().any(|word| line.contains(word)) && !line.contains("Deasserted");
-    let faults: Vec<&str> = log.lines().filter(is_fault).collect();
+    let faults: Vec<&str> = log.lines().filter(|line| is_fault(line)).collect();
     let last = faults.last()?;
     Some(Finding {
         id: "management/log".to_owned(),
@@ -318,7 +340,10 @@ mod tests {
     #[test]
     fn sensors_that_are_ok_or_switched_off_and_a_log_of_daily_events_are_fine() {
         let says = fine(&board(SENSORS, LOG), 45);
-        assert_eq!(says, "Board: 3 sensors are ok, and none of 1 entries of the event log tells of failing hardware.");
+        assert_eq!(
+            says,
+            "Board: sensors that are ok: 3; entries of the event log: 1, none of them of failing hardware."
+        );
     }
 
     #[test]
@@ -327,14 +352,15 @@ mod tests {
         let tree = board(&sensors, LOG);
         let host = Host::look(tree.system());
         host.examine();
-        let (readings, entries) = readings(&host).expect("there is a controller");
-        let shown: Vec<String> = readings.iter().map(|of| format!("{}={} {}", of.sensor, of.value, of.unit)).collect();
+        let told = told(&host).expect("there is a controller");
+        let shown: Vec<String> =
+            told.sensors.iter().map(|of| format!("{}={} {}", of.sensor, of.value, of.unit)).collect();
         assert_eq!(shown, ["System Temp=37 degrees C", "FAN2=1050 RPM", "VBAT=3.10 Volts"]);
-        assert_eq!(entries, 1);
+        assert_eq!((told.log_entries, told.log_newest), (1, vec![LOG.trim().to_owned()]));
         let empty = Tree::new();
         let without = Host::look(empty.system());
         without.examine();
-        assert_eq!(super::readings(&without), None);
+        assert_eq!(super::told(&without), None);
     }
 
     #[test]

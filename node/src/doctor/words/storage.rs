@@ -135,7 +135,7 @@ pub const ROWS: &[Row] = &[
     (
         "bmc.fine",
         [
-            "Board: {sensors} sensors are ok, and none of {events} entries of the event log tells of failing hardware.",
+            "Board: sensors that are ok: {sensors}; entries of the event log: {events}, none of them of failing hardware.",
             "ボード：センサー {sensors} 個が正常で、イベントログ {events} 件にハードウェア故障を示すものはありません。",
             "보드: 센서 {sensors}개가 정상이고, 이벤트 로그 {events}건 중 하드웨어 고장을 알리는 것은 없습니다.",
         ],
