@@ -223,9 +223,9 @@ pub const ROWS: &[Row] = &[
     (
         "pcie.node-unknown",
         [
-            "Linux does not know which of {nodes} NUMA nodes these are at: {device}. It places their interrupts and buffers blindly.",
-            "次の機器が {nodes} 個の NUMA ノードのどれにあるか Linux は知りません：{device}。割り込みとバッファーは当てずっぽうに置かれます。",
-            "다음 장치가 NUMA 노드 {nodes}개 중 어디에 있는지 Linux가 모릅니다: {device}. 인터럽트와 버퍼가 무작정 배치됩니다.",
+            "Linux does not know which of {nodes} NUMA nodes with CPUs these are at: {device}. It places their interrupts and buffers blindly.",
+            "次の機器が CPU のある {nodes} 個の NUMA ノードのどれにあるか Linux は知りません：{device}。割り込みとバッファーは当てずっぽうに置かれます。",
+            "다음 장치가 CPU가 있는 NUMA 노드 {nodes}개 중 어디에 있는지 Linux가 모릅니다: {device}. 인터럽트와 버퍼가 무작정 배치됩니다.",
         ],
     ),
     (
@@ -263,9 +263,9 @@ pub const ROWS: &[Row] = &[
     (
         "pcie.nodes-fine",
         [
-            "NUMA nodes of devices: known for all {devices}, on a host of {nodes} nodes.",
-            "機器の NUMA ノード：{nodes} ノードのホストで {devices} 台すべて判明しています。",
-            "장치의 NUMA 노드: 노드 {nodes}개 호스트에서 {devices}개 모두 알려져 있습니다.",
+            "NUMA nodes of devices: known for all {devices}, on a host where {nodes} nodes have CPUs.",
+            "機器の NUMA ノード：CPU のあるノードが {nodes} 個のホストで {devices} 台すべて判明しています。",
+            "장치의 NUMA 노드: CPU가 있는 노드 {nodes}개인 호스트에서 {devices}개 모두 알려져 있습니다.",
         ],
     ),
 ];
