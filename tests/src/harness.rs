@@ -11,6 +11,7 @@ use crate::nbd::{Client, Target};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -352,8 +353,8 @@ pub struct Volume {
     pub environment: Vec<(String, OsString)>,
     /// Clients of a listener; then the volume is described by a config file.
     pub connections_max: Option<u32>,
-    /// The daemon runs in this control group from its first instruction on.
-    pub control_group: Option<PathBuf>,
+    /// Words of a command that becomes the daemon; its program and arguments follow them.
+    pub within: Vec<OsString>,
 }
 
 impl Volume {
@@ -373,7 +374,7 @@ impl Volume {
             plant: None,
             environment: Vec::new(),
             connections_max: None,
-            control_group: None,
+            within: Vec::new(),
         }
     }
 
@@ -443,15 +444,40 @@ impl Volume {
         Target::unix(self.socket())
     }
 
+    /// It is served in this control group from the daemon's first instruction on.
+    pub fn in_control_group(&mut self, folder: &Path) {
+        self.within = ["sh", "-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#].map(OsString::from).to_vec();
+        self.within.push(folder.into());
+    }
+
+    /// Status and body of `GET PATH`, by the API's socket.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.api()).expect("the API listens");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("a request is taken");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        (head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), body.to_owned())
+    }
+
+    /// The same of what is there and is JSON.
+    #[track_caller]
+    pub fn get_json(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path} is not JSON ({e}): {body}"))
+    }
+
     /// The command that serves it.
     pub fn command(&self) -> Command {
         let program = if self.plant.is_some() { forebay_planted() } else { forebay() };
-        let mut command = match &self.control_group {
-            None => Command::new(program),
-            Some(group) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(group).arg(program);
-                shell
+        let mut command = match &self.within[..] {
+            [] => Command::new(program),
+            [first, others @ ..] => {
+                let mut command = Command::new(first);
+                command.args(others).arg(program);
+                command
             }
         };
         command.arg("serve");

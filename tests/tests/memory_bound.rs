@@ -125,7 +125,7 @@ fn stays_within_its_bound(tier: Tier, io: IoMode, connections_max: u32) -> Resul
     let (_folder, mut volume) = served("bounded", tier, io, connections_max);
     let name = format!("{tier:?}-{}-{connections_max}", io.word()).to_lowercase();
     let group = ControlGroup::new(&name, bound + bound / 10)?;
-    volume.control_group = Some(group.folder().to_owned());
+    volume.in_control_group(group.folder());
     let mut daemon = volume.start();
     // Every frame has been in use before: an attack on a daemon that was never busy meets memory it never touched.
     let mut client = Client::connect(&volume.target()).unwrap();
@@ -180,7 +180,7 @@ fn a_control_group_that_is_too_small_is_noticed() {
         Ok(group) => group,
         Err(reason) => return skip(&reason),
     };
-    volume.control_group = Some(group.folder().to_owned());
+    volume.in_control_group(group.folder());
     match volume.try_start() {
         // Version 2 is looked at before the tier is made.
         Err(refusal) if refusal.text.contains("memory limit") => {}

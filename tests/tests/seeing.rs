@@ -8,7 +8,7 @@ use forebay_tests::harness::{
 use forebay_tests::nbd::Client;
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,25 +34,9 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Status and body of `GET PATH`, by the API's socket.
-fn get(volume: &Volume, path: &str) -> (u16, String) {
-    let mut stream = UnixStream::connect(volume.api()).expect("the API listens");
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), body.to_owned())
-}
-
-fn get_json(volume: &Volume, path: &str) -> Value {
-    let (status, body) = get(volume, path);
-    assert_eq!(status, 200, "{path}: {body}");
-    serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path} is not JSON ({e}): {body}"))
-}
-
 #[track_caller]
 fn refusal(volume: &Volume, path: &str, status: u16) -> String {
-    let (found, body) = get(volume, path);
+    let (found, body) = volume.get(path);
     assert_eq!(found, status, "{body}");
     let answer: Value = serde_json::from_str(&body).expect("an error is JSON");
     answer["error"].as_str().expect("an error says something").to_owned()
@@ -114,12 +98,12 @@ fn figures_are_those_that_fio_counted_and_outlive_a_kill() {
         let fio_us = job[side]["clat_ns"]["mean"].as_f64().unwrap() / 1000.0;
         assert!(client["mean_us"].as_f64().unwrap() <= fio_us * 1.05, "{client} in {fio_us} us");
     }
-    let sizes = get_json(&volume, &format!("/v1/volumes/{VOLUME_NAME}/heatmap?window=5m"));
+    let sizes = volume.get_json(&format!("/v1/volumes/{VOLUME_NAME}/heatmap?window=5m"));
     let row = sizes["sizes"].as_array().unwrap().iter().position(|size| size == 8192).unwrap();
     let writes: u64 = sizes["writes"][row].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     assert_eq!(writes as f64, counted("write", "total_ios"), "all of 8 KiB");
     assert!(sizes["sequential"]["ratio"].as_f64().unwrap() < 0.2, "it was random: {}", sizes["sequential"]);
-    let curve = get_json(&volume, &format!("/v1/volumes/{VOLUME_NAME}/miss-ratio?window=5m"));
+    let curve = volume.get_json(&format!("/v1/volumes/{VOLUME_NAME}/miss-ratio?window=5m"));
     assert!(curve["blocks_read"].as_u64().unwrap() >= 2 * 300, "{curve}");
 
     daemon.kill9();
@@ -254,9 +238,9 @@ fn what_cannot_be_meant_is_refused_with_its_limits() {
     assert!(refusal(&volume, "/v1/stream?volumes=nobody", 404).contains("no volume nobody"));
     let failed = daemon.volume_command(["stats", "nobody"]).expect_failure().text();
     assert!(failed.contains("no volume nobody"), "{failed}");
-    let name = get_json(&volume, "/v1/status")["name"].as_str().unwrap().to_owned();
+    let name = volume.get_json("/v1/status")["name"].as_str().unwrap().to_owned();
     let_it_be_seen();
-    let own = get_json(&volume, &format!("/v1/nodes/{name}/history?window=1m&series=cpu_ratio,memory_bytes"));
+    let own = volume.get_json(&format!("/v1/nodes/{name}/history?window=1m&series=cpu_ratio,memory_bytes"));
     assert!(total(&own, "memory_bytes") > 1e6, "{own}");
     daemon.assert_healthy();
 }
@@ -304,7 +288,7 @@ fn readers_of_the_stream_are_bounded_and_one_that_sleeps_costs_nobody_anything()
     assert_eq!(points, 4);
     drop(asleep);
     wait_until("the places of those who left", || open().0 == "200");
-    let fleet = get_json(&volume, "/v1/fleet");
+    let fleet = volume.get_json("/v1/fleet");
     assert_eq!(fleet["volumes"][0]["name"], VOLUME_NAME);
     assert!(fleet["volumes"][0]["now"]["write_iops"].is_number(), "{fleet}");
     assert_eq!(fleet["totals"]["volumes"], 1);
@@ -324,17 +308,17 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
     let mut client = Client::connect(&volume.target()).unwrap();
     client.write(0, &[7; 65536], 0).unwrap().unwrap();
     wait_until("the trouble to be told", || kinds(&json(&daemon, ["events"])).contains(&"history-failing"));
-    let status = get_json(&volume, "/v1/status");
+    let status = volume.get_json("/v1/status");
     let problem = status["history"]["problem"].as_str().expect("a state of the node").to_owned();
     assert!(problem.contains("no room") && problem.contains("free some space"), "{problem}");
     assert!(status["history"]["dropped"].as_u64().unwrap() > 0);
     wait_until("it to be shown as degraded", || {
-        get_json(&volume, "/v1/fleet")["degraded"].as_array().unwrap().iter().any(|d| d["code"] == "history-failing")
+        volume.get_json("/v1/fleet")["degraded"].as_array().unwrap().iter().any(|d| d["code"] == "history-failing")
     });
     // What is known now is known without a disk.
-    let fleet = get_json(&volume, "/v1/fleet");
+    let fleet = volume.get_json("/v1/fleet");
     assert!(fleet["volumes"][0]["now"]["dirty_bytes"].is_number(), "{fleet}");
-    let nothing = get_json(&volume, &format!("/v1/volumes/{VOLUME_NAME}/history?window=1m&series=write_iops"));
+    let nothing = volume.get_json(&format!("/v1/volumes/{VOLUME_NAME}/history?window=1m&series=write_iops"));
     assert_eq!(total(&nothing, "write_iops"), 0.0);
     client.write(0, &[8; 65536], 0).unwrap().unwrap();
     client.flush().unwrap().unwrap();
@@ -362,9 +346,9 @@ fn a_torn_file_is_put_aside_and_a_new_one_is_begun() {
     let mut daemon = volume.start();
     let aside = file.with_extension("history.damaged");
     wait_until("the damaged file to be put aside", || aside.exists() && file.exists());
-    let put_aside = get_json(&volume, "/v1/status")["history"]["put_aside"].to_string();
+    let put_aside = volume.get_json("/v1/status")["history"]["put_aside"].to_string();
     assert!(put_aside.contains("damaged") && put_aside.contains("checksum"), "{put_aside}");
-    let known = || total(&get_json(&volume, &format!("/v1/volumes/{VOLUME_NAME}/history?window=1m")), "dirty_bytes");
+    let known = || total(&volume.get_json(&format!("/v1/volumes/{VOLUME_NAME}/history?window=1m")), "dirty_bytes");
     known();
     daemon.assert_healthy();
 }
@@ -397,11 +381,7 @@ fn the_daemons_doctor_looks_when_it_is_asked_and_tells_everywhere_the_same() {
     let folder = TempDir::new("seeing-doctor");
     let volume = Volume::new(&folder, 16 * MIB, Tier::Flash, IoMode::Uring);
     let daemon = volume.start();
-    let answer = |path: &str| {
-        let (status, body) = get(&volume, path);
-        assert_eq!(status, 200, "{path}: {body}");
-        serde_json::from_str::<Value>(&body).unwrap_or_else(|e| panic!("not JSON ({e}): {body}"))
-    };
+    let answer = |path: &str| volume.get_json(path);
     let doctor = answer("/v1/doctor?fresh=true");
     let findings = doctor["findings"].as_array().unwrap();
     let looked = findings.len() + doctor["fine"].as_array().unwrap().len() + doctor["hidden"].as_array().unwrap().len();
@@ -409,7 +389,7 @@ fn the_daemons_doctor_looks_when_it_is_asked_and_tells_everywhere_the_same() {
     let count = |severity: &str| findings.iter().filter(|finding| finding["severity"] == severity).count() as u64;
     assert_eq!(answer("/v1/doctor")["at"], doctor["at"], "the last look");
     let status = answer("/v1/status");
-    let (_, metrics) = get(&volume, "/metrics");
+    let (_, metrics) = volume.get("/metrics");
     for (severity, name) in [("error", "errors"), ("warning", "warnings"), ("note", "notes")] {
         assert_eq!(status["doctor"][name], count(severity), "{status}");
         let line = format!("forebay_doctor_findings{{severity=\"{severity}\"}} {}", count(severity));
@@ -436,6 +416,6 @@ fn the_daemons_doctor_looks_when_it_is_asked_and_tells_everywhere_the_same() {
             .all(|finding| finding["since"].as_str().is_some_and(|since| since <= doctor["at"].as_str().unwrap()))
     );
     for refused in ["/v1/doctor?later=true", "/v1/doctor?language=xx"] {
-        assert_eq!(get(&volume, refused).0, 400, "{refused}");
+        assert_eq!(volume.get(refused).0, 400, "{refused}");
     }
 }
