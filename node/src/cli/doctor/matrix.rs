@@ -3,7 +3,7 @@
 use super::Asked;
 use crate::doctor::checks::links;
 use crate::doctor::findings::{Sentence, Verdict};
-use crate::doctor::matrix::{KEPT, Matrix, Plan, SPREAD_MAX, measure};
+use crate::doctor::matrix::{KEPT, Matrix, Part, Plan, SPREAD_MAX, measure};
 use crate::doctor::topology;
 use crate::doctor::words::say;
 use anyhow::{Context, Result, bail};
@@ -17,8 +17,11 @@ pub struct MatrixArgs {
     #[arg(long)]
     force: bool,
     /// Keep it for `forebay doctor`, which compares with it until the next boot; needs root
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only")]
     keep: bool,
+    /// Measure these parts alone, such as `bandwidth,latency`: the whole takes minutes where there are many nodes
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
 }
 
 /// The measurement and what it says, for a program.
@@ -33,9 +36,9 @@ impl MatrixArgs {
     /// Measures. False: it was refused.
     pub fn run(&self, asked: &Asked) -> Result<bool> {
         let topology = topology::read(&asked.system);
-        let plan = Plan { force: self.force, ..Plan::default() };
+        let plan = Plan { only: self.only.clone(), force: self.force, ..Plan::default() };
         let (language, watched) = (asked.language, std::io::stderr().is_terminal());
-        let measured = measure(&asked.system, &topology, plan, |cell, number, count| {
+        let measured = measure(&asked.system, &topology, &plan, |cell, number, count| {
             if watched {
                 // Nothing is lost where nobody sees how far it is.
                 let _ = write!(std::io::stderr(), "\x1b[K{number}/{count} {}\r", say(language, cell));

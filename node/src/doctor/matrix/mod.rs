@@ -49,9 +49,24 @@ const PAUSES: [u64; 9] = [50_000, 20_000, 8_000, 4_000, 2_000, 1_000, 500, 200, 
 /// The knee of latency under load: where it is so many times the idle latency.
 const KNEE: f64 = 2.0;
 
-/// How it is measured.
-#[derive(Clone, Copy, Debug)]
+/// What can be measured alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Part {
+    /// Bytes that are read and written between the nodes
+    Bandwidth,
+    /// Loads that depend on the one before
+    Latency,
+    /// The same while others use the memory
+    Loaded,
+    /// From core to core
+    Cores,
+}
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
 pub struct Plan {
+    /// These parts alone; none: all of them.
+    pub only: Vec<Part>,
     /// Also where the host is busy or small.
     pub force: bool,
     /// Of bandwidth: three windows, with the warm-up two seconds a cell.
@@ -65,7 +80,13 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         let milliseconds = Duration::from_millis;
-        Plan { force: false, window: milliseconds(600), latency_window: milliseconds(200), pair: milliseconds(500) }
+        Plan {
+            only: Vec::new(),
+            force: false,
+            window: milliseconds(600),
+            latency_window: milliseconds(200),
+            pair: milliseconds(500),
+        }
     }
 }
 
@@ -291,7 +312,7 @@ fn cpu_time(stat: &str) -> Option<(u64, u64)> {
 pub fn measure(
     system: &System,
     topology: &Topology,
-    plan: Plan,
+    plan: &Plan,
     mut progress: impl FnMut(&Sentence, usize, usize),
 ) -> Result<std::result::Result<Matrix, Vec<Sentence>>> {
     if !system.is_live() {
@@ -308,7 +329,8 @@ pub fn measure(
             return Ok(Err(reasons));
         }
     }
-    let cells = cells(&cast);
+    let mut cells = cells(&cast);
+    cells.retain(|cell| plan.only.is_empty() || plan.only.contains(&cell.part()));
     let mut matrix = Matrix {
         boot_id: boot_id(system).unwrap_or_default(),
         kernel: topology.kernel.clone(),
@@ -364,6 +386,15 @@ fn cells(cast: &Cast) -> Vec<Cell> {
 }
 
 impl Cell {
+    fn part(&self) -> Part {
+        match self {
+            Cell::Read { .. } | Cell::Mix { .. } | Cell::BothWays { .. } => Part::Bandwidth,
+            Cell::Latency { .. } => Part::Latency,
+            Cell::Loaded { .. } => Part::Loaded,
+            Cell::Cores { .. } => Part::Cores,
+        }
+    }
+
     /// For who waits, and for an error.
     fn name(&self) -> Sentence {
         let between = |key, cpus: u32, memory: u32| Sentence::new(key).with("cpus", cpus).with("memory", memory);
@@ -378,7 +409,7 @@ impl Cell {
         }
     }
 
-    fn measure(self, cast: &Cast, plan: Plan, matrix: &mut Matrix) -> Result<()> {
+    fn measure(self, cast: &Cast, plan: &Plan, matrix: &mut Matrix) -> Result<()> {
         let bind = cast.topology.nodes.len() > 1;
         let three = |length| Windows { count: 3, length };
         let streams = |node: NodeNumber, memory, mix, cpus: &BTreeMap<NodeNumber, Vec<Cpu>>| -> Vec<Worker> {

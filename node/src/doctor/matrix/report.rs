@@ -34,9 +34,7 @@ impl Matrix {
             cells.iter().map(|cell| (cell.cpus, cell.memory, format!("{:.1}", cell.bytes_per_second / GB))).collect()
         };
         table(&mut text, &title("matrix.read"), grid(&gigabytes(&self.read)));
-        if !self.read_all_threads.is_empty() {
-            table(&mut text, &word("matrix.read-threads"), grid(&gigabytes(&self.read_all_threads)));
-        }
+        table(&mut text, &word("matrix.read-threads"), grid(&gigabytes(&self.read_all_threads)));
         let mixes = self.mixes.iter().map(|cell| {
             let bus = cell.bus_bytes_per_second.map_or_else(|| "-".to_owned(), |bus| format!("{:.1}", bus / GB));
             let program = format!("{:.1}", cell.bytes_per_second / GB);
@@ -48,7 +46,8 @@ impl Matrix {
             ]
         });
         let head = vec![String::new(), String::new(), word("matrix.program"), word("matrix.bus")];
-        table(&mut text, &word("matrix.mixes"), [head].into_iter().chain(mixes).collect());
+        let head = (!self.mixes.is_empty()).then_some(head);
+        table(&mut text, &word("matrix.mixes"), head.into_iter().chain(mixes).collect());
         let both = self.both_ways.iter();
         let both: Vec<Row> = both
             .map(|both| vec![format!("{} <-> {}", both.a, both.b), format!("{:.1}", both.bytes_per_second / GB)])
@@ -78,6 +77,9 @@ impl Matrix {
 
     /// Cells with nodes of CPUs downwards and nodes of memory to the right.
     fn grid(&self, cells: &[(NodeNumber, NodeNumber, String)], language: Language) -> Vec<Row> {
+        if cells.is_empty() {
+            return Vec::new();
+        }
         let memories: BTreeSet<NodeNumber> = cells.iter().map(|cell| cell.1).collect();
         let nodes: BTreeSet<NodeNumber> = cells.iter().map(|cell| cell.0).collect();
         let named = |key, node: NodeNumber| say(language, &Sentence::new(key).with("node", node));

@@ -82,7 +82,7 @@ fn a_host_that_is_small_or_busy_is_left_alone_with_the_reason() {
 
 #[test]
 fn a_recorded_host_is_not_measured() {
-    let error = measure(&Tree::new().system(), &host(), Plan::default(), |_, _, _| ()).expect_err("no such host");
+    let error = measure(&Tree::new().system(), &host(), &Plan::default(), |_, _, _| ()).expect_err("no such host");
     assert!(error.to_string().starts_with("measure a recorded host"), "{error}");
 }
 
@@ -105,13 +105,33 @@ fn what_is_kept_counts_for_the_boot_that_it_belongs_to() {
 }
 
 #[test]
+fn a_part_that_is_asked_for_alone_is_measured_and_shown_alone() {
+    let system = System::live();
+    let topology = crate::doctor::topology::read(&system);
+    let latency_window = Duration::from_millis(20);
+    let plan = Plan { only: vec![Part::Latency], force: true, latency_window, ..Plan::default() };
+    let mut cells = Vec::new();
+    let measured = measure(&system, &topology, &plan, |cell, _, _| cells.push(cell.key.clone())).expect("measured");
+    let matrix = measured.expect("it is not refused where it is forced");
+    assert!(!cells.is_empty() && cells.iter().all(|key| key == "matrix.cell.latency"), "{cells:?}");
+    assert_eq!(matrix.latency.len(), cells.len());
+    let others = Matrix { latency: Vec::new(), ..matrix.clone() }.text(Language::En);
+    assert!(!others.lines().any(|line| line.starts_with("    ")), "tables of what was not measured: {others}");
+    assert!(!matrix.text(Language::En).contains("GB/s"), "{}", matrix.text(Language::En));
+}
+
+#[test]
 fn this_host_has_a_bandwidth_and_latencies_that_a_machine_can_have() {
     let system = System::live();
     let topology = crate::doctor::topology::read(&system);
     let milliseconds = Duration::from_millis;
-    let plan =
-        Plan { force: false, window: milliseconds(100), latency_window: milliseconds(50), pair: milliseconds(200) };
-    let matrix = match measure(&system, &topology, plan, |_, _, _| ()).expect("measured") {
+    let plan = Plan {
+        window: milliseconds(100),
+        latency_window: milliseconds(50),
+        pair: milliseconds(200),
+        ..Plan::default()
+    };
+    let matrix = match measure(&system, &topology, &plan, |_, _, _| ()).expect("measured") {
         Ok(matrix) => matrix,
         Err(reasons) => {
             let said: Vec<String> = reasons.iter().map(|reason| say(Language::En, reason)).collect();
