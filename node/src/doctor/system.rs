@@ -133,9 +133,10 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's content, without the white space at its end.
+    /// A file's content, without the white space at its end; nor with the zero that some kernels have there in lists of CPUs (about 5.15).
     pub fn text(&self, path: &str) -> Seen<String> {
-        self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+        let is_end = |end: char| end.is_whitespace() || end == '\0';
+        self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end_matches(is_end).to_owned()))
     }
 
     /// A file's bytes.

@@ -3,7 +3,7 @@
 use super::super::system::System;
 use super::locality::Locality;
 use super::pci::{base, node_of};
-use super::{Disk, Nic, NodeNumber, PciDevice, RdmaPort, is_address};
+use super::{Disk, Nic, NodeNumber, Nodes, PciDevice, RdmaPort, is_address, only};
 use std::collections::BTreeMap;
 
 /// What says where devices are.
@@ -12,8 +12,8 @@ pub struct Places<'a> {
     pub pci: &'a BTreeMap<String, PciDevice>,
     /// What was written down.
     pub locality: &'a Locality,
-    /// The host's node where it has one alone, which then is everything's.
-    pub only_node: Option<NodeNumber>,
+    /// The host's nodes. One alone is everything's.
+    pub nodes: &'a Nodes,
 }
 
 /// What lies below a device of a class.
@@ -40,9 +40,9 @@ impl Below {
         // virtio has no node of its own: whoever above it has one knows.
         let above = std::iter::successors(Some(real.as_str()), |path| path.rsplit_once('/').map(|(above, _)| above));
         let is_virtual = real.starts_with("/sys/devices/virtual/");
-        let node_at = |path| places.locality.of_path(path).or_else(|| node_of(system, path));
+        let node_at = |path| places.locality.of_path(path).or_else(|| node_of(system, path, places.nodes));
         let node = above.take_while(|path| path.len() > "/sys/devices".len()).find_map(node_at);
-        Below { pci: function, node: node.or(places.only_node.filter(|_| !is_virtual)), real }
+        Below { pci: function, node: node.or(only(places.nodes).filter(|_| !is_virtual)), real }
     }
 }
 

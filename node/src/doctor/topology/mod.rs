@@ -268,16 +268,20 @@ fn list_or_mask(system: &System, list: &str, mask: &str) -> Option<Vec<u32>> {
     list_of(system, list).known().or_else(|| system.text(mask).known().map(|text| bits(&text)))
 }
 
+/// Nodes by number.
+type Nodes = BTreeMap<NodeNumber, NumaNode>;
+
+/// The only node, where a host has one alone.
+fn only(nodes: &Nodes) -> Option<NodeNumber> {
+    nodes.keys().next().copied().filter(|_| nodes.len() == 1)
+}
+
 /// Reads all of it. What is not there stays empty.
 pub fn read(system: &System) -> Topology {
     let nodes = processors::nodes(system);
-    let only_node = match nodes.len() {
-        1 => nodes.keys().next().copied(),
-        _ => None,
-    };
     let locality = locality::Locality::read(system, &nodes.keys().copied().collect());
-    let pci = pci::read(system, &locality, only_node);
-    let places = devices::Places { pci: &pci, locality: &locality, only_node };
+    let pci = pci::read(system, &locality, &nodes);
+    let places = devices::Places { pci: &pci, locality: &locality, nodes: &nodes };
     let (modules, modules_hidden) = modules::read(system);
     let processor = processors::description(system);
     Topology {

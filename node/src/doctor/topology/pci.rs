@@ -2,25 +2,25 @@
 
 use super::super::system::{Seen, System};
 use super::locality::Locality;
-use super::{LinkEnd, NodeNumber, Payload, PciDevice, is_address};
+use super::{LinkEnd, NodeNumber, Nodes, NumaNode, Payload, PciDevice, is_address, list_or_mask, only};
 use std::collections::BTreeMap;
 
 const FOLDER: &str = "/sys/bus/pci/devices";
 
-/// All of them. `only_node`: the host's node where it has one alone, which then is everything's.
-pub fn read(system: &System, locality: &Locality, only_node: Option<NodeNumber>) -> BTreeMap<String, PciDevice> {
+/// All of them. Where the host has one node alone, it is everything's.
+pub fn read(system: &System, locality: &Locality, nodes: &Nodes) -> BTreeMap<String, PciDevice> {
     let addresses = system.list(FOLDER).known().unwrap_or_default();
     addresses
         .into_iter()
         .filter(|name| is_address(name))
         .map(|address| {
-            let device = function(system, &address, locality, only_node);
+            let device = function(system, &address, locality, nodes);
             (address, device)
         })
         .collect()
 }
 
-fn function(system: &System, address: &str, locality: &Locality, only_node: Option<NodeNumber>) -> PciDevice {
+fn function(system: &System, address: &str, locality: &Locality, nodes: &Nodes) -> PciDevice {
     let folder = format!("{FOLDER}/{address}");
     let hex = |name: &str| {
         let text = system.text(&format!("{folder}/{name}")).known()?;
@@ -37,7 +37,7 @@ fn function(system: &System, address: &str, locality: &Locality, only_node: Opti
         class: hex("class").unwrap_or(0),
         vendor: hex("vendor").and_then(|id| id.try_into().ok()).unwrap_or(0),
         device: hex("device").and_then(|id| id.try_into().ok()).unwrap_or(0),
-        node: locality.of_path(&folder).or_else(|| node_of(system, &folder)).or(only_node),
+        node: locality.of_path(&folder).or_else(|| node_of(system, &folder, nodes)).or(only(nodes)),
         // A host bridge may itself sit at a function (Intel's VMD): then the tree above it is another one.
         parent: real.rsplit('/').nth(1).filter(|part| is_address(part)).map(str::to_owned),
         link: link(system, &folder),
@@ -48,9 +48,17 @@ fn function(system: &System, address: &str, locality: &Locality, only_node: Opti
     }
 }
 
-/// A device's node; -1 says that the kernel does not know.
-pub fn node_of(system: &System, folder: &str) -> Option<NodeNumber> {
-    system.number::<i64>(&format!("{folder}/numa_node")).known()?.try_into().ok()
+/// A device's node; -1 says that the kernel does not know. Without that file (old kernels, and trees that were gathered without it) it is
+/// the node that has all of the CPUs that the device is said to be near.
+pub fn node_of(system: &System, folder: &str, nodes: &Nodes) -> Option<NodeNumber> {
+    match system.number::<i64>(&format!("{folder}/numa_node")) {
+        Seen::Is(number) => return number.try_into().ok(),
+        Seen::Hidden(_) => return None,
+        Seen::Absent => {}
+    }
+    let near = list_or_mask(system, &format!("{folder}/local_cpulist"), &format!("{folder}/local_cpus"))?;
+    let has_all = |node: &NumaNode| !near.is_empty() && near.iter().all(|cpu| node.cpus.contains(cpu));
+    nodes.iter().find(|(_, node)| has_all(node)).map(|(&number, _)| number)
 }
 
 /// Name of what a link leads to.
@@ -184,6 +192,18 @@ mod tests {
         let tree = Tree::new().pci("0000:00:01.0", 0, -1);
         let tree = tree.bytes("/sys/bus/pci/devices/0000:00:01.0/config", &config);
         assert_eq!(read(&tree.system()).pci["0000:00:01.0"].port_type, None);
+    }
+
+    #[test]
+    fn a_function_without_a_number_of_its_node_is_where_all_of_its_near_cpus_are() {
+        let at = |near: &str| {
+            let folder = "/sys/bus/pci/devices/0000:01:00.0";
+            let tree = Tree::new().node(0, "0-3", 1).node(1, "4-7", 1).file(&format!("{folder}/class"), "0x020000");
+            let tree = if near.is_empty() { tree } else { tree.file(&format!("{folder}/local_cpus"), near) };
+            super::super::read(&tree.system()).pci["0000:01:00.0"].node
+        };
+        assert_eq!((at("000000f0"), at("00000030"), at("0000000f")), (Some(1), Some(1), Some(0)));
+        assert_eq!((at("000000ff"), at("00000000"), at("")), (None, None, None));
     }
 
     #[test]

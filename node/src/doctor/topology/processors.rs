@@ -15,7 +15,8 @@ fn numbered(system: &System, folder: &str, prefix: &str) -> Vec<u32> {
     numbers
 }
 
-/// CPUs that are online. Where sysfs does not say so (old kernels), those that `/proc/cpuinfo` lists, which are online too.
+/// CPUs that are online. Where sysfs has no list of them (old kernels), those that `/proc/cpuinfo` lists, or that have a folder, but for
+/// those whose own file says that they are not.
 fn online(system: &System) -> Vec<Cpu> {
     if let Some(online) = list_of(system, &format!("{CPUS}/online")).known() {
         return online;
@@ -23,7 +24,9 @@ fn online(system: &System) -> Vec<Cpu> {
     let listed = |line: &str| line.strip_prefix("processor")?.trim_start().strip_prefix(':')?.trim().parse().ok();
     let text = system.text("/proc/cpuinfo").known().unwrap_or_default();
     let listed: Vec<Cpu> = text.lines().filter_map(listed).collect();
-    if listed.is_empty() { numbered(system, CPUS, "cpu") } else { listed }
+    let mut all = if listed.is_empty() { numbered(system, CPUS, "cpu") } else { listed };
+    all.retain(|cpu| system.number(&format!("{CPUS}/cpu{cpu}/online")).known() != Some(0));
+    all
 }
 
 /// The nodes that are online; one where the kernel knows of none.
@@ -219,6 +222,25 @@ mod tests {
             .file("/sys/devices/system/node/node4/cpumap", "00000000,00000003");
         let topology = read(&tree.system());
         assert_eq!((topology.cpus[&1].core, topology.cpus[&1].node), (0, 4));
+    }
+
+    #[test]
+    fn lists_that_end_with_a_zero_are_read_to_their_end() {
+        let tree = Tree::new()
+            .file("/sys/devices/system/cpu/online", "0-3\n")
+            .file("/sys/devices/system/node/node0/cpulist", "0-1\n\0")
+            .file("/sys/devices/system/node/node1/cpulist", "2-3\n\0");
+        let topology = read(&tree.system());
+        assert_eq!((&topology.nodes[&0].cpus[..], &topology.nodes[&1].cpus[..]), (&[0, 1][..], &[2, 3][..]));
+    }
+
+    #[test]
+    fn a_cpu_whose_own_file_says_that_it_is_off_is_no_part_of_the_host() {
+        let tree = Tree::new()
+            .file("/proc/cpuinfo", "processor\t: 0\nprocessor\t: 1\nprocessor\t: 2\n")
+            .file("/sys/devices/system/cpu/cpu1/online", "1\n")
+            .file("/sys/devices/system/cpu/cpu2/online", "0\n");
+        assert_eq!(read(&tree.system()).cpus.keys().collect::<Vec<_>>(), [&0, &1]);
     }
 
     #[test]
