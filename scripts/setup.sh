@@ -71,6 +71,7 @@ if [ "$for_gate" = yes ]; then
 command -v node                        | nodejs           | building the dashboard and driving a browser
 command -v npm                         | npm              | fetching what the dashboard is built with
 command -v chromium                    | chromium         | the dashboard in a real browser
+command -v lstopo-no-graphics          | hwloc-nox        | what the doctor reads of a host is compared with it
 command -v irqbalance                  | irqbalance       | tests of the doctor: it moves interrupts, and is told to leave some
 "
 fi
