@@ -30,11 +30,14 @@ use std::time::Duration;
 /// Where a measurement is kept for `forebay doctor`, which compares with it. It belongs to one boot: firmware may change between two.
 pub const KEPT: &str = "/var/lib/forebay/doctor/matrix.json";
 
-/// Buffers together are so many times the caches that the measuring cores have.
-const CACHES: u64 = 4;
+/// Buffers together are so many times the caches that the measuring cores have: of four times, caches that do not simply drop what was used
+/// longest ago still had an eighth when it came round again (Zen, 32 MiB).
+const CACHES: u64 = 16;
+/// Where there is less memory, at least so many times.
+const CACHES_MIN: u64 = 4;
 /// And no smaller than this each, where caches are small, or not told.
 const BUFFER_MIN: u64 = 32 << 20;
-/// Nor larger: with caches stacked to a gigabyte, four of them would take long to touch and tell nothing more.
+/// Nor larger: with caches stacked to a gigabyte it would take long to touch and tell nothing more.
 const BUFFER_MAX: u64 = 1 << 30;
 /// Memory that stays free: as much as is used.
 const FREE_TIMES: u64 = 2;
@@ -208,11 +211,13 @@ struct Cast<'a> {
     cores: BTreeMap<NodeNumber, Vec<Cpu>>,
     /// All of them.
     threads: BTreeMap<NodeNumber, Vec<Cpu>>,
+    /// Bytes that each node with memory can lend, as far as is known.
+    lends: u64,
 }
 
 impl Cast<'_> {
     fn of<'a>(topology: &'a Topology, allowed: &[Cpu]) -> Cast<'a> {
-        let mut cast = Cast { topology, cores: BTreeMap::new(), threads: BTreeMap::new() };
+        let mut cast = Cast { topology, cores: BTreeMap::new(), threads: BTreeMap::new(), lends: u64::MAX };
         let mut seen = BTreeSet::new();
         for (&cpu, place) in topology.cpus.iter().filter(|(cpu, _)| allowed.contains(cpu)) {
             cast.threads.entry(place.node).or_default().push(cpu);
@@ -232,21 +237,25 @@ impl Cast<'_> {
         self.threads.values().map(Vec::len).sum::<usize>() > self.cores.values().map(Vec::len).sum()
     }
 
-    /// Bytes of each thread's buffer: together several times the caches above them.
+    /// Bytes of each thread's buffer: together many times the caches above them.
     fn buffer(&self, cpus: &[Cpu]) -> usize {
+        self.buffer_of(cpus, |caches| (CACHES * caches).min(self.lends.max(CACHES_MIN * caches)))
+    }
+
+    fn buffer_of(&self, cpus: &[Cpu], together: impl Fn(u64) -> u64) -> usize {
         let mut caches: BTreeMap<Cpu, u64> = BTreeMap::new();
         for place in cpus.iter().filter_map(|cpu| self.topology.cpus.get(cpu)) {
             let first = place.shares_cache.first().copied().unwrap_or(place.core);
             caches.insert(first, place.cache_bytes);
         }
         let all: u64 = caches.values().sum();
-        run::rounded((all * CACHES / cpus.len().max(1) as u64).clamp(BUFFER_MIN, BUFFER_MAX) as usize)
+        run::rounded((together(all) / cpus.len().max(1) as u64).clamp(BUFFER_MIN, BUFFER_MAX) as usize)
     }
 
-    /// Bytes that one node's memory lends at most.
+    /// Bytes that one node's memory has to lend at least.
     fn needed(&self) -> u64 {
-        let cpus = self.threads.values().chain(self.cores.values());
-        cpus.map(|cpus| (cpus.len() * self.buffer(cpus)) as u64).max().unwrap_or(0)
+        let least = |cpus: &Vec<Cpu>| (cpus.len() * self.buffer_of(cpus, |caches| CACHES_MIN * caches)) as u64;
+        self.threads.values().chain(self.cores.values()).map(least).max().unwrap_or(0)
     }
 
     /// A core of each node that has none of these: so that no socket sleeps while its memory is measured.
@@ -319,7 +328,9 @@ pub fn measure(
         bail!("measure a recorded host: only the host itself can be measured; leave --sysroot away");
     }
     let allowed = forebay_io::numa::allowed_cpus().context("ask which CPUs this process may run on")?;
-    let cast = Cast::of(topology, &allowed);
+    let mut cast = Cast::of(topology, &allowed);
+    let free = cast.memories().into_iter().filter_map(|node| free(system, node, topology.nodes.get(&node))).min();
+    cast.lends = free.map_or(u64::MAX, |free| free / FREE_TIMES);
     if cast.cores.is_empty() || cast.memories().is_empty() {
         bail!("measure this host: sysfs shows no CPU, or no memory, that this process may use");
     }

@@ -46,12 +46,21 @@ fn cpus_that_the_process_may_not_use_take_no_part() {
 }
 
 #[test]
-fn buffers_are_four_times_the_caches_and_a_socket_without_work_is_kept_awake() {
+fn buffers_are_many_times_the_caches_as_far_as_there_is_memory_and_a_socket_without_work_is_kept_awake() {
     let topology = host();
     let all: Vec<Cpu> = topology.cpus.keys().copied().collect();
-    let cast = Cast::of(&topology, &all);
+    let mut cast = Cast::of(&topology, &all);
+    let together = |cast: &Cast| {
+        let bytes = cast.buffer(&[0, 1]);
+        assert!(bytes.is_multiple_of(6 << 20), "{bytes}");
+        2 * bytes as u64 / (64 << 20)
+    };
+    assert_eq!(together(&cast), CACHES);
+    cast.lends = 9 * (64 << 20);
+    assert_eq!(together(&cast), 9);
+    cast.lends = 64 << 20;
+    assert_eq!((together(&cast), cast.needed() / (64 << 20)), (CACHES_MIN, CACHES_MIN));
     let bytes = cast.buffer(&[0, 1]);
-    assert!(2 * bytes as u64 >= CACHES * (64 << 20) && bytes.is_multiple_of(6 << 20), "{bytes}");
     assert_eq!(cast.buffer(&[]), run::rounded(BUFFER_MIN as usize));
     let stream = Task::Stream { mix: Mix::Read, pause: Duration::ZERO };
     let awake = cast.awake(&[Worker { cpu: 1, memory: 1, bytes, task: stream }]);

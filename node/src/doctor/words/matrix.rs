@@ -15,9 +15,9 @@ pub const ROWS: &[Row] = &[
     (
         "matrix.small",
         [
-            "node {node} has {free} MiB of free memory, and the measurement wants {needed} MiB (buffers of four times the caches, and as much again free)",
-            "ノード {node} の空きメモリは {free} MiB ですが、測定には {needed} MiB 必要です (キャッシュの 4 倍のバッファと、同量の空き)",
-            "노드 {node}의 여유 메모리는 {free} MiB인데 측정에는 {needed} MiB가 필요합니다 (캐시의 4배인 버퍼와 같은 크기의 여유분)",
+            "node {node} has {free} MiB of free memory, and the measurement wants {needed} MiB (buffers of at least four times the caches, and as much again free)",
+            "ノード {node} の空きメモリは {free} MiB ですが、測定には {needed} MiB 必要です (キャッシュの 4 倍以上のバッファと、同量の空き)",
+            "노드 {node}의 여유 메모리는 {free} MiB인데 측정에는 {needed} MiB가 필요합니다 (캐시의 4배 이상인 버퍼와 같은 크기의 여유분)",
         ],
     ),
     (
