@@ -60,6 +60,7 @@ command -v etcd                        | etcd-server      | coordinator of a clu
 command -v etcdctl                     | etcd-client      | coordinator of a cluster, in tests
 command -v promtool                    | prometheus       | checking metrics, alerts and dashboard by a real one
 command -v mbw                         | mbw              | what doctor matrix is measured beside
+command -v likwid-bench                | likwid           | what doctor matrix is measured beside
 command -v tmux                        | tmux             | driving forebay top
 command -v ip                          | iproute2         | hosts as network namespaces
 command -v tc                          | iproute2         | links that are slow
