@@ -22,24 +22,47 @@ mkdir -p "$logs"
 failed_parts=""
 table=""
 
-# All test files of the package but those with guests (power cuts, machines as clients, sockets), which have their own part. Those of
-# several nodes mostly wait for leases and grace times to pass: they run beside the others.
-black_box() {
-    local file alone=() several=() log=target/gate/several-nodes.log status=0
-    for file in tests/tests/*.rs; do
-        if grep -q 'forebay_tests::cluster' "$file"; then
-            several+=(--test "$(basename "$file" .rs)")
-        else
-            case $(basename "$file" .rs) in power_cuts | guests | doctor_guest | placement) ;; *) alone+=(--test "$(basename "$file" .rs)") ;; esac
-        fi
-    done
-    local run=(cargo test --locked --release --package forebay-tests -j2 --no-fail-fast)
-    "${run[@]}" --lib --bins "${alone[@]}" "${several[@]}" --no-run || return 1
-    "${run[@]}" "${several[@]}" >"$log" 2>&1 &
-    "${run[@]}" --lib --bins "${alone[@]}" || status=1
-    wait $! || status=1
-    cat "$log"
+# Test programs wait most of the time: for leases and grace times to pass, for disks that are slow on purpose, for other hosts.
+side_by_side=3
+# Files with guests (power cuts, machines as clients, sockets) have their own part.
+guests="power_cuts guests doctor_guest placement"
+
+# Runs one test program where cargo would, and prints what it said when it has ended, all at once.
+run_test() {
+    local program="$PWD/$1" name log status=0
+    name=$(basename "${1%-*}")
+    log="target/gate/tests/$name.log"
+    (cd tests && "$program") >"$log" 2>&1 || status=1
+    {
+        flock 9
+        echo "     Running $name"
+        cat "$log"
+        if [ $status != 0 ]; then echo "FAILED: $name"; fi
+    } 9>target/gate/tests/lock
     return $status
+}
+export -f run_test
+
+# Runs test programs of the package, so many at one time. Those of several nodes take longest, and come first.
+run_tests() { # AT_ONCE [--test NAME|--lib|--bins]...
+    local at_once=$1 built program first=() later=()
+    shift
+    rm -rf target/gate/tests && mkdir -p target/gate/tests
+    built=$(cargo test --locked --release --package forebay-tests -j2 --no-run "$@" 2>&1) || { echo "$built"; return 1; }
+    echo "$built" | grep -v Executable
+    for program in $(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' <<<"$built"); do
+        if grep -qs 'forebay_tests::cluster' "tests/tests/$(basename "${program%-*}").rs"; then first+=("$program"); else later+=("$program"); fi
+    done
+    printf '%s\n' "${first[@]}" "${later[@]}" | xargs -P "$at_once" -I '{}' bash -c 'run_test "$1"' run_test '{}'
+}
+
+black_box() {
+    local file name tests=()
+    for file in tests/tests/*.rs; do
+        name=$(basename "$file" .rs)
+        case " $guests " in *" $name "*) ;; *) tests+=(--test "$name") ;; esac
+    done
+    run_tests "$side_by_side" --lib --bins "${tests[@]}"
 }
 
 run_part() {
@@ -54,7 +77,8 @@ run_part() {
             ;;
         verify) cargo xtask verify --minutes "${FOREBAY_SIM_MINUTES:-0}" ;;
         blackbox) black_box ;;
-        powercuts) cargo test --locked --release --package forebay-tests -j2 --test power_cuts --test guests --test doctor_guest --test placement ;;
+        # shellcheck disable=SC2086 # the names are words
+        powercuts) run_tests 1 $(printf -- '--test %s ' $guests) ;;
         # Short, and beside a demo that somebody has left up.
         demo) DEMO_DIR="$PWD/target/gate/demo" DEMO_SECONDS=1 DEMO_HTTP=off scripts/demo.sh --exit ;;
     esac
