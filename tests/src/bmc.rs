@@ -1,6 +1,6 @@
 //! A BMC: OpenIPMI's simulator, which switches a process on and off that stands for a host.
 
-use crate::harness::{die_with_the_test, free_port, require_tool, run_command};
+use crate::harness::{die_with_the_test, free_port, is_bound, require_tool, run_command};
 use crate::hosts::Namespace;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -118,7 +118,7 @@ impl Bmc {
         let child = die_with_the_test(&mut command).spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
         let (host, written) = (folder.join("host"), folder.join("written"));
         let bmc = Bmc { child, port, host, written, password, own_host: true };
-        wait_until("the BMC", || in_network(on, || is_bound(port)));
+        wait_until("the BMC", || in_network(on, || is_bound("udp", port)));
         bmc
     }
 
@@ -241,10 +241,4 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 pub fn lives(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
-}
-
-/// Whether somebody has this UDP port, in the thread's network.
-pub fn is_bound(port: u16) -> bool {
-    let all = std::fs::read_to_string("/proc/thread-self/net/udp").expect("the kernel lists sockets");
-    all.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}"))))
 }

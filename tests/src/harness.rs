@@ -86,13 +86,20 @@ pub fn rounds(short: u64, long: u64) -> u64 {
     if soak() { long } else { short }
 }
 
-/// A port of this host where nobody listens. Below those that the kernel gives to clients (from 32768 on), one of which else takes it
-/// before the daemon does.
+/// A TCP port of this host that nobody has. Below those that the kernel gives to clients (from 32768 on), one of which else takes it
+/// before the daemon does. Looked up and not tried: a socket that listens for a moment lives on in a child that another thread starts in
+/// that moment, until the child becomes its program.
 pub fn free_port() -> u16 {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() * 64;
     let mut ports = (0..).map(|_| 16_384 + ((first + ASKED.fetch_add(1, Ordering::Relaxed)) % 16_384) as u16);
-    ports.find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("one of so many")
+    ports.find(|&port| !is_bound("tcp", port) && !is_bound("tcp6", port)).expect("one of so many")
+}
+
+/// Whether a socket of a protocol, such as `udp`, has this port in the thread's network.
+pub fn is_bound(protocol: &str, port: u16) -> bool {
+    let all = std::fs::read_to_string(format!("/proc/thread-self/net/{protocol}")).unwrap_or_default();
+    all.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}"))))
 }
 
 /// A folder of the test's own, removed at its end; kept when the test fails.

@@ -1,8 +1,8 @@
 //! Fences that `forebay node fence-test` tries: a host's power by the installed fence agent and a simulated BMC, which
 //! really ends a process that stands for the host; and devices without reservations. Those with are in `guests.rs`.
 
-use forebay_tests::bmc::{Bmc, is_bound, lives};
-use forebay_tests::harness::{Output, TempDir, forebay, require_tool, run_command, skip};
+use forebay_tests::bmc::{Bmc, lives};
+use forebay_tests::harness::{Output, TempDir, forebay, is_bound, require_tool, run_command, skip};
 use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use serde_json::Value;
 use std::net::UdpSocket;
@@ -134,7 +134,7 @@ fn a_bmc_that_does_not_answer_costs_its_time_and_leaves_nothing_running() {
     silent.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut datagram = [0; 512];
     let (_, asker) = silent.recv_from(&mut datagram).expect("nobody has asked");
-    wait_until("the asker's end", || !is_bound(asker.port()));
+    wait_until("the asker's end", || !is_bound("udp", asker.port()));
 }
 
 #[test]
