@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need and this machine lacks; says what it does; changes nothing else.
 #
 #   scripts/setup.sh            install what is missing
-#   scripts/setup.sh --gate     and what only the gate needs: cargo-deny, a browser, irqbalance, what the dashboard is built with
+#   scripts/setup.sh --gate     and what only the gate and benchmarks need: cargo-deny, a browser, irqbalance, what the dashboard is built with
 #   scripts/setup.sh --check    only say what is missing (exit 1 if anything is)
 #
 # Debian and Ubuntu (apt). Elsewhere it lists what is missing and leaves the installing to you.
@@ -59,8 +59,6 @@ command -v systemd-analyze             | systemd          | checking the package
 command -v etcd                        | etcd-server      | coordinator of a cluster, in tests
 command -v etcdctl                     | etcd-client      | coordinator of a cluster, in tests
 command -v promtool                    | prometheus       | checking metrics, alerts and dashboard by a real one
-command -v mbw                         | mbw              | what doctor matrix is measured beside
-command -v likwid-bench                | likwid           | what doctor matrix is measured beside
 command -v tmux                        | tmux             | driving forebay top
 command -v ip                          | iproute2         | hosts as network namespaces
 command -v tc                          | iproute2         | links that are slow
@@ -73,6 +71,8 @@ command -v node                        | nodejs           | building the dashboa
 command -v npm                         | npm              | fetching what the dashboard is built with
 command -v chromium                    | chromium         | the dashboard in a real browser
 command -v lstopo-no-graphics          | hwloc-nox        | what the doctor reads of a host is compared with it
+command -v mbw                         | mbw              | what doctor matrix is measured beside
+command -v likwid-bench                | likwid           | what doctor matrix is measured beside
 command -v irqbalance                  | irqbalance       | tests of the doctor: it moves interrupts, and is told to leave some
 "
 fi

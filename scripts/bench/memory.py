@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 from pathlib import Path
@@ -106,6 +107,8 @@ def matrix(stand, options):
     if platform.machine() != "x86_64":
         print("  not measured: stream.c is written for x86-64")
         return {"rows": []}
+    if absent := [tool for tool in ("likwid-bench", "mbw") if not shutil.which(tool)]:
+        raise RuntimeError(f"there is no {', no '.join(absent)} (scripts/setup.sh --gate)")
     program = stand.folder / "stream"
     flags = ["-O3", "-mavx2", "-pthread", "-fno-tree-loop-distribute-patterns"]
     subprocess.run(["cc", *flags, "-o", program, ROOT / "scripts/bench/stream.c"], check=True)
