@@ -14,7 +14,7 @@ use crate::node::{Failure, FailureKind};
 use crate::volume_store::VolumeId;
 use forebay_core::cluster::{LogState, NodeId};
 use forebay_core::ownership::State;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration as Time, Instant};
 use tokio::sync::oneshot;
@@ -26,25 +26,29 @@ const OWNER_GONE_MAX: Time = Time::from_secs(15);
 /// A volume that is about to have an owner is waited for.
 const OWNER_WAIT: Time = Time::from_secs(20);
 const OWNER_LOOK: Time = Time::from_millis(200);
-/// What is taken is remembered while the coordinator may still list it.
-const TAKEN_REMEMBERED: usize = 256;
+/// What is not listed any more is remembered for so many others: a list that was on its way may still name it.
+const ENDED_REMEMBERED: usize = 256;
 
 /// What was taken of that which lies in the coordinator for this node: nothing is taken twice.
 #[derive(Default)]
 pub(super) struct Taken(Mutex<VecDeque<VolumeId>>);
 
 impl Taken {
-    /// Whether it is taken now, and was not before.
-    pub(super) fn is_new(&self, id: VolumeId) -> bool {
+    /// Those of a list that were not taken before. What is listed is never forgotten, however long the list is.
+    pub(super) fn new_of<T>(&self, listed: Vec<T>, id: impl Fn(&T) -> VolumeId) -> Vec<T> {
         let mut taken = self.0.lock().expect("nobody panics while holding it");
-        if taken.contains(&id) {
-            return false;
-        }
-        taken.push_back(id);
-        if taken.len() > TAKEN_REMEMBERED {
-            taken.pop_front();
-        }
-        true
+        let ids: BTreeSet<VolumeId> = listed.iter().map(&id).collect();
+        let before: BTreeSet<VolumeId> = taken.iter().copied().collect();
+        let new: Vec<T> = listed.into_iter().filter(|one| !before.contains(&id(one))).collect();
+        taken.extend(new.iter().map(&id));
+        let ended = taken.iter().filter(|id| !ids.contains(id)).count();
+        let mut excess = ended.saturating_sub(ENDED_REMEMBERED);
+        taken.retain(|id| {
+            let forget = excess > 0 && !ids.contains(id);
+            excess -= usize::from(forget);
+            !forget
+        });
+        new
     }
 }
 
@@ -166,8 +170,7 @@ impl Cluster {
     /// What lies there from a former life of this node is not meant for this one.
     pub(super) async fn drop_old_calls(&self) {
         let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
-        for call in calls {
-            self.calls_taken.is_new(call.id);
+        for call in self.calls_taken.new_of(calls, |call| call.id) {
             let _ = self.coordinator.withdraw(&self.name, &call).await;
         }
     }
@@ -175,7 +178,7 @@ impl Cluster {
     pub(super) async fn take_calls(self: &Arc<Cluster>) {
         // What is not known now is asked for again soon.
         let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
-        for call in calls.into_iter().filter(|call| self.calls_taken.is_new(call.id)) {
+        for call in self.calls_taken.new_of(calls, |call| call.id) {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.carry_out_call(call).await });
         }
@@ -215,5 +218,32 @@ impl Cluster {
             kind: FailureKind::NotFound,
             message: format!("there is no node {name}; `forebay node list` shows those there are"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(numbers: std::ops::Range<u16>) -> Vec<VolumeId> {
+        let id = |number: u16| {
+            let mut bytes = [0; 16];
+            bytes[..2].copy_from_slice(&number.to_be_bytes());
+            VolumeId(bytes)
+        };
+        numbers.map(id).collect()
+    }
+
+    #[test]
+    fn a_long_list_is_taken_once_and_what_has_ended_is_forgotten_late() {
+        let taken = Taken::default();
+        let new = |numbers: std::ops::Range<u16>| taken.new_of(ids(numbers), |id| *id).len();
+        assert_eq!(new(0..1000), 1000);
+        assert_eq!(new(0..1000), 0, "each of them is still listed");
+        assert_eq!(new(0..1001), 1, "and one more");
+        assert_eq!(new(1000..1001), 0);
+        // Of those that have ended, the last ones may still be in a list that was on its way.
+        assert_eq!(new(1000 - ENDED_REMEMBERED as u16..1001), 0);
+        assert_eq!(taken.0.lock().unwrap().len(), ENDED_REMEMBERED + 1);
     }
 }

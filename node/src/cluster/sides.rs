@@ -5,8 +5,7 @@
 //! - A node looks by a process of its own, one at a time: what a sick interface does to it is not done to the volumes.
 //! - Who begins the channels says which pairs of addresses there are; the other one knows them from it.
 //! - Nothing is decided by what is seen.
-//! - Nobody looks or answers when whoever asked has stopped waiting. What is asked has a memory of its own, so that no number of
-//!   asks makes this node forget a command that it has carried out.
+//! - A look waits for its turn, and an answer for the coordinator, no longer than whoever asked waits at most.
 
 use super::calls::Taken;
 use super::commands::{Answer, failure};
@@ -173,7 +172,7 @@ impl Cluster {
     pub(super) async fn take_asks(self: &Arc<Cluster>) {
         // What is not known now is asked for again soon.
         let Ok(asks) = self.coordinator.asks(&self.name).await else { return };
-        for ask in asks.into_iter().filter(|ask| self.sides.taken.is_new(ask.id)) {
+        for ask in self.sides.taken.new_of(asks, |ask| ask.id) {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.answer_ask(ask).await });
         }
