@@ -59,7 +59,7 @@ fn buffers_are_many_times_the_caches_as_far_as_there_is_memory_and_a_socket_with
     cast.lends = 9 * (64 << 20);
     assert_eq!(together(&cast), 9);
     cast.lends = 64 << 20;
-    assert_eq!((together(&cast), cast.needed() / (64 << 20)), (CACHES_MIN, CACHES_MIN));
+    assert_eq!((together(&cast), cast.needed() / (64 << 20)), (CACHES_MIN, GROUPS * CACHES_MIN));
     let bytes = cast.buffer(&[0, 1]);
     assert_eq!(cast.buffer(&[]), run::rounded(BUFFER_MIN as usize));
     let stream = Task::Stream { mix: Mix::Read, pause: Duration::ZERO };
