@@ -1,4 +1,4 @@
-//! What is new in the board's event log, as events: each entry once, also over restarts of the daemon and of the board's controller.
+//! What is new in the board's event log, as events: each entry once, also over restarts of the daemon as long as it keeps its events.
 //!
 //! Clocks of controllers are often wrong, so an entry is known by its line, which has its number. Where the entry that was told last is
 //! not among the newest, because the log was emptied or nothing was ever told, its newest one is told with how many there are.

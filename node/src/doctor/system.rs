@@ -133,7 +133,7 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's content, without the white space at its end; nor with the zero that some kernels have there in lists of CPUs (about 5.15).
+    /// A file's content, without the white space at its end; nor with the zero that a kernel (5.15-rc1) had there in lists of CPUs.
     pub fn text(&self, path: &str) -> Seen<String> {
         let is_end = |end: char| end.is_whitespace() || end == '\0';
         self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end_matches(is_end).to_owned()))

@@ -49,7 +49,7 @@ fn function(system: &System, address: &str, locality: &Locality, nodes: &Nodes) 
 }
 
 /// A device's node; -1 says that the kernel does not know. Without that file (old kernels, and trees that were gathered without it) it is
-/// the node that has all of the CPUs that the device is said to be near.
+/// the only node that has all of the CPUs that the device is said to be near.
 pub fn node_of(system: &System, folder: &str, nodes: &Nodes) -> Option<NodeNumber> {
     match system.number::<i64>(&format!("{folder}/numa_node")) {
         Seen::Is(number) => return number.try_into().ok(),
@@ -58,7 +58,9 @@ pub fn node_of(system: &System, folder: &str, nodes: &Nodes) -> Option<NodeNumbe
     }
     let near = list_or_mask(system, &format!("{folder}/local_cpulist"), &format!("{folder}/local_cpus"))?;
     let has_all = |node: &NumaNode| !near.is_empty() && near.iter().all(|cpu| node.cpus.contains(cpu));
-    nodes.iter().find(|(_, node)| has_all(node)).map(|(&number, _)| number)
+    let mut having = nodes.iter().filter(|(_, node)| has_all(node)).map(|(&number, _)| number);
+    // Tables of broken firmware give CPUs to several: then nobody knows.
+    having.next().filter(|_| having.next().is_none())
 }
 
 /// Name of what a link leads to.
