@@ -4,6 +4,16 @@
 say() { printf '\n%s\n' "$*"; }
 die() { echo "demo: $*" >&2; exit 1; }
 
+# A folder where everybody may make one of its name: false where somebody else was first. What he put there is not believed.
+is_ours_or_absent() { [ ! -e "$1" ] && [ ! -L "$1" ] || [ -O "$1" ] && [ ! -L "$1" ]; }
+make_ours() {
+    mkdir -p "$(dirname "$1")"
+    mkdir -m 755 "$1" || die "cannot make $1 anew"
+}
+
+# Where the nodes of the second act lie, which root runs: below a folder of another user root's daemon would take no state.
+nodes_dir() { echo "/var/tmp/forebay-demo-nodes-$(printf %s "$1" | cksum | cut -d' ' -f1)"; } # the demo's folder
+
 # True while the process in a pid file is the program that we started, not a later one with the same number.
 running() {
     [ -s "$1" ] && [ "$(readlink "/proc/$(cat "$1")/exe" 2>/dev/null)" = "$2" ]

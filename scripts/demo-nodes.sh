@@ -15,7 +15,6 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 
 demo_dir=${DEMO_DIR:-/var/tmp/forebay-demo}
-dir=$demo_dir/nodes
 seconds=${DEMO_SECONDS:-3}
 [ "$seconds" -le 3 ] || seconds=3
 binary=${DEMO_BIN:-target/release}/forebay
@@ -25,6 +24,7 @@ iops=700
 latency_ms=8
 # shellcheck source=scripts/demo-lib.sh
 . scripts/demo-lib.sh
+dir=$(nodes_dir "$demo_dir")
 
 # Two demos in two folders must not meet.
 tag=$(printf %s "$demo_dir" | cksum | cut -d' ' -f1)
@@ -42,6 +42,7 @@ etcd_exe=$(readlink -f "$(command -v etcd || true)" 2>/dev/null || true)
 load=""
 
 stop_all() {
+    is_ours_or_absent "$dir" || die "$dir belongs to somebody else: remove it"
     [ -z "$load" ] || kill "$load" 2>/dev/null || true
     local host
     for host in $nodes; do
@@ -65,7 +66,7 @@ esac
 trap 'exit 130' INT TERM
 trap stop_all EXIT
 stop_all
-mkdir -p "$dir"
+make_ours "$dir"
 
 # Says what it waited for, and with which words the daemons explain themselves.
 await() { # seconds, what, then a command
@@ -132,6 +133,8 @@ shards = 1
 [listen]
 nbd = ["unix:$dir/$host/nbd.sock"]
 api = "$dir/$host/api.sock"
+[backings]
+allow = ["slow:", "$dir"]
 [cluster]
 identity = "$dir/$host.identity.toml"
 etcd = ["http://10.77.0.1:2379", "http://10.77.0.2:2379", "http://10.77.0.3:2379"]

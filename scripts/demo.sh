@@ -34,9 +34,10 @@ daemon_exe=$(readlink -f "$binary" 2>/dev/null || true)
 nbdkit_exe=$(readlink -f "$(command -v nbdkit || true)" 2>/dev/null || true)
 
 stop_all() {
+    is_ours_or_absent "$dir" || die "$dir belongs to somebody else: remove it, or name another folder by DEMO_DIR"
     stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM
     stop_process "$dir/daemon.pid" "$daemon_exe" KILL
-    [ ! -e "$dir/nodes" ] || as_root scripts/demo-nodes.sh --stop
+    [ ! -e "$(nodes_dir "$dir")" ] || as_root scripts/demo-nodes.sh --stop
     rm -rf "$dir"
 }
 
@@ -60,7 +61,7 @@ interrupted=no
 trap 'interrupted=yes; exit 130' INT TERM
 trap 'if [ $interrupted = yes ]; then stop_all; else stop_process "$dir/nbdkit.pid" "$nbdkit_exe" TERM; fi' EXIT
 stop_all
-mkdir -p "$dir"
+make_ours "$dir"
 
 start_daemon() { # policy
     setsid "$binary" serve --backing "slow:iops=$iops,latency=${latency_ms}ms:$image" --name vm1 --policy "$1" --tier flash \

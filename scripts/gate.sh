@@ -17,6 +17,13 @@ for part in $parts; do
     case " $all " in *" $part "*) ;; *) echo "gate: no such part: $part (parts: $all)" >&2; exit 2 ;; esac
 done
 
+# On a full disk tests fail with everything but that.
+free_gib=$(($(df --output=avail -k . | tail -1) / 1048576))
+if [ "$free_gib" -lt 10 ]; then
+    echo "gate: builds and tests here need 10 GiB of disk, and $free_gib GiB are free: make room (target/ of other work trees?)" >&2
+    exit 1
+fi
+
 logs=target/gate
 mkdir -p "$logs"
 failed_parts=""
@@ -63,6 +70,7 @@ run_tests() { # AT_ONCE [--test NAME|--lib|--bins]...
 
 black_box() {
     local file name tests=()
+    if [ -e target/former/forebay ]; then export FOREBAY_OTHER_BIN="$PWD/target/former/forebay"; fi
     for file in tests/tests/*.rs; do
         name=$(basename "$file" .rs)
         case " $guests " in *" $name "*) ;; *) tests+=(--test "$name") ;; esac
@@ -70,13 +78,27 @@ black_box() {
     run_tests "$side_by_side" --lib --bins "${tests[@]}"
 }
 
+# The version that clusters are upgraded from: the last tag, or what the test of that names. A copy without its history goes without,
+# and the test says so.
+build_former() {
+    local version source=target/former/source
+    version=$(git describe --tags --abbrev=0 2>/dev/null) ||
+        version=$(sed -n 's/^const FORMER: &str = "\(.*\)";$/\1/p' tests/tests/mixed_versions.rs)
+    rm -rf target/former && mkdir -p "$source"
+    git cat-file -e "$version^{commit}" 2>/dev/null || { echo "gate: the history does not reach to $version"; return 0; }
+    git archive "$version" | tar -x -C "$source" &&
+        cargo build --locked --release --package forebay-node -j2 --manifest-path "$source/Cargo.toml" --target-dir target &&
+        mv target/release/forebay target/former/forebay && rm -rf "$source"
+}
+
 run_part() {
     case "$1" in
         setup) scripts/setup.sh --gate ;;
         build)
-            # First the binary with planted faults, which the proofs must catch, and away with it: the two must never be taken for each
-            # other. From one folder, because the libraries are the same.
-            cargo build --locked --release --package forebay-node --features planted -j2 &&
+            # First the former version, then the binary with planted faults, which the proofs must catch, and away with each: they must
+            # never be taken for one another. From one folder, because the libraries are the same.
+            build_former &&
+                cargo build --locked --release --package forebay-node --features planted -j2 &&
                 mkdir -p target/planted/release && mv target/release/forebay target/planted/release/forebay &&
                 cargo build --locked --release --workspace -j2
             ;;

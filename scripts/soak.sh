@@ -18,7 +18,7 @@ echo "##### simulation of one node, $((minutes / 4 + 1)) minutes"
 simulate --minutes $((minutes / 4 + 1)) || failed="$failed simulation"
 echo "##### simulation of clusters, $((minutes * 3 / 4 + 4)) minutes"
 simulate --cluster --minutes $((minutes * 3 / 8 + 1)) || failed="$failed clusters"
-for family in restless hostile migrating; do
+for family in restless hostile migrating parted; do
     simulate --$family --minutes $((minutes / 8 + 1)) || failed="$failed $family-clusters"
 done
 
@@ -28,7 +28,7 @@ cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || fa
 
 echo "##### black box, long"
 # Of clusters that are killed, stopped and cut off, some three rounds a minute, two at one time. Of a mixed one the other version is
-# FOREBAY_OTHER_BIN, or the last tag.
+# FOREBAY_OTHER_BIN, or built by the test.
 FOREBAY_SOAK=1 FOREBAY_SOAK_MINUTES=$minutes FOREBAY_CHAOS_ROUNDS=$((minutes * 6)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
 
 echo "##### memory bandwidth, beside other programs"

@@ -17,7 +17,7 @@
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
-use crate::cluster::{Config, Envelope, Incarnation, LogState, Mark, Message, NodeId};
+use crate::cluster::{Config, Envelope, Flushed, Incarnation, LogState, Mark, Message, NodeId};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
 use alloc::boxed::Box;
@@ -201,7 +201,8 @@ pub enum Order {
     /// A change of the record is about to be asked for. From here on whatever asks for every member asks for these as well
     /// (C4). Several may be undecided at one time.
     ///
-    /// A change that adds a member, or that lets the log become [`LogState::Through`], is sent to the coordinator only after
+    /// A change that adds a member, that lets the log become [`LogState::Through`], or by which flushes become
+    /// [`Flushed::Durable`], is sent to the coordinator only after
     /// [`Report::Covered`]: a transaction may take effect at once, and whoever it names must have all that was acknowledged.
     Propose {
         /// Number of the set that it would make.
@@ -210,6 +211,8 @@ pub enum Order {
         members: Vec<Incarnation>,
         /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
         log: LogState,
+        /// What it says of flushes: if [`Flushed::Durable`], that is promised from here on.
+        flushed: Flushed,
     },
     /// The record of the own term is so, and no proposal is open any more.
     Decide {
@@ -219,6 +222,8 @@ pub enum Order {
         members: Vec<Incarnation>,
         /// Only with [`LogState::Needed`] is anything acknowledged that the backing has not got (A5).
         log: LogState,
+        /// With [`Flushed::Durable`] no flush is answered for less (A2).
+        flushed: Flushed,
     },
     /// Bring a node up to date, which is no member (S6, S7). Its tier was formatted for that.
     Learn(Incarnation),
@@ -262,6 +267,8 @@ pub struct Own {
     pub members: Vec<Incarnation>,
     /// As in the record.
     pub log: LogState,
+    /// As in the record.
+    pub flushed: Flushed,
     /// The greatest watermark of the sealed members, and of the own mark (T3).
     pub watermark: Lsn,
     /// The sealed member of the former term with the longest log, and how far that goes, if it is longer than the own:
@@ -334,7 +341,12 @@ pub enum Report {
     /// The pinned ranges have been written again, and nothing is pinned any more (T6): `unfenced` may be emptied.
     PinsEnded,
     /// The tier has failed: an owner acknowledges nothing more.
-    TierFailed,
+    TierFailed {
+        /// Alone an owner goes on as a single node does. With other members it answers nothing more, not even errors.
+        answers: bool,
+    },
+    /// Others have heard that this log held more than it does (S10): an owner acknowledges nothing more.
+    WentBack,
     /// After [`Order::StepDown`]: the last write to backing and journal has ended, so their locks may go (T9).
     BackingQuiet,
 }
@@ -366,6 +378,9 @@ pub struct Figures {
     /// Owner: writes are to be acknowledged without the backing, and there are copies enough: `log` is to become needed
     /// first (A5).
     pub wants_log: bool,
+    /// Owner: what flushes are to promise by what is asked for, with the members and learners of now (A2). None: it is not
+    /// known yet.
+    pub wants_flushed: Option<Flushed>,
     /// The tier has failed.
     pub tier_failed: bool,
 }
@@ -495,7 +510,8 @@ pub enum Effect {
         /// Payload blocks after it.
         frames: Vec<FrameId>,
     },
-    /// Make every completed tier write durable in the device.
+    /// Make every completed tier write durable in the device. Never two at one time: an error that the kernel tells to one of them
+    /// would be missed by the other.
     TierSync {
         /// Completion.
         op: OpId,

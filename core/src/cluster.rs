@@ -58,6 +58,19 @@ pub enum LogState {
     Released,
 }
 
+/// What logs are worth of everything that a flush was answered for, when all members lose their power (A2, T10).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Flushed {
+    /// The record is of a time before it said so: nothing is known.
+    #[default]
+    Unrecorded,
+    /// No more than any acknowledged write: every member holds it.
+    Held,
+    /// It is synced on the medium of every member that has one; or the backing has synced it, and every such medium knows the
+    /// watermark behind it.
+    Durable,
+}
+
 /// A former owner that may still write to the backing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Unfenced {
@@ -84,10 +97,100 @@ pub struct Record {
     pub members: Vec<Incarnation>,
     /// Who may become owner.
     pub log: LogState,
+    /// What was promised of it by flushes (A2): what logs are worth after a loss of power (T10).
+    pub flushed: Flushed,
     /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// Former owners that may still write to the backing (T5, T6).
     pub unfenced: Vec<Unfenced>,
+}
+
+/// Highest term that a record, or a message, may name. No volume gets there: a change of owner takes a second, so it is decades away.
+pub const TERM_MAX: Term = Term(1 << 30);
+/// The same of configs.
+pub const CONFIG_MAX: Config = Config(1 << 31);
+
+/// One time that the coordinator went back (C6), by a random name: two of them never have the same, whatever a restore has taken from
+/// the coordinator, and from nodes that have seen the one and not the other. Never 0. A restore that several nodes have noticed by
+/// themselves has several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RewindId(pub u64);
+
+impl RewindId {
+    /// Stands for all that found no room among those that are open. No message and no mark names it, and nobody settles it by another's
+    /// word: it is settled last of all, when every node was heard since it alone was left.
+    pub const MORE: RewindId = RewindId(u64::MAX);
+
+    /// Whether it can be the name of one.
+    pub fn is_name(self) -> bool {
+        self.0 > 0 && self != RewindId::MORE
+    }
+
+    /// The nearest name to a number that was drawn.
+    pub fn drawn(number: u64) -> RewindId {
+        RewindId(number.clamp(1, RewindId::MORE.0 - 1))
+    }
+}
+
+/// So many of one volume are open by their names at a time at most; what comes beyond is open as [`RewindId::MORE`].
+pub const REWINDS_OPEN_MAX: usize = 64;
+/// So many are told in one message: the newest, by which those before them are settled as well.
+pub const REWINDS_TOLD_MAX: usize = 16;
+/// So many that are settled are remembered of one volume. One that is forgotten, and told by a node that was away, is settled again.
+pub const REWINDS_SETTLED_MAX: usize = 64;
+
+/// What one node tells another of coordinators that went back (C6).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rewinds {
+    /// Those about which it has not heard all nodes.
+    pub open: Vec<RewindId>,
+    /// Of those that it was asked about: about which it has, since it knew of them.
+    pub settled: Vec<RewindId>,
+}
+
+/// What a node remembers of coordinators that went back, as far as one volume is concerned (C6). One that it had settled, or never had
+/// to settle because it had seen nothing of the volume, is not open.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KnownRewinds {
+    /// Not all registered nodes have said what they know since; in the order in which they were heard of.
+    pub open: Vec<RewindId>,
+    /// Every one has, or the operator that it cannot.
+    pub settled: Vec<RewindId>,
+}
+
+impl KnownRewinds {
+    /// Another one. What is open now and was not: this one, or, where there is no room for its name, [`RewindId::MORE`].
+    pub fn open(&mut self, id: RewindId) -> Option<RewindId> {
+        if self.settled.contains(&id) || self.open.contains(&id) {
+            return None;
+        }
+        let names = self.open.iter().filter(|open| open.is_name()).count();
+        let kept = if names < REWINDS_OPEN_MAX { id } else { RewindId::MORE };
+        let is_new = !self.open.contains(&kept);
+        if is_new {
+            self.open.push(kept);
+        }
+        is_new.then_some(kept)
+    }
+
+    /// All that are open but those that had no room for their names are settled.
+    pub fn has_only_more(&self) -> bool {
+        self.open == [RewindId::MORE]
+    }
+
+    /// All were heard since. What had no room is not settled before all that had it are.
+    pub fn settle(&mut self, id: RewindId) {
+        if !id.is_name() && !self.has_only_more() {
+            return;
+        }
+        self.open.retain(|open| *open != id);
+        if id.is_name() && !self.settled.contains(&id) {
+            self.settled.push(id);
+        }
+        if self.settled.len() > REWINDS_SETTLED_MAX {
+            self.settled.remove(0);
+        }
+    }
 }
 
 /// Ranges of the volume that a former owner may still write to: the window of a former term (T5).
@@ -112,6 +215,9 @@ pub struct Part {
     pub blocks: u32,
 }
 
+/// Highest position of a log, and highest number of a mark, that a message may name. No log gets there.
+pub const POSITION_MAX: u64 = 1 << 62;
+
 /// Most windows that are pinned at one time (T5).
 pub const PINS_MAX: usize = 4;
 
@@ -130,6 +236,25 @@ pub struct Mark {
     pub size_bytes: u64,
     /// Windows of former terms, at most [`PINS_MAX`].
     pub pins: Vec<Pin>,
+}
+
+impl Mark {
+    /// None of its parts leads beyond any volume.
+    pub fn lies_within_a_volume(&self) -> bool {
+        let exists = |part: &Part| {
+            let end = part.block.0.checked_add(u64::from(part.blocks));
+            end.is_some_and(|end| end <= VOLUME_BYTES_MAX / BLOCK_BYTES)
+        };
+        exists(&self.part) && self.pins.iter().all(|pin| exists(&pin.part) && pin.above <= pin.through)
+    }
+
+    /// Some owner may tell it: its size is one that a volume can have, and no position is beyond all logs.
+    pub fn is_possible(&self) -> bool {
+        let is_a_size = is_a_size(self.size_bytes);
+        let ends = self.pins.iter().map(|pin| pin.through.0);
+        let highest = ends.chain([self.number.0, self.watermark.0, self.through.0]).max().unwrap_or(0);
+        is_a_size && highest <= POSITION_MAX && self.lies_within_a_volume()
+    }
 }
 
 /// What every message begins with.
@@ -225,6 +350,13 @@ pub enum Message {
         /// Where it runs.
         host: Host,
     },
+    /// To a node that keeps the log: so much it has said to hold, or an owner has said that all members do (S10).
+    Said {
+        /// Held, in whatever term of its incarnation.
+        held: Lsn,
+        /// The mark that it has said to have in the envelope's term; 0: nothing is known of that.
+        mark: MarkNumber,
+    },
     /// Owner to member: asks for the lease (L1).
     Beacon {
         /// The owner's clock.
@@ -268,6 +400,21 @@ pub enum Message {
         host: Host,
         /// Nothing has ever been in its tier.
         fresh: bool,
+    },
+    /// To a node: what have you seen of this volume's record (C5)? Answered whatever incarnation and term the envelope names. What the
+    /// asker itself has seen, the envelope's term and config say.
+    Know {
+        /// The asker's clock.
+        sent: Instant,
+        /// What it knows of coordinators that went back (C6).
+        rewinds: Rewinds,
+    },
+    /// The answer to `Know`: the envelope's term and config are the highest that were seen.
+    Known {
+        /// As in the question.
+        sent: Instant,
+        /// As there.
+        rewinds: Rewinds,
     },
     /// Owner to a node that is no member: make a new tier ready (S7). It is meant for the incarnation that the node has
     /// now, and for nobody who has been taught since it said so: one that arrives late or twice formats nothing.

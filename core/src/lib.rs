@@ -10,8 +10,10 @@ pub mod api;
 pub mod cluster;
 pub mod fence;
 pub mod format;
+pub mod log;
 pub mod ownership;
 pub mod record;
+pub mod roles;
 pub mod seen;
 pub mod status;
 pub mod types;
@@ -19,4 +21,4 @@ pub mod volume;
 pub mod watchdog;
 pub mod wire;
 
-pub use volume::{ClusterConfig, Extent, MEASURED_BYTES_MAX, STOP_PATIENCE, Volume, VolumeConfig};
+pub use volume::{ClusterConfig, Extent, MEASURED_BYTES_MAX, STOP_PATIENCE, Volume, VolumeConfig, request_bytes_max};

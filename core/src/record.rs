@@ -23,6 +23,7 @@ impl Record {
             host: Host::default(),
             members: Vec::new(),
             log: LogState::Released,
+            flushed: Flushed::Unrecorded,
             size_bytes,
             unfenced: Vec::new(),
         }

@@ -232,6 +232,8 @@ pub struct FormerStatus {
     pub until: Instant,
     pub hits: u64,
     pub misses: u64,
+    /// Questions that wait for their answer.
+    pub asked: u32,
 }
 
 /// A volume at a glance.

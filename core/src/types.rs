@@ -19,6 +19,11 @@ pub const VOLUME_BYTES_MAX: u64 = 64 << 40;
 /// Largest client request, as NBD servers commonly allow.
 pub const REQUEST_BYTES_MAX: u64 = 32 << 20;
 
+/// Some volume can have this size, in bytes.
+pub fn is_a_size(bytes: u64) -> bool {
+    (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES)
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

@@ -27,8 +27,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Version that this code speaks: 2 has `Ask` and `Cached`.
-pub const WIRE_VERSION: u16 = 2;
+/// Version that this code speaks: 2 has `Ask` and `Cached`, 3 has `Know`, `Known` and `Said`.
+pub const WIRE_VERSION: u16 = 3;
 /// Oldest version that it still speaks.
 pub const WIRE_VERSION_MIN: u16 = 1;
 /// Bytes of every frame's head.

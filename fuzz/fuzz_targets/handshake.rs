@@ -2,6 +2,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use forebay_core::roles::Client;
 use forebay_front::nbd::handshake::{ANSWER_BYTES_MAX, ExportInfo, Handshake, Outcome};
 use forebay_front::nbd::proto::put_option;
 use libfuzzer_sys::fuzz_target;
@@ -82,7 +83,7 @@ fuzz_target!(|input: (u8, Vec<Item<'_>>, Vec<u8>)| {
     let begin = |out: &mut Vec<u8>| if flags & 16 != 0 { Handshake::requiring_tls(out) } else { Handshake::new(out) };
     let mut whole_out = Vec::new();
     let mut handshake = begin(&mut whole_out);
-    let whole = handshake.feed(&bytes, &export, &mut whole_out);
+    let whole = handshake.feed(&bytes, &Client::Local, &export, &mut whole_out);
     assert!(whole_out.len() < ANSWER_BYTES_MAX + (128 << 10));
 
     let mut out = Vec::new();
@@ -95,7 +96,7 @@ fuzz_target!(|input: (u8, Vec<Item<'_>>, Vec<u8>)| {
         }
         let (part, behind) = rest.split_at(rest.len().min(usize::from(cut) + 1));
         rest = behind;
-        outcome = handshake.feed(part, &export, &mut out);
+        outcome = handshake.feed(part, &Client::Local, &export, &mut out);
     }
     if whole == Outcome::Close("the client sent bytes in the clear behind STARTTLS") {
         // Cut there, nothing had arrived behind it yet.

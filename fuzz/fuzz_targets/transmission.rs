@@ -2,6 +2,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use forebay_core::roles::Client;
 use forebay_core::types::Instant;
 use forebay_front::memory::MemoryVolume;
 use forebay_front::nbd::channel::Channel;
@@ -88,7 +89,7 @@ fuzz_target!(|input: Input| {
         read_only: input.read_only,
         request_bytes_max: 32 << 20,
     };
-    let negotiated = Negotiated { export, framing, contexts, leftover: Vec::new() };
+    let negotiated = Negotiated { client: Client::Local, export, framing, contexts, leftover: Vec::new() };
     let mut volume = MemoryVolume::new(SIZE, 100).expect("a small volume");
     volume.check_payloads();
     let frames = volume.frames_free();

@@ -246,7 +246,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut reactor = Reactor::new(ModeChoice::Auto)?;
     let listener = TcpListener::bind(door)?;
     let mut door = Door::new(&mut reactor, listener, identity.clone(), security, DOOR)?;
-    let mut link = Link::new(config, clock::now());
+    let mut link = Link::new(config, clock::now()).expect("two nodes");
     let start = clock::now();
     let mut next_report = start + REPORT_EVERY;
     let (mut found, mut arrivals, mut turned_away) = (Vec::new(), Vec::new(), Vec::new());

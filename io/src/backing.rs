@@ -18,11 +18,15 @@
 
 pub mod faulty;
 pub mod foreign;
+pub mod judged;
+pub mod lock_look;
 pub mod nbd;
 pub mod slow;
 
 use crate::clock::now as clock_now;
-use crate::file::{Access, DeviceFile, FileKind, Identity, identity, kind_of, sync_folder_of};
+use crate::file::{Access, DeviceFile, FileKind};
+use crate::folder::{Folder, Held as HeldFile};
+use crate::identity::sync_beside;
 use crate::lock::reach::{Reach, reach_of};
 use crate::lock::{HolderDescription, LockAttempt, LockRange, holder_of, try_lock_range};
 use crate::memory::AlignedBuffer;
@@ -32,10 +36,10 @@ use forebay_core::types::{Duration, Instant, SECTOR_BYTES, Term, VOLUME_BYTES_MA
 use nbd::NbdClient;
 use nbd::uri::NbdUri;
 use slow::{SlowModel, SlowParameters};
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,6 +50,9 @@ pub struct BackingOptions {
     pub create: Option<u64>,
     /// Take an image of another format for a raw one.
     pub format_raw: bool,
+    /// Bytes of the volume that it is opened for, where that is known: where O_DIRECT could not write the last of them, the
+    /// page cache does.
+    pub volume_bytes: Option<u64>,
 }
 
 /// Why a backing was not opened. Nothing was changed.
@@ -76,6 +83,13 @@ pub enum OpenError {
         path: PathBuf,
         /// By what.
         by: String,
+    },
+    /// Whoever judges places has refused this one.
+    Refused {
+        /// As given.
+        spec: String,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The file cannot hold a volume.
     Unusable {
@@ -119,6 +133,7 @@ impl fmt::Display for OpenError {
                  first",
                 path.display()
             ),
+            OpenError::Refused { spec, reason } => write!(f, "refused to open the backing {spec:?}: {reason}"),
             OpenError::Unusable { path, reason } => write!(f, "cannot use the backing {}: {reason}", path.display()),
             OpenError::Failed { attempted, path, error } => {
                 write!(f, "cannot {attempted} the backing {}: {error}", path.display())
@@ -206,6 +221,14 @@ impl BackingSpec {
     /// Where it leads.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The wrappers before that, as they are written: `slow:` and `faulty:`.
+    pub fn wrappers(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.layers.iter().map(|layer| match layer {
+            Layer::Slow(_) => "slow:",
+            Layer::Faulty(_) => "faulty:",
+        })
     }
 
     /// The file or device; none for an NBD export.
@@ -310,24 +333,21 @@ pub struct Backing {
 
 impl Backing {
     /// Opens, and where allowed makes, what a spec names. Does not lock: see [`Backing::try_lock`]. An NBD server is
-    /// connected to within a deadline of 5 s.
+    /// connected to within a deadline of 5 s, and has answered a flush, within one of 60 s.
     pub fn open(spec: &str, options: BackingOptions) -> Result<Backing, OpenError> {
         let BackingSpec { layers, target } = BackingSpec::parse(spec)?;
         let device = match target {
-            Target::Path(path) => Device::File(Arc::new(open_file(&path, options)?)),
+            Target::Path(path) => Device::File(Arc::new(open_file(&hold_or_make(&path, options)?, options)?)),
             Target::Nbd(uri) => Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None },
         };
         Ok(Backing { spec: spec.to_owned(), device, layers, held: Held::Nothing, stats: DeviceStats::default() })
     }
 
-    /// Whether the file or device that a spec names can be opened for writing here, now; nothing is changed or kept. True of
-    /// an NBD server, which is not asked. May take as long as the file system does.
-    pub fn is_in_reach(spec: &str) -> bool {
-        match BackingSpec::parse(spec).map(|spec| spec.target) {
-            Ok(Target::Path(path)) => std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok(),
-            Ok(Target::Nbd(_)) => true,
-            Err(_) => false,
-        }
+    /// Of a regular file that is open already, used through the page cache; nothing is opened by its name.
+    pub fn of_file(file: std::fs::File, path: &Path) -> io::Result<Backing> {
+        let device = Device::File(Arc::new(DeviceFile::buffered(file, path, "it is being made")?));
+        let spec = path.display().to_string();
+        Ok(Backing { spec, device, layers: Vec::new(), held: Held::Nothing, stats: DeviceStats::default() })
     }
 
     /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
@@ -562,11 +582,6 @@ impl Backing {
         Ok(size - size % u64::from(self.align()))
     }
 
-    /// What a marker records of it; an NBD export has no identity but its size.
-    pub fn identity(&self) -> io::Result<Option<Identity>> {
-        self.file().map(|file| identity(file)).transpose()
-    }
-
     /// Makes a file at least so large; a device or export must be so large already. Blocks for the time of the system
     /// call.
     pub fn grow(&self, size: u64) -> io::Result<()> {
@@ -594,7 +609,8 @@ impl Backing {
         match file.kind() {
             FileKind::Regular => {
                 file.file().set_len(size)?;
-                file.file().sync_all()
+                // Not by the description of the I/O, from which it could hide an error.
+                sync_beside(file.file())
             }
             FileKind::Block => too_small(has, "the device"),
         }
@@ -625,25 +641,37 @@ impl Backing {
     }
 }
 
-fn open_file(path: &Path, options: BackingOptions) -> Result<DeviceFile, OpenError> {
-    let path = path.to_owned();
+/// What a path leads to; where nothing is there and it may be made, it is made.
+fn hold_or_make(path: &Path, options: BackingOptions) -> Result<HeldFile, OpenError> {
+    let failed = |attempted, error: io::Error| OpenError::Failed { attempted, path: path.to_owned(), error };
+    if let Some(held) = HeldFile::found(path).map_err(|error| failed("look at", error))? {
+        return Ok(held);
+    }
+    let Some(size) = options.create else { return Err(OpenError::Missing { path: path.to_owned() }) };
+    let (folder, name) = Folder::of(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let reason = "its folder is not there; make that first, or check the path".to_owned();
+            OpenError::Unusable { path: path.to_owned(), reason }
+        }
+        _ => failed("look at the folder of", error),
+    })?;
+    create_sparse(&folder, &name, path, size)?;
+    folder.hold(&name, path).map_err(|error| failed("look at", error))
+}
+
+/// Opens what is held, whatever its path leads to by now.
+fn open_file(held: &HeldFile, options: BackingOptions) -> Result<DeviceFile, OpenError> {
+    let path = held.path().to_owned();
     let failed = |attempted| {
         let path = path.clone();
         move |error| OpenError::Failed { attempted, path, error }
     };
-    let kind = match kind_of(&path) {
-        Ok(kind) => kind,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let Some(size) = options.create else { return Err(OpenError::Missing { path }) };
-            create_sparse(&path, size)?;
-            FileKind::Regular
-        }
-        Err(error) => return Err(failed("look at")(error)),
-    };
-    if let Some(by) = user_of(&path, kind) {
+    held.kind().map_err(failed("look at"))?;
+    if let Some(by) = user_of(held) {
         return Err(OpenError::InUse { path, by });
     }
-    let file = match DeviceFile::open(&path, true) {
+    let opened = DeviceFile::open_held(held, true, options.volume_bytes);
+    let file = match opened {
         Ok(file) => file.with_stable_writes(),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             let by = "claimed by a mount, a device mapper or RAID device, or another process that opened it \
@@ -686,33 +714,30 @@ fn open_nbd(uri: &NbdUri, options: BackingOptions) -> Result<NbdClient, OpenErro
             return Err(OpenError::ForeignFormat { path, format });
         }
     }
+    // Whoever opens it may have no log of what the one before has written, and so nothing to sync before it promises that a flush
+    // covers it.
+    nbd::handshake::flush(&connected).map_err(failed("flush"))?;
     Ok(NbdClient::new(uri.clone(), connected))
 }
 
-fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
+fn create_sparse(folder: &Folder, name: &OsStr, path: &Path, size: u64) -> Result<(), OpenError> {
     if !(SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) || !size.is_multiple_of(SECTOR_BYTES) {
         let reason = format!("it cannot be made with {size} bytes: a size is a multiple of 512 and at most 64 TiB");
         return Err(OpenError::Unusable { path: path.to_owned(), reason });
     }
     let failed = |error| OpenError::Failed { attempted: "create", path: path.to_owned(), error };
-    let file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                let reason = "its folder is not there; make that first, or check the path".to_owned();
-                OpenError::Unusable { path: path.to_owned(), reason }
-            }
-            _ => failed(error),
-        })?;
-    let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(path));
+    let file = folder.make_file(name, 0o600).map_err(failed)?;
+    let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| folder.sync());
     made.map_err(|error| {
-        let _ = std::fs::remove_file(path);
+        let _ = folder.remove(name);
         failed(error)
     })
 }
 
 /// A use by this host's kernel that would write behind our back; none where /proc and /sys show nothing.
-pub(crate) fn user_of(path: &Path, kind: FileKind) -> Option<String> {
-    let metadata = std::fs::metadata(path).ok()?;
+pub fn user_of(held: &HeldFile) -> Option<String> {
+    let kind = held.kind().ok()?;
+    let metadata = held.place().and_then(|place| place.metadata()).ok()?;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     for line in read("/proc/swaps").lines().skip(1) {
         let area = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
@@ -742,7 +767,7 @@ pub(crate) fn user_of(path: &Path, kind: FileKind) -> Option<String> {
             (!names.is_empty()).then(|| format!("part of {}", names.join(", ")))
         }
         FileKind::Regular => {
-            let path = path.canonicalize().ok()?;
+            let path = held.by_descriptor().canonicalize().ok()?;
             std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
                 let name = entry.file_name();
                 let under = read(&format!("/sys/block/{}/loop/backing_file", name.to_string_lossy()));

@@ -3,12 +3,13 @@
 //! Invariant: a `DeviceFile` is one file description. Everything that is done to the device (I/O and lock) goes
 //! through it, so the lock outlives the last request.
 
+use crate::folder::Held;
 use crate::memory::AlignedBuffer;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// How the bytes reach the device.
@@ -35,11 +36,19 @@ pub enum FileKind {
     Block,
 }
 
+impl FileKind {
+    /// The flag by which a device is claimed, so that it can be neither mounted nor opened so by others.
+    fn claim(self, exclusive: bool) -> i32 {
+        if self == FileKind::Block && exclusive { libc::O_EXCL } else { 0 }
+    }
+}
+
 /// An open device that operations share.
 #[derive(Debug)]
 pub struct DeviceFile {
     file: File,
     path: PathBuf,
+    own_path: PathBuf,
     kind: FileKind,
     access: Access,
     /// Every write is complete only when it is synced (RWF_DSYNC): a backing without O_DIRECT.
@@ -50,11 +59,20 @@ impl DeviceFile {
     /// Opens for reading and writing; by O_DIRECT where that works, otherwise through the page cache.
     /// `exclusive` claims a block device (O_EXCL), so that it can be neither mounted nor opened so by others.
     pub fn open(path: &Path, exclusive: bool) -> io::Result<DeviceFile> {
-        let kind = kind_of(path)?;
-        let claim = if kind == FileKind::Block && exclusive { libc::O_EXCL } else { 0 };
-        let attempt = |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags | claim).open(path);
+        DeviceFile::open_for(path, exclusive, None)
+    }
+
+    /// The same for so many bytes from its start: by O_DIRECT only where that can write the last of them.
+    pub fn open_for(path: &Path, exclusive: bool, bytes: Option<u64>) -> io::Result<DeviceFile> {
+        DeviceFile::open_held(&Held::of(path)?, exclusive, bytes)
+    }
+
+    /// Opens what is held, whatever its path leads to by now.
+    pub fn open_held(held: &Held, exclusive: bool, bytes: Option<u64>) -> io::Result<DeviceFile> {
+        let (path, kind) = (held.path(), held.kind()?);
+        let attempt = |flags: i32| held.open(true, flags | kind.claim(exclusive));
         let (file, access) = match attempt(libc::O_DIRECT) {
-            Ok(file) => match probe_alignment(&file, kind) {
+            Ok(file) => match probe_alignment(&file, kind).and_then(|align| fits(align, bytes)) {
                 Ok(align) => (file, Access::Direct { align }),
                 Err(reason) => {
                     drop(file);
@@ -66,14 +84,16 @@ impl DeviceFile {
             }
             Err(error) => return Err(error),
         };
-        Ok(DeviceFile { file, path: path.to_owned(), kind, access, stable_writes: false })
+        let own_path = held.own_path()?;
+        Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, stable_writes: false })
     }
 
     /// From a file that is open already, used through the page cache.
     pub fn buffered(file: File, path: &Path, reason: &str) -> io::Result<DeviceFile> {
         let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
         let access = Access::Buffered { reason: reason.into() };
-        Ok(DeviceFile { file, path: path.to_owned(), kind, access, stable_writes: false })
+        let (path, own_path) = (path.to_owned(), path.to_owned());
+        Ok(DeviceFile { file, path, own_path, kind, access, stable_writes: false })
     }
 
     /// Makes a buffered device sync each write before it counts as complete. O_DIRECT needs none of it: there,
@@ -91,6 +111,11 @@ impl DeviceFile {
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it lay when it was opened, whatever links have led there.
+    pub fn own_path(&self) -> &Path {
+        &self.own_path
     }
 
     /// Regular file or block device.
@@ -177,19 +202,10 @@ impl DeviceFile {
     }
 }
 
-/// Regular file or block device; anything else cannot hold a volume.
+/// Regular file or block device; anything else cannot hold a volume. To be asked of what is only shown: who goes on to open it holds it
+/// first ([`Held`]).
 pub fn kind_of(path: &Path) -> io::Result<FileKind> {
-    let kind = std::fs::metadata(path)?.file_type();
-    if kind.is_file() {
-        Ok(FileKind::Regular)
-    } else if kind.is_block_device() {
-        Ok(FileKind::Block)
-    } else {
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{} is neither a regular file nor a block device", path.display()),
-        ))
-    }
+    Held::of(path)?.kind()
 }
 
 /// Size of a file or block device.
@@ -254,52 +270,28 @@ fn probe_alignment(file: &File, kind: FileKind) -> Result<u32, String> {
     })
 }
 
+/// O_DIRECT writes whole units only: the last bytes of a volume that ends inside of one would never get there.
+fn fits(align: u32, bytes: Option<u64>) -> Result<u32, String> {
+    match bytes {
+        Some(bytes) if !bytes.is_multiple_of(u64::from(align)) => {
+            Err(format!("the volume's {bytes} bytes are not a multiple of the {align} bytes that O_DIRECT needs here"))
+        }
+        Some(_) | None => Ok(align),
+    }
+}
+
 /// Memory and offset alignment by statx; none where the kernel or file system does not say.
 fn direct_io_alignment(file: &File) -> Option<(u32, u32)> {
     let found = statx(file, libc::STATX_DIOALIGN)?;
     (found.stx_mask & libc::STATX_DIOALIGN != 0).then_some((found.stx_dio_mem_align, found.stx_dio_offset_align))
 }
 
-fn statx(file: &File, mask: u32) -> Option<libc::statx> {
+pub(crate) fn statx(file: &File, mask: u32) -> Option<libc::statx> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor itself; `found` takes one statx.
     let result = unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, found.as_mut_ptr()) };
     // SAFETY: all zeros is a valid statx, and the kernel has filled it on success.
     (result == 0).then(|| unsafe { found.assume_init() })
-}
-
-/// What tells one file from another that took its place. Compared with what a marker recorded. Of a block device only
-/// number and size say anything: the node in /dev is made anew with each start of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Device number of the file system, or of the block device itself.
-    pub device: u64,
-    /// Inode.
-    pub inode: u64,
-    /// Birth time in nanoseconds since 1970, where the file system keeps one.
-    pub birth_ns: Option<i128>,
-    /// Size in bytes.
-    pub size: u64,
-    /// Last modification in nanoseconds since 1970.
-    pub mtime_ns: i128,
-}
-
-/// Reads the identity of an open file.
-pub fn identity(file: &DeviceFile) -> io::Result<Identity> {
-    let metadata = file.file().metadata()?;
-    if file.kind() == FileKind::Block {
-        return Ok(Identity { device: metadata.rdev(), inode: 0, birth_ns: None, size: file.size()?, mtime_ns: 0 });
-    }
-    let birth_ns = statx(file.file(), libc::STATX_BTIME)
-        .filter(|found| found.stx_mask & libc::STATX_BTIME != 0)
-        .map(|found| i128::from(found.stx_btime.tv_sec) * 1_000_000_000 + i128::from(found.stx_btime.tv_nsec));
-    Ok(Identity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        birth_ns,
-        size: file.size()?,
-        mtime_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
-    })
 }
 
 /// Whether an open file is still what its path leads to.
@@ -365,18 +357,11 @@ pub fn reserve(file: &File, length: u64) -> io::Result<()> {
     }
 }
 
-/// Makes the name of a new file durable.
-pub fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
 
     #[test]
     fn a_size_between_sectors_is_served_through_the_page_cache() {
@@ -416,17 +401,6 @@ mod tests {
     }
 
     #[test]
-    fn identity_tells_a_copy_from_the_original() {
-        let folder = tempfile::tempdir().unwrap();
-        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-        std::fs::write(&a, [0u8; 4096]).unwrap();
-        std::fs::copy(&a, &b).unwrap();
-        let first = identity(&DeviceFile::open(&a, false).unwrap()).unwrap();
-        assert_eq!(first, identity(&DeviceFile::open(&a, false).unwrap()).unwrap());
-        assert_ne!(first, identity(&DeviceFile::open(&b, false).unwrap()).unwrap());
-    }
-
-    #[test]
     fn a_file_that_was_moved_replaced_or_deleted_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let (path, aside) = (folder.path().join("disk"), folder.path().join("aside"));
@@ -450,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_not_a_device() {
-        let error = kind_of(Path::new("/")).unwrap_err();
+        let error = kind_of(Path::new("/dev")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -33,16 +33,16 @@ pub use replay::{
     AreaState, BatchFound, Replay, ReplayReport, ReplayRequest, TierWord, Verdict, copy_into, inspect, replay,
 };
 
-use crate::file::{Access, DeviceFile, reserve, sync_folder_of};
+use crate::file::{Access, DeviceFile, reserve};
+use crate::folder::{self, Folder, Held};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::AlignedBuffer;
 use forebay_core::format::{JOURNAL_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
 use forebay_core::types::Term;
 use replay::{JournalReader, read_head};
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +62,8 @@ const AREA_BLOCKS_MIN: u64 = 2;
 const AREA_BLOCKS_MAX: u64 = 1 << 20;
 /// Blocks of the file before the first area.
 const SUPERBLOCK_BLOCKS: u64 = 1;
+/// How long whoever has a journal locked that is to be removed is awaited.
+const REMOVAL_LOCK_WAIT: Duration = Duration::from_secs(1);
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"FBJFILE\0";
 
 /// Why a journal cannot be used, replayed or removed. Unless it says so, nothing was changed.
@@ -221,17 +223,23 @@ fn unusable(path: &Path, reason: impl Into<String>) -> JournalError {
 }
 
 /// Where the journal of an image lies: beside the file itself, whatever links lead to it, so that it is found by
-/// every one of them. The image must exist, and be a regular file.
+/// every one of them that no other user can have put there. The image must exist, and be a regular file. Of an open one the place is
+/// [`beside`] where it was opened, whatever its path leads to by now.
 pub fn path_of(image: &Path) -> io::Result<PathBuf> {
-    let mut path = image.canonicalize()?.into_os_string();
+    Ok(beside(&Held::of(image)?.own_path()?))
+}
+
+/// The same of an image whose own path ([`DeviceFile::own_path`]) is known.
+pub fn beside(own_path: &Path) -> PathBuf {
+    let mut path = own_path.as_os_str().to_owned();
     path.push(NAME_SUFFIX);
-    Ok(path.into())
+    path.into()
 }
 
 /// Whether a file begins like a journal, whatever follows.
 pub fn is_journal(path: &Path) -> io::Result<bool> {
     let mut magic = [0; SUPERBLOCK_MAGIC.len()];
-    match io::Read::read_exact(&mut File::open(path)?, &mut magic) {
+    match io::Read::read_exact(&mut folder::open_file(path)?, &mut magic) {
         Ok(()) => Ok(magic == SUPERBLOCK_MAGIC),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
@@ -248,7 +256,7 @@ pub fn areas_bytes_default(volume_bytes: u64) -> u64 {
 /// its areas have, or none if there is no journal. A journal of another volume is as good as none if it holds nothing.
 /// `tier_term`: that of the tier's checkpoint, where there is a tier.
 pub fn check(path: &Path, volume: &[u8; 16], tier_term: Option<Term>) -> Result<Option<u32>, JournalError> {
-    let file = match File::open(path) {
+    let file = match folder::open_file(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("open the journal", path)(error)),
@@ -273,19 +281,33 @@ pub fn check(path: &Path, volume: &[u8; 16], tier_term: Option<Term>) -> Result<
     Ok(Some(2 * area_blocks))
 }
 
-/// Removes an image's journal, durably; one that may hold a batch is refused. Nothing to do if there is none.
-pub fn remove(path: &Path) -> Result<(), JournalError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("open the journal", path)(error)),
-    };
+/// Removes a volume's journal, durably and under its lock; one that may hold a batch is refused. Nothing to do if there is none, or
+/// another volume's that is empty.
+pub fn remove(path: &Path, volume: &[u8; 16]) -> Result<(), JournalError> {
+    remove_erased(path, Some(volume))
+}
+
+/// The same, whichever volume has left it. The lock of the image beside it must be held: nobody else is to use it there.
+pub fn remove_left_empty(path: &Path) -> Result<(), JournalError> {
+    remove_erased(path, None)
+}
+
+fn remove_erased(path: &Path, volume: Option<&[u8; 16]>) -> Result<(), JournalError> {
+    let Some(held) = Held::found(path).map_err(failed("open the journal", path))? else { return Ok(()) };
+    let file = held.open(true, 0).map_err(failed("open the journal", path))?;
     let device =
         DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
     let superblock = read_superblock(&device)?;
+    if let Some(expected) = volume.filter(|volume| **volume != superblock.volume) {
+        return check_erased(&device, superblock.area_blocks).map_err(|_| JournalError::OtherVolume {
+            path: path.to_owned(),
+            found: superblock.volume,
+            expected: *expected,
+        });
+    }
+    let device = lock_for(device, REMOVAL_LOCK_WAIT)?;
     check_erased(&device, superblock.area_blocks)?;
-    std::fs::remove_file(path).map_err(failed("remove the journal", path))?;
-    sync_folder_of(path).map_err(failed("sync the folder of the journal", path))
+    held.remove().map_err(failed("remove the journal", path))
 }
 
 /// First block of the file: whose journal it is, and how long.
@@ -386,12 +408,14 @@ fn check_erased(device: &DeviceFile, area_blocks: u32) -> Result<(), JournalErro
 
 /// Opens a journal for its I/O, as soon as nobody else has it.
 fn open_locked(path: &Path, lock_timeout: Duration) -> Result<DeviceFile, JournalError> {
-    let device = DeviceFile::open(path, false).map_err(failed("open the journal", path))?;
-    match await_lock(device.file(), lock_timeout).map_err(failed("lock the journal", path))? {
+    lock_for(DeviceFile::open(path, false).map_err(failed("open the journal", path))?, lock_timeout)
+}
+
+fn lock_for(device: DeviceFile, timeout: Duration) -> Result<DeviceFile, JournalError> {
+    let path = device.path();
+    match await_lock(device.file(), timeout).map_err(failed("lock the journal", path))? {
         LockAttempt::Locked => Ok(device),
-        LockAttempt::HeldBy(holder) => {
-            Err(JournalError::HeldBy { path: path.to_owned(), holder, waited: lock_timeout })
-        }
+        LockAttempt::HeldBy(holder) => Err(JournalError::HeldBy { path: path.to_owned(), holder, waited: timeout }),
     }
 }
 
@@ -419,19 +443,21 @@ impl Journal {
             );
             return Err(unusable(path, reason));
         }
-        if path.exists() {
+        let (folder, name) = Folder::of(path).map_err(failed("look at the folder of the journal", path))?;
+        if folder.has(&name) {
             return Err(JournalError::Exists { path: path.to_owned() });
         }
         let superblock = JournalSuperblock { volume: *volume, area_blocks: area_blocks as u32 };
-        let mut unfinished = path.as_os_str().to_owned();
+        let mut unfinished = name.clone();
         unfinished.push(UNFINISHED_SUFFIX);
-        let unfinished = PathBuf::from(unfinished);
-        let _ = std::fs::remove_file(&unfinished);
-        let made = write_new(&unfinished, &superblock)
-            .and_then(|()| std::fs::rename(&unfinished, path))
-            .and_then(|()| sync_folder_of(path));
+        let _ = folder.remove(&unfinished);
+        let made = folder
+            .make_readable_file(&unfinished, 0o600)
+            .and_then(|file| write_new(&file, path, &superblock))
+            .and_then(|()| folder.rename(&unfinished, &name))
+            .and_then(|()| folder.sync());
         if let Err(error) = made {
-            let _ = std::fs::remove_file(&unfinished);
+            let _ = folder.remove(&unfinished);
             return Err(match error.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => {
                     JournalError::NoRoom { path: path.to_owned(), length: superblock.file_bytes() }
@@ -482,16 +508,15 @@ impl Journal {
 }
 
 /// The whole content of a new journal, durable but for its name.
-fn write_new(path: &Path, superblock: &JournalSuperblock) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    match reserve(&file, superblock.file_bytes()) {
+fn write_new(file: &File, path: &Path, superblock: &JournalSuperblock) -> io::Result<()> {
+    match reserve(file, superblock.file_bytes()) {
         Ok(()) => {}
         // File systems that cannot reserve (NFS before 4.2, for example) say by the zeros whether there is room.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => {}
         Err(error) => return Err(error),
     }
     // Written once, so that no later sync has to note which blocks are in use.
-    write_zeros(&file, path, superblock.file_bytes())?;
+    write_zeros(file, path, superblock.file_bytes())?;
     DeviceFile::buffered(file.try_clone()?, path, "it is being made")?.write_now(0, &superblock.encode())?;
     file.sync_all()
 }

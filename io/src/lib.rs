@@ -13,10 +13,13 @@
 pub mod address;
 pub mod arena;
 pub mod backing;
+pub mod certificate;
 pub mod channel;
 pub mod clock;
 pub mod fence;
 pub mod file;
+pub mod folder;
+pub mod identity;
 pub mod journal;
 pub mod link;
 pub mod lock;
@@ -25,7 +28,10 @@ pub mod numa;
 pub mod operation;
 pub mod past_cache;
 pub mod place;
+pub mod program;
 pub mod reactor;
+#[cfg(test)]
+mod skip;
 pub mod socket;
 pub mod stats;
 pub mod tier;

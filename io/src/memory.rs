@@ -137,6 +137,16 @@ impl Mapping {
     }
 }
 
+/// Whether this process may have so much more memory: of its own, beside what it maps. Where it may not, an allocation of as much would
+/// be the end of the process; asked first, it is an error of whoever wants it.
+pub fn can_be_had(bytes: u64) -> io::Result<()> {
+    let Some(length) = usize::try_from(bytes).ok().filter(|length| *length > 0) else { return Ok(()) };
+    let attempted =
+        format!("cannot have {length} bytes more of memory; raise the limit (ulimit -v), or take a smaller tier");
+    // Given back at once, and nothing is touched: only limits count, and where overcommit is strict what was promised to others.
+    Mapping::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, &attempted).map(drop)
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this is our own mapping, and its last owner is going; operations in flight own it too.

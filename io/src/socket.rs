@@ -12,6 +12,17 @@ pub fn vector(start: *const u8, length: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length }
 }
 
+/// Whether it is a unix socket: whoever is at its other end is on this host, and was let in by the permissions of its file.
+pub fn is_local(socket: BorrowedFd<'_>) -> bool {
+    let mut domain: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: an open descriptor, an integer, and its size.
+    let asked = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
+    };
+    asked == 0 && domain == libc::AF_UNIX
+}
+
 /// How a call ended.
 #[derive(Debug)]
 pub enum Moved {

@@ -5,17 +5,20 @@
 //! - The whole-file lock is awaited before the tier is looked at, on the file description that carries its I/O (or is
 //!   mapped): nothing of an earlier process can change it any more.
 //! - A tier that cannot be used is left as it was.
+//! - What was looked at is what is opened, locked and, where making it fails, removed again: its folder may be another user's ([`Held`]).
 
-use crate::file::{Access, DeviceFile, FileKind, kind_of, reserve, size_of, sync_folder_of};
+use crate::file::{Access, DeviceFile, FileKind, reserve, size_of};
+use crate::folder::{Folder, Held};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::{AlignedBuffer, Mapping};
 use crate::place::{HugePagePool, Place};
 use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
 use forebay_core::types::TierBlock;
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -178,18 +181,38 @@ fn place_of_folder(path: &Path) -> Place {
     Place::of(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
 }
 
+/// A file that was made, and may have to go again.
+struct Made {
+    file: File,
+    folder: Folder,
+    name: OsString,
+}
+
+impl Made {
+    /// On failure nothing is left behind. What cannot be removed holds nothing yet, and the next attempt says what it is.
+    fn take_back(self) {
+        drop(self.file);
+        let _ = self.folder.remove(&self.name);
+    }
+
+    /// The file by a descriptor of its own, if it is still what its name leads to.
+    fn hold(&self, path: &Path) -> io::Result<Held> {
+        let held = self.folder.hold(&self.name, path)?;
+        match held.is(&self.file)? {
+            true => Ok(held),
+            false => Err(io::Error::other("somebody has put another file in its place")),
+        }
+    }
+}
+
 /// Makes a file of this length, locked and reserved. On failure nothing is left behind.
-fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<File, TierError> {
+fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<Made, TierError> {
     check_length(path, length)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(failed("create", path))?;
-    let filled = lock(&file, path, timeout).and_then(|()| {
-        reserve(&file, length).map_err(|error| match error.raw_os_error() {
+    let (folder, name) = Folder::of(path).map_err(failed("look at the folder of", path))?;
+    let file = folder.make_readable_file(&name, 0o600).map_err(failed("create", path))?;
+    let made = Made { file, folder, name };
+    let filled = lock(&made.file, path, timeout).and_then(|()| {
+        reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom {
                 path: path.to_owned(),
                 length,
@@ -200,10 +223,9 @@ fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<File, Tier
         })
     });
     match filled {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(made),
         Err(error) => {
-            drop(file);
-            let _ = std::fs::remove_file(path);
+            made.take_back();
             Err(error)
         }
     }
@@ -256,20 +278,31 @@ impl MemoryTier {
             );
             return Err(TierError::Unusable { path: path.to_owned(), reason });
         }
-        let file = create_file(path, length, lock_timeout)?;
-        let mapped = MemoryTier::map(path, file, length).and_then(|tier| {
+        let made = create_file(path, length, lock_timeout)?;
+        let mapped = made.file.try_clone().map_err(failed("share", path)).and_then(|file| {
+            let tier = MemoryTier::map(path, file, length)?;
             tier.mapping.prefault().map_err(failed("bring in the memory of", path))?;
             Ok(tier)
         });
         if mapped.is_err() {
-            let _ = std::fs::remove_file(path);
+            made.take_back();
         }
         mapped
     }
 
     /// An existing tier, as soon as nobody else has it.
     pub fn open(path: &Path, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed("open", path))?;
+        MemoryTier::open_held(&Held::of(path).map_err(failed("open", path))?, lock_timeout)
+    }
+
+    /// The same of what is held.
+    pub fn open_held(held: &Held, lock_timeout: Duration) -> Result<MemoryTier, TierError> {
+        let path = held.path();
+        if held.kind().map_err(failed("open", path))? != FileKind::Regular {
+            let reason = "a memory tier is a file, and this is a device".to_owned();
+            return Err(TierError::Unusable { path: path.to_owned(), reason });
+        }
+        let file = held.open(true, 0).map_err(failed("open", path))?;
         lock(&file, path, lock_timeout)?;
         let length = existing_length(path, &file, FileKind::Regular)?;
         // A sparse file would be a SIGBUS at the first store without room. One that is complete is not reserved again:
@@ -403,8 +436,9 @@ impl FlashTier {
         mut progress: impl FnMut(u64),
     ) -> Result<FlashTier, TierError> {
         check_length(path, length)?;
-        if matches!(kind_of(path), Ok(FileKind::Block)) {
-            let mut tier = FlashTier::open(path, lock_timeout)?;
+        let there = Held::found(path).map_err(failed("look at", path))?;
+        if let Some(held) = there.filter(|held| held.kind().is_ok_and(|kind| kind == FileKind::Block)) {
+            let mut tier = FlashTier::open_held(&held, lock_timeout)?;
             if u64::from(tier.blocks) * (TIER_BLOCK_BYTES as u64) < length {
                 let has = u64::from(tier.blocks) * TIER_BLOCK_BYTES as u64;
                 let reason =
@@ -426,11 +460,18 @@ impl FlashTier {
             return Ok(tier);
         }
         let made = create_file(path, length, lock_timeout)?;
-        let finish = || {
-            // The lock moves to the description that will carry the I/O; nobody knows of the new file meanwhile, and
-            // whoever finds it by chance makes us wait, not fail.
-            drop(made);
-            let tier = FlashTier::open(path, lock_timeout)?;
+        let held = match made.hold(path).map_err(failed("open", path)) {
+            Ok(held) => held,
+            Err(error) => {
+                made.take_back();
+                return Err(error);
+            }
+        };
+        // The lock moves to the description that will carry the I/O; nobody knows of the new file meanwhile, and whoever finds
+        // it by chance makes us wait, not fail.
+        drop(made);
+        let mut finish = || {
+            let tier = FlashTier::open_held(&held, lock_timeout)?;
             if prewrite {
                 let zeros = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
                 let mut done = 0;
@@ -447,28 +488,33 @@ impl FlashTier {
                 }
             }
             tier.file.file().sync_all().map_err(failed("sync", path))?;
-            sync_folder_of(path).map_err(failed("sync the folder of", path))?;
+            held.folder().sync().map_err(failed("sync the folder of", path))?;
             Ok(tier)
         };
         let tier = finish();
         if tier.is_err() {
-            let _ = std::fs::remove_file(path);
+            // What cannot be removed holds nothing yet, and the next attempt says what it is.
+            let _ = held.remove();
         }
         tier
     }
 
     /// An existing tier, as soon as nobody else has it.
     pub fn open(path: &Path, lock_timeout: Duration) -> Result<FlashTier, TierError> {
+        FlashTier::open_held(&Held::of(path).map_err(failed("open", path))?, lock_timeout)
+    }
+
+    /// The same of what is held.
+    pub fn open_held(held: &Held, lock_timeout: Duration) -> Result<FlashTier, TierError> {
+        let path = held.path();
         // These uses do not end by themselves: nothing to wait for.
-        if let Ok(kind) = kind_of(path)
-            && let Some(user) = crate::backing::user_of(path, kind)
-        {
+        if let Some(user) = crate::backing::user_of(held) {
             let reason = format!("it is {user}; end that use, or choose another place");
             return Err(TierError::Unusable { path: path.to_owned(), reason });
         }
         let start = std::time::Instant::now();
         let file = loop {
-            match DeviceFile::open(path, true) {
+            match DeviceFile::open_held(held, true, None) {
                 // The claim of a block device ends, like a lock, with the last request of a killed process.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     if start.elapsed() >= lock_timeout {

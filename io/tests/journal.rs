@@ -339,7 +339,7 @@ fn what_is_written_is_the_batch_and_replays_into_the_image(mode: ModeChoice) {
         assert!(image(folder.path()) == after(&[&batch]));
         assert_erased(folder.path());
         assert!(image(folder.path()) == after(&[&batch]));
-        journal::remove(&path).unwrap();
+        journal::remove(&path, &VOLUME).unwrap();
     }
 }
 

@@ -213,9 +213,7 @@ fn settle(setup: &Setup, state: &mut State) {
     for node in 0..setup.nodes {
         begin_to_serve(setup, state, node);
         while acknowledge(setup, state, node) {}
-        if !setup.rules.open_writes_are_not_read {
-            show_reads(state, node);
-        }
+        show_reads(setup, state, node);
     }
     if setup.rules.record_is_compared {
         let now = (state.record.term, state.record.config);
@@ -277,13 +275,20 @@ fn acknowledge(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     true
 }
 
-/// Without the rule `open_writes_are_not_read`, whatever the owner has may be shown, and is a promise from then on.
-fn show_reads(state: &mut State, node: NodeId) {
-    let owner = state.nodes[node].owner.filter(|owner| owner.phase == Phase::Serving);
-    let log = state.nodes[node].log;
-    let extends = log.cut(state.acked.prefix()) == state.acked;
-    if owner.is_some() && state.record.owner == node && state.record.term == state.nodes[node].term && extends {
-        state.acked = log.cut(log.prefix());
+/// What may be shown to a client is a promise from then on, acknowledged or not: what all hold; without the rule
+/// `open_writes_are_not_read`, whatever the owner has.
+fn show_reads(setup: &Setup, state: &mut State, node: NodeId) {
+    let me = &state.nodes[node];
+    let Some(owner) = me.owner.filter(|owner| owner.phase == Phase::Serving) else { return };
+    let log = me.log;
+    let held = others(node, counted(setup, me)).map(|(other, _)| owner.peers[other].held).min();
+    let shown = match setup.rules.open_writes_are_not_read {
+        true => log.prefix().min(held.unwrap_or(log.prefix())),
+        false => log.prefix(),
+    };
+    let extends = log.cut(state.acked.prefix()) == state.acked && shown > state.acked.prefix();
+    if extends && state.record.owner == node && state.record.term == me.term {
+        state.acked = log.cut(shown);
     }
 }
 

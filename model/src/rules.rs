@@ -45,7 +45,7 @@ rules! {
     both_member_sets_count: "a recruit is recorded between its proposal and the answer, and lacks what was acknowledged meanwhile";
     /// A range that a former owner may still write is not durable by having been written to the backing.
     pinned_is_not_durable: "a write that only the backing holds is overwritten by a late one";
-    /// A read that would return a write not yet acknowledged waits until it is.
+    /// A read that would return a write which some member does not hold waits until all do, whether it is acknowledged then or not (A8).
     open_writes_are_not_read: "a read shows a write that a take-over then loses";
 
     // The record.

@@ -41,14 +41,14 @@ removing! {
     counting_a_tail_of_another_term_loses_a_write: tails_compared_by_term, "pair, false suspicion", "lacks what was acknowledged";
     counting_the_answer_of_a_lost_log_loses_a_write: answers_name_incarnations, "pair", "lacks what was acknowledged";
     dropping_before_the_commit_loses_a_write: drop_is_committed_first, "pair, false suspicion", "lacks what was acknowledged";
-    not_counting_a_recruit_from_its_proposal_leaves_it_behind: both_member_sets_count, "pair", "no crash image";
+    not_counting_a_recruit_from_its_proposal_leaves_it_behind: both_member_sets_count, "pair", "lacks what was acknowledged";
     acknowledging_a_pinned_write_by_the_backing_loses_it: pinned_is_not_durable, "pair", "acknowledged as durable";
     showing_a_write_before_it_is_held_takes_it_back: open_writes_are_not_read, "pair", "lacks what was acknowledged";
     not_comparing_the_record_makes_two_owners: record_is_compared, "pair, overwritten", "which the record does not know";
     forgetting_an_unknown_transaction_loses_a_write: unknown_stays_undecided, "pair, answers lost", "lacks what was acknowledged";
     staying_after_a_refusal_loses_a_write: refused_steps_down, "pair, answers lost", "lacks what was acknowledged";
     acting_on_an_unknown_transaction_makes_a_false_owner: unknown_is_not_done, "pair, answers lost", "which the record does not know";
-    recording_a_learner_early_leaves_it_behind: learner_has_caught_up, "pair", "no crash image";
+    recording_a_learner_early_leaves_it_behind: learner_has_caught_up, "pair", "lacks what was acknowledged";
     marking_clean_before_the_drain_loses_a_write: clean_after_drain, "stop", "lacks what was acknowledged";
     writing_while_clean_loses_a_write: clean_ends_before_writing, "stop", "although 1 was acknowledged";
     an_old_log_over_a_clean_volume_brings_a_write_back: clean_begins_anew, "stop of a pair", "came back";

@@ -4,10 +4,12 @@
 use crate::cli::Client;
 use crate::report::NodeReport;
 use crate::units::{parse_seconds, parse_size, show_size};
+use crate::volume_store::random_bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_front::nbd::client::{Address, Client as NbdClient, Load};
 use forebay_front::nbd::limit::{self, Receipt};
+use forebay_io::program;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -146,7 +148,7 @@ fn target_of_backing(backing: &str) -> Result<Target> {
     }
     let path = Path::new(backing);
     let marker = PathBuf::from(format!("{backing}.forebay"));
-    if let Ok(file) = std::fs::File::open(path)
+    if let Ok(file) = forebay_io::folder::open_image(path)
         && let forebay_io::lock::HolderDescription::Process { pid, command } =
             forebay_io::lock::find_holder(&file, forebay_io::lock::LockRange::WHOLE)
     {
@@ -181,7 +183,8 @@ fn target_of_volume(volume: &str, args: &BenchArgs) -> Result<Target> {
 }
 
 fn fio(target: &Target, row: &Row, args: &BenchArgs) -> Result<Measured> {
-    let mut command = Command::new("fio");
+    let fio = program::find("fio").context("cannot run fio; install it (package `fio`)")?;
+    let mut command = Command::new(fio);
     command.args(["--name=bench", "--output-format=json", "--time_based=1", "--group_reporting=1", "--randrepeat=1"]);
     command.arg(format!("--rw={}", row.rw));
     command.arg(format!("--bs={}", row.block_bytes));
@@ -262,8 +265,9 @@ fn run_limit(args: &BenchArgs) -> Result<bool> {
 }
 
 fn limit_line(name: &str, read_percent: u32, depth: usize, receipt: Receipt, args: &BenchArgs) -> Result<LimitLine> {
-    let path = std::env::temp_dir().join(format!("forebay-limit-{}.sock", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    let mut word = [0; 8];
+    random_bytes(&mut word)?;
+    let path = std::env::temp_dir().join(format!("forebay-limit-{:016x}.sock", u64::from_ne_bytes(word)));
     let listener = std::os::unix::net::UnixListener::bind(&path)
         .with_context(|| format!("cannot make the socket {}", path.display()))?;
     let size = args.size;

@@ -2,19 +2,24 @@
 //! key and the line, because a misspelt key that is passed over is a setting silently not made.
 
 pub mod address;
+pub mod allow;
+pub mod certificates;
 pub mod cluster;
 pub mod fence;
 pub mod placement;
 pub mod watchdog;
 
 use self::address::CidrAddress;
-use crate::api::Role;
+use self::certificates::{CertificateList, Clients};
+use crate::coordinator::checked::VolumeName;
 use crate::coordinator::words::FlushName;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use forebay_core::status::DestageMode;
+use forebay_io::Backing;
 use forebay_io::backing::BackingSpec;
 use forebay_io::backing::nbd::uri::NbdUri;
+use forebay_io::folder;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -39,6 +44,10 @@ pub struct Config {
     pub watchdog: Option<watchdog::WatchdogConfig>,
     /// On which NUMA node its data path runs.
     pub placement: placement::PlacementConfig,
+    /// Which backings it serves that others have named.
+    pub backings: allow::BackingsConfig,
+    /// Where tiers may lie that others have named.
+    pub tiers: allow::TiersConfig,
 }
 
 /// How disks are read and written.
@@ -120,11 +129,14 @@ pub struct HttpTls {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Authorities of clients' certificates: who shows one needs no token.
+    /// Authorities of callers' certificates. One of them is good for what the lists say, and else for nothing.
     pub client_ca: Option<PathBuf>,
-    /// What such a client may do: `admin` or `read-only`.
+    /// Those that may change.
     #[serde(default)]
-    pub client_role: Role,
+    pub admins: CertificateList,
+    /// Those that may look.
+    #[serde(default)]
+    pub readers: CertificateList,
 }
 
 impl Default for ListenConfig {
@@ -356,9 +368,15 @@ pub struct VolumeSpec {
     /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
+    /// Which clients with certificates may use it: `any`, or a list of names; none = as recorded, or any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Clients>,
     /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
     #[serde(default)]
     pub adopt_changed_backing: bool,
+    /// The image is the one that the tier's writes belong to, in its newest state, although it cannot be told from another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_image: bool,
 }
 
 impl VolumeSpec {
@@ -372,6 +390,12 @@ impl VolumeSpec {
             bail!(
                 "volume {}: a memory tier without a peer loses acknowledged writes when the host crashes or loses power; \
                  accept that with --volatile (config: volatile = true), or use --tier flash",
+                self.name
+            );
+        }
+        if self.same_image && self.adopt_changed_backing {
+            bail!(
+                "volume {}: same_image keeps the tier's writes, and adopt_changed_backing gives them up; say one of both",
                 self.name
             );
         }
@@ -477,7 +501,7 @@ pub const TIER_BYTES_MIN: u64 = forebay_core::format::TIER_BLOCKS_MIN as u64 * 4
 const TIER_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Bounds of a journal, both areas together: what a useful batch needs, and what `forebay-io` makes.
 const JOURNAL_BYTES_MIN: u64 = 2 << 20;
-const JOURNAL_BYTES_MAX: u64 = 8 << 30;
+pub const JOURNAL_BYTES_MAX: u64 = 8 << 30;
 /// Largest: block numbers of the format are 32 bits wide.
 pub const TIER_BYTES_MAX: u64 = forebay_core::format::TIER_BLOCKS_MAX as u64 * 4096;
 /// Longest limit on the time to drain: a week. What is meant to be longer is no limit.
@@ -489,16 +513,9 @@ const MEMORY_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Most.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
-/// Names go into file names, URLs and NBD exports: letters, digits, `.`, `_`, `-`, at most 63, not beginning with a
-/// dot or hyphen.
+/// Names go into file names, URLs and NBD exports.
 pub fn check_name(name: &str) -> Result<()> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || name.len() > 63 || name.starts_with(['.', '-']) || !name.chars().all(plain) {
-        bail!(
-            "volume name {name:?}: use 1 to 63 letters, digits, '.', '_' or '-', and begin with a letter, digit or '_'"
-        );
-    }
-    Ok(())
+    VolumeName::new(name).map(|_| ()).map_err(anyhow::Error::msg)
 }
 
 /// Limits on the time to drain that a volume may have.
@@ -524,6 +541,21 @@ pub fn check_size(name: &str, size: u64) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a size that ends inside a unit of the backing, which would never take what is written there.
+pub fn check_whole_units(bytes: u64, backing: &Backing) -> Result<()> {
+    let align = u64::from(backing.align());
+    if !bytes.is_multiple_of(align) {
+        let (less, more) = (bytes / align * align, bytes.next_multiple_of(align));
+        let or_less = if less == 0 { String::new() } else { format!("{less} or ") };
+        bail!(
+            "a size of {bytes} bytes is not a multiple of the {align} bytes that the backing {} takes ({}); give {or_less}{more} bytes",
+            backing.name(),
+            backing.access()
+        );
+    }
+    Ok(())
+}
+
 /// Tier size where none is given: a tenth of the volume within 1 to 16 GiB; below a 10 GiB volume less than 1 GiB
 /// would be a tenth, and a tier larger than its volume is of no use.
 pub fn tier_size_default(volume_bytes: u64) -> u64 {
@@ -536,11 +568,18 @@ pub fn memory_default(volume_bytes: u64) -> u64 {
     (volume_bytes / 8).clamp(MEMORY_BYTES_DEFAULT_MIN, 256 << 20) / 4096 * 4096
 }
 
+/// Bytes that are read of a config.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read the config {}", path.display()))?;
+        // It names programs that are run, and files that are opened: root takes it from nobody else.
+        let text = match crate::paths::is_root() {
+            true => folder::read_private_text(path, CONFIG_BYTES_MAX),
+            false => folder::read_text(path, CONFIG_BYTES_MAX),
+        };
+        let text = text.with_context(|| format!("cannot read the config {}", path.display()))?;
         Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))
     }
 
@@ -568,7 +607,16 @@ impl Config {
         if self.listen.http_tls.is_some() && self.listen.http == Some(HttpAddress::Off) {
             bail!("TLS is for HTTP, and that is off: give it an address with --http HOST:PORT, or leave TLS out");
         }
+        if let Some(HttpTls { client_ca: None, admins, readers, .. }) = &self.listen.http_tls
+            && !(admins.names().is_empty() && readers.names().is_empty())
+        {
+            bail!(
+                "[listen] http_tls lists certificates, and asks for none: give client_ca, the authority that they are of, as well"
+            );
+        }
         self.placement.check()?;
+        self.backings.check()?;
+        self.tiers.check()?;
         fence::check(&self.fence, self.cluster.is_some())?;
         if let Some(watchdog) = &self.watchdog {
             watchdog.check(self.cluster.is_some())?;

@@ -6,6 +6,7 @@
 //! - A connection ends within [`STALL_MAX`] of the last progress that is the client's to make.
 //! - A connection is in the list of its volume as long as it is here.
 
+use crate::directory::Directory;
 use crate::mailbox::Seat;
 use forebay_core::api::{Pieces, RequestError};
 use forebay_core::types::{Instant, RequestId};
@@ -296,6 +297,21 @@ impl Connections {
         let called = |index: &usize| own_address(self.clients[*index].connection.socket());
         let is_there = |index: &usize| called(index) == Some(ip.to_canonical());
         let (gone, kept): (Vec<usize>, Vec<usize>) = std::mem::take(home.connections()).into_iter().partition(is_there);
+        *home.connections() = kept;
+        for index in gone {
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Closes those of a volume whose clients may not use it any more.
+    pub fn close_barred<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, directory: &Directory, now: Instant) {
+        let is_barred = |index: &usize| {
+            let connection = &self.clients[*index].connection;
+            !directory.admits(connection.client(), connection.export_name())
+        };
+        let (gone, kept): (Vec<usize>, Vec<usize>) =
+            std::mem::take(home.connections()).into_iter().partition(is_barred);
         *home.connections() = kept;
         for index in gone {
             let mut client = self.forget(reactor, index);

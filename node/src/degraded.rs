@@ -3,7 +3,7 @@
 use crate::cluster::report::ClusterNodeReport;
 use crate::config::DestageName;
 use crate::events::{EventKind, Happened, Severity};
-use crate::report::VolumeReport;
+use crate::report::{CoordinatorTrouble, VolumeReport};
 use crate::units::show_size;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -78,6 +78,18 @@ pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
         }
         if cluster.unfenced > 0 {
             add("unfenced", format!("{} former owners may still write to the backing", cluster.unfenced));
+        }
+    }
+    found
+}
+
+/// What is not as it should be with the cluster's coordinator, as this node has found it: one of each kind, with all that is said of it.
+pub fn of_coordinator(node: &str, troubles: &[CoordinatorTrouble]) -> Vec<Degraded> {
+    let mut found: Vec<Degraded> = Vec::new();
+    for trouble in troubles {
+        match found.iter_mut().find(|known| known.code == trouble.code) {
+            Some(known) => known.text = format!("{}; {}", known.text, trouble.text),
+            None => found.push(Degraded::of_node(node, &trouble.code, trouble.text.as_str())),
         }
     }
     found

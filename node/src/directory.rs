@@ -1,10 +1,13 @@
 //! Which volumes can be connected to, and on which shard each lives. Read when a client chooses its export; never in
 //! the data path.
 
-use crate::forward::ForwarderHandle;
-use crate::mailbox::{ShardHandle, VolumeKey};
+use crate::config::certificates::Clients;
+use crate::forward::{ForwarderHandle, ToForwarder};
+use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::volume_store::VolumeId;
+use forebay_core::roles::Client;
 use forebay_front::nbd::handshake::{ExportInfo, Exports};
+use std::collections::HashMap;
 use std::sync::{OnceLock, RwLock};
 
 /// One export.
@@ -38,6 +41,8 @@ pub enum Place {
 #[derive(Default)]
 pub struct Directory {
     exports: RwLock<Vec<Export>>,
+    /// Who may use them, by name. It is said before an export is first there, and outlasts changes of who serves it.
+    clients: RwLock<HashMap<String, Clients>>,
     shards: OnceLock<Vec<ShardHandle>>,
     forwarder: OnceLock<ForwarderHandle>,
 }
@@ -61,6 +66,27 @@ impl Directory {
     /// Who forwards.
     pub fn forwarder(&self) -> &ForwarderHandle {
         self.forwarder.get().expect("volumes of a cluster are known after its node has joined it")
+    }
+
+    /// From now on these clients may use the volume of this name; sessions of others end.
+    pub fn let_in(&self, name: &str, clients: Clients) {
+        let former =
+            self.clients.write().expect("nobody panics while holding it").insert(name.to_owned(), clients.clone());
+        if former.is_none_or(|former| former == clients) {
+            return;
+        }
+        for shard in self.shards.get().into_iter().flatten() {
+            shard.send(ToShard::ReviewClients);
+        }
+        if let Some(forwarder) = self.forwarder.get() {
+            forwarder.send(ToForwarder::ReviewClients);
+        }
+    }
+
+    /// Whether a client may use the volume of this name. Of one that nobody has said anything of, only those of this host.
+    pub fn admits(&self, client: &Client, name: &str) -> bool {
+        let clients = self.clients.read().expect("nobody panics while holding it");
+        client.may_use(clients.get(name).map_or(Some(&[]), Clients::names))
     }
 
     /// Adds an export, or puts it in the place of the one of its name.
@@ -108,8 +134,8 @@ impl Directory {
 }
 
 impl Exports for Directory {
-    fn lookup(&self, name: &str) -> Option<ExportInfo> {
-        self.find(name).map(|export| ExportInfo {
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
+        self.find(name).filter(|export| self.admits(client, &export.name)).map(|export| ExportInfo {
             name: export.name,
             size_bytes: export.size_bytes,
             description: String::new(),
@@ -118,15 +144,17 @@ impl Exports for Directory {
         })
     }
 
-    fn list(&self) -> Vec<(String, String)> {
+    fn list(&self, client: &Client) -> Vec<(String, String)> {
         let exports = self.exports.read().expect("nobody panics while holding it");
-        exports.iter().map(|e| (e.name.clone(), String::new())).collect()
+        let seen = exports.iter().filter(|export| self.admits(client, &export.name));
+        seen.map(|export| (export.name.clone(), String::new())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::roles::Certified;
 
     fn export(name: &str) -> Export {
         Export {
@@ -137,19 +165,50 @@ mod tests {
         }
     }
 
+    const LOCAL: &Client = &Client::Local;
+
+    #[test]
+    fn who_is_not_on_a_volumes_list_finds_no_such_export() {
+        let directory = Directory::default();
+        let certified = |dns: &str, role: &[&str]| {
+            Client::Certified(Certified::new([dns].into_iter(), role.iter().copied(), [0; 32]))
+        };
+        let role = ["forebay:role:nbd-client"];
+        let (vm1, vm2, foreign) = (certified("vm1", &role), certified("vm2", &role), certified("vm1", &[]));
+        let sees = |client: &Client| -> String { directory.list(client).into_iter().map(|(name, _)| name).collect() };
+        let finds = |client: &Client| ["", "a", "b", "c"].map(|name| directory.lookup(client, name).is_some());
+        for name in ["a", "b", "c"] {
+            directory.add(export(name), false);
+        }
+        // Nothing was said of them yet.
+        assert_eq!(["", "", "", "abc"], [&vm1, &foreign, &Client::Anonymous, LOCAL].map(sees));
+        directory.let_in("a", "dns:vm1".parse().unwrap());
+        directory.let_in("b", Clients::Any);
+        directory.let_in("c", "none".parse().unwrap());
+        let all = [&vm1, &vm2, &foreign, &Client::Anonymous, LOCAL];
+        assert_eq!(["ab", "b", "a", "b", "abc"], all.map(sees));
+        assert_eq!(finds(&vm1), [true, true, true, false]);
+        assert_eq!(finds(&vm2), [false, false, true, false], "the default export is the same for everybody");
+        assert_eq!(finds(&foreign), [true, true, false, false]);
+        // The list outlasts the export.
+        directory.remove("a");
+        directory.put(export("a"));
+        assert!(!directory.admits(&vm2, "a") && directory.admits(&vm1, "a"));
+    }
+
     #[test]
     fn first_export_is_the_default_one() {
         let directory = Directory::default();
-        assert!(directory.lookup("").is_none());
+        assert!(directory.lookup(LOCAL, "").is_none());
         directory.add(export("a"), false);
         directory.add(export("b"), true);
-        assert_eq!(directory.lookup("").unwrap().name, "b");
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "b");
         directory.resize("a", 1024);
-        assert_eq!(directory.lookup("a").unwrap().size_bytes, 1024);
+        assert_eq!(directory.lookup(LOCAL, "a").unwrap().size_bytes, 1024);
         directory.remove("b");
-        assert_eq!(directory.lookup("").unwrap().name, "a");
-        assert!(directory.lookup("b").is_none());
-        assert_eq!(directory.list().len(), 1);
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
+        assert!(directory.lookup(LOCAL, "b").is_none());
+        assert_eq!(directory.list(LOCAL).len(), 1);
     }
 
     #[test]
@@ -159,8 +218,8 @@ mod tests {
         directory.put_forwarded(forwarded(1024));
         directory.put(export("a"));
         directory.put_forwarded(forwarded(2048));
-        assert_eq!((directory.list().len(), directory.lookup("a").unwrap().size_bytes), (1, 512));
+        assert_eq!((directory.list(LOCAL).len(), directory.lookup(LOCAL, "a").unwrap().size_bytes), (1, 512));
         directory.put(forwarded(4096));
-        assert_eq!(directory.lookup("a").unwrap().size_bytes, 4096);
+        assert_eq!(directory.lookup(LOCAL, "a").unwrap().size_bytes, 4096);
     }
 }

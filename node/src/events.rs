@@ -86,6 +86,10 @@ pub enum EventKind {
     LinkDown,
     /// To a node.
     LinkUp,
+    /// The cluster's coordinator needs an operator.
+    CoordinatorTrouble,
+    /// It does not any more.
+    CoordinatorWell,
     /// It cannot be written.
     HistoryFailing,
     /// It is written again.

@@ -14,9 +14,10 @@ use clap::Args;
 use forebay_core::cluster::NodeId;
 use forebay_core::fence::Means;
 use forebay_io::fence::{Agent, Expelled, Power, ReservableDevice, ReservationKey, watchdog};
+use forebay_io::folder::{self, Folder};
 use forebay_io::{AlignedBuffer, Backing, BackingOptions, LockAttempt};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -203,6 +204,11 @@ pub fn ago(unix_s: u64) -> String {
     }
 }
 
+/// Bytes that are read of a proof.
+const PROOF_BYTES_MAX: u64 = 1 << 16;
+/// Bytes that are read of a file with a secret.
+const SECRET_BYTES_MAX: u64 = 1 << 16;
+
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -226,7 +232,7 @@ impl Proofs {
 
     /// Before the test changes anything: a proof that cannot be kept is not worth a power cut.
     pub fn prepare(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.folder).with_context(|| {
+        Folder::make_all(&self.folder, 0o755).map(|_| ()).with_context(|| {
             format!(
                 "cannot make the folder {} for proofs: run this with the right to write there, or name another state folder \
                  with --state",
@@ -251,16 +257,16 @@ impl Proofs {
     }
 
     fn all(&self) -> Result<Vec<Proof>> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
+        let names = match Folder::open(&self.folder).and_then(|folder| folder.names()) {
+            Ok(names) => names,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read the folder {}", self.folder.display()));
             }
         };
         let mut all = Vec::new();
-        for entry in entries {
-            let path = entry.with_context(|| format!("cannot read the folder {}", self.folder.display()))?.path();
+        for name in names {
+            let path = self.folder.join(name);
             if path.extension().is_some_and(|end| end == "json") {
                 all.extend(read_proof(&path)?);
             }
@@ -271,7 +277,7 @@ impl Proofs {
 }
 
 fn read_proof(path: &Path) -> Result<Option<Proof>> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match folder::read_text(path, PROOF_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("cannot read the proof {}", path.display())),
@@ -305,11 +311,13 @@ fn agent_options(args: &FenceTestArgs) -> Result<Vec<(String, String)>> {
 /// The first line of a file that only its owner can read.
 pub fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
-    let metadata = std::fs::metadata(path).with_context(|| format!("cannot look at {shown}"))?;
+    let file = folder::open_file(path).with_context(|| format!("cannot read {shown}"))?;
+    let metadata = file.metadata().with_context(|| format!("cannot look at {shown}"))?;
     if metadata.permissions().mode() & 0o077 != 0 {
         bail!("{shown} can be read or written by others, and holds a secret: chmod 600 {shown}");
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = folder::read_all(file, SECRET_BYTES_MAX, path).with_context(|| format!("cannot read {shown}"))?;
+    let text = String::from_utf8_lossy(&text);
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
         Some(_) | None => bail!("the first line of {shown} is empty: it should be the value of the option"),
@@ -392,7 +400,7 @@ fn try_reservation(path: &Path, args: &FenceTestArgs, proofs: &Proofs) -> Result
         return be_expelled(path, Duration::from_secs(args.timeout), args.json);
     }
     let device = ReservableDevice::open(path)?;
-    let target = device_name(path);
+    let target = name_of_device(&device);
     let own = draw_key()?;
     if args.expel.is_some() {
         proofs.prepare()?;
@@ -442,10 +450,19 @@ fn draw_key() -> Result<ReservationKey> {
     Ok(ReservationKey::of_node(NodeId(u64::from_le_bytes(bytes))))
 }
 
-/// The device's own name, which every host knows it by; its path where it has none.
+/// The own name of the device that is open, which every host knows it by; its path where it has none.
+pub fn name_of_device(device: &ReservableDevice) -> String {
+    name_of_number(device.number().ok(), device.path())
+}
+
+/// The same of what lies at a path now, without opening it.
 pub fn device_name(path: &Path) -> String {
-    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let block = resolved.file_name().map(|name| Path::new("/sys/class/block").join(name)).unwrap_or_default();
+    name_of_number(std::fs::metadata(path).map(|found| found.rdev()).ok(), path)
+}
+
+fn name_of_number(number: Option<u64>, path: &Path) -> String {
+    let number = number.unwrap_or_default();
+    let block = PathBuf::from(format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number)));
     let read = |file: &str| std::fs::read_to_string(block.join(file)).ok();
     let name = read("wwid").or_else(|| read("device/wwid")).map(|text| text.trim().to_owned());
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| path.display().to_string())
@@ -459,9 +476,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 fn be_expelled(path: &Path, limit: Duration, json: bool) -> Result<Trial> {
     let mut backing = Backing::open(
         path.to_str().context("the device's name is no text")?,
-        BackingOptions { create: None, format_raw: true },
+        BackingOptions { format_raw: true, ..BackingOptions::default() },
     )?;
-    let device = ReservableDevice::open(path)?;
+    let device = ReservableDevice::of(backing.file().context("an NBD export cannot be reserved")?)?;
     if let LockAttempt::HeldBy(holder) =
         backing.try_lock().with_context(|| format!("cannot lock {}", path.display()))?
     {
@@ -495,7 +512,7 @@ fn be_expelled(path: &Path, limit: Duration, json: bool) -> Result<Trial> {
         format!("{written} writes were taken, then {refused} refused with a reservation conflict, and none taken");
     Ok(Trial {
         means: Means::Reservation,
-        target: device_name(path),
+        target: name_of_device(&device),
         by: "preempt and abort".into(),
         outcome: Outcome::Refused,
         found,
@@ -590,6 +607,35 @@ mod tests {
         std::fs::write(proofs.path("power", "beta"), "{").unwrap();
         let error = format!("{:#}", proofs.all().unwrap_err());
         assert!(error.contains("power-beta.json is damaged: remove it"), "{error}");
+    }
+
+    #[test]
+    fn a_proof_is_written_through_no_link_of_the_state_folders_user() {
+        use std::os::unix::fs::{lchown, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (theirs, secret) = (folder.path().join("state"), folder.path().join("secret"));
+        std::fs::create_dir_all(theirs.join("fences")).unwrap();
+        std::fs::write(&secret, "secret").unwrap();
+        symlink("../../secret", theirs.join("fences/power-beta.json.new")).unwrap();
+        for path in [theirs.clone(), theirs.join("fences"), theirs.join("fences/power-beta.json.new")] {
+            if let Err(error) = lchown(path, Some(65_533), None) {
+                forebay_tests::harness::skip(&format!("files of another user need root: {error}"));
+                return;
+            }
+        }
+        let proofs = Proofs::below(&theirs);
+        proofs.prepare().unwrap();
+        proofs.keep(Means::PowerOff, "beta", "fence_x", Duration::ZERO).unwrap();
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+        assert_eq!(proofs.all().unwrap().len(), 1);
+        // A folder of root's, by a link of theirs.
+        std::fs::create_dir(folder.path().join("ours")).unwrap();
+        std::fs::rename(theirs.join("fences"), theirs.join("aside")).unwrap();
+        symlink("../ours", theirs.join("fences")).unwrap();
+        lchown(theirs.join("fences"), Some(65_533), None).unwrap();
+        assert!(proofs.prepare().is_err());
+        assert!(proofs.keep(Means::PowerOff, "beta", "fence_x", Duration::ZERO).is_err());
+        assert_eq!(std::fs::read_dir(folder.path().join("ours")).unwrap().count(), 0);
     }
 
     #[test]

@@ -11,15 +11,20 @@
 //! - Files with keys are made readable by their owner alone, and one that others can read is refused.
 //! - An identity is used only if its certificate is of its authority, names it, belongs to its key and is valid now.
 //!
-//! The certificate names the node as a DNS name, for both directions of TLS; `forebay-io` checks it on links.
+//! The certificate names the node as a DNS name, for both directions of TLS, and has the role of a node, so that it is good for
+//! nothing but links; `forebay-io` checks both there. Other roles get their certificates by [`certify`].
+
+pub mod certify;
 
 use crate::coordinator::words::Hex64;
 use crate::volume_store::{VolumeId, random_bytes, remove_durably};
 use anyhow::{Context, Result, anyhow, bail};
 use forebay_core::cluster::NodeId;
+use forebay_core::roles::{Claim, Place, Role, may_serve};
+use forebay_io::folder::{self, Folder};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -36,6 +41,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Version of both files that this code writes, and the only one it reads.
 const VERSION: u32 = 1;
+/// Some hundred bytes for each node that was ever enrolled.
+const AUTHORITY_BYTES_MAX: u64 = 16 << 20;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// An authority outlives the machines: renewing it means enrolling every node again.
 const AUTHORITY_VALID: Duration = DAY.saturating_mul(20 * 365);
@@ -123,7 +130,8 @@ impl Authority {
                 path.display()
             );
         }
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // Whoever may exchange it signs himself into the cluster with what the next enrolment gives away.
+        Folder::make_private(folder, 0o700).with_context(|| format!("cannot make {}", folder.display()))?;
         let cluster_id = VolumeId::random()?;
         let key = KeyPair::generate().context("cannot make a key for the authority")?;
         let params = Authority::params(cluster, cluster_id)?;
@@ -142,7 +150,7 @@ impl Authority {
         Ok(Made { path, name: cluster.to_owned(), node: None, valid_until })
     }
 
-    /// The one in this folder.
+    /// The one in this folder, in which nobody else can have put it.
     pub fn open(folder: &Path) -> Result<Authority> {
         let path = Authority::path_in(folder);
         if !path.exists() {
@@ -152,7 +160,11 @@ impl Authority {
                 folder.display()
             );
         }
-        let file: AuthorityFile = read_secret(&path, "the cluster's authority")?;
+        let what = "the cluster's authority";
+        check_secret_mode(&path).with_context(|| format!("cannot read {what}"))?;
+        let text = folder::read_private_text(&path, AUTHORITY_BYTES_MAX);
+        let text = text.with_context(|| format!("cannot read {what} from {}", path.display()))?;
+        let file: AuthorityFile = parse_secret(&text, &path, what)?;
         Ok(Authority { path, file })
     }
 
@@ -201,6 +213,7 @@ impl Authority {
             .with_context(|| format!("the authority's key in {} is damaged", self.path.display()))?;
         let issuer = Issuer::new(Authority::params(&self.file.cluster, self.file.cluster_id)?, own);
         let mut params = CertificateParams::new([name.to_owned()]).context("the node's name")?;
+        params.subject_alt_names.push(role_name(Role::Node)?);
         params.distinguished_name.push(DnType::CommonName, name);
         params.distinguished_name.push(DnType::OrganizationalUnitName, String::from(node));
         params.is_ca = IsCa::ExplicitNoCa;
@@ -222,6 +235,11 @@ impl Authority {
             authority: self.file.certificate.clone(),
         })
     }
+}
+
+/// A role, as a certificate carries it.
+fn role_name(role: Role) -> Result<SanType> {
+    Ok(SanType::URI(role.uri().try_into().context("a role is plain text")?))
 }
 
 impl AuthorityFile {
@@ -288,6 +306,8 @@ pub struct Identity {
     pub authority: CertificateDer<'static>,
     /// Its end is near: [`RENEWAL_DUE`].
     pub renewal_due: bool,
+    /// It was given out before certificates had roles.
+    pub lacks_role: bool,
 }
 
 impl Identity {
@@ -311,15 +331,8 @@ impl Identity {
         rustls::sign::CertifiedKey::new(vec![certificate.clone()], signing)
             .keys_match()
             .context("its certificate belongs to another key")?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone()).context("its authority is damaged")?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .context("its authority cannot be used")?;
-        let name = ServerName::try_from(file.name.clone()).context("its name cannot be in a certificate")?;
-        let valid_at = |at: Duration| {
-            verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::since_unix_epoch(at)).map(|_| ())
-        };
+        let certificates = NodeCertificates::of(&authority)?;
+        let valid_at = |at: Duration| certificates.check_at(&certificate, &file.name, at);
         valid_at(now).map_err(|error| {
             anyhow!(
                 "its certificate is not valid for {} (until {}): {error}; renew it where the cluster's authority is, with \
@@ -329,6 +342,10 @@ impl Identity {
                 file.name
             )
         })?;
+        let claim = forebay_io::certificate::read(&certificate).claim();
+        if !may_serve(Place::Link, claim) {
+            bail!("its certificate {claim}, and is none of a node");
+        }
         let renewal_due = valid_at(now + RENEWAL_DUE).is_err();
         Ok(Identity {
             cluster: file.cluster,
@@ -340,7 +357,38 @@ impl Identity {
             key,
             authority,
             renewal_due,
+            lacks_role: claim == Claim::Nothing,
         })
+    }
+}
+
+/// Certificates of the nodes of one cluster.
+pub struct NodeCertificates(Arc<WebPkiServerVerifier>);
+
+impl NodeCertificates {
+    /// Of the cluster with this authority.
+    pub fn of(authority: &CertificateDer<'static>) -> Result<NodeCertificates> {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone()).context("its authority is damaged")?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(NodeCertificates(verifier.build().context("its authority cannot be used")?))
+    }
+
+    /// Whether this is the certificate of the node with this name, now.
+    pub fn check(&self, certificate: &CertificateDer<'_>, name: &str) -> Result<()> {
+        // The authority signs for others than nodes, too, and under names that a node may have later.
+        let claim = forebay_io::certificate::read(certificate).claim();
+        if !may_serve(Place::Link, claim) {
+            bail!("its certificate is not that of a node");
+        }
+        self.check_at(certificate, name, now()?)
+    }
+
+    fn check_at(&self, certificate: &CertificateDer<'_>, name: &str, at: Duration) -> Result<()> {
+        let name = ServerName::try_from(name.to_owned()).context("its name cannot be in a certificate")?;
+        self.0.verify_server_cert(certificate, &[], &name, &[], UnixTime::since_unix_epoch(at))?;
+        Ok(())
     }
 }
 
@@ -397,13 +445,17 @@ pub fn check_secret_mode(path: &Path) -> Result<()> {
 }
 
 fn read_secret<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
+    check_secret_mode(path).with_context(|| format!("cannot read {what}"))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {what} from {}", path.display()))?;
+    parse_secret(&text, path, what)
+}
+
+fn parse_secret<T: serde::de::DeserializeOwned>(text: &str, path: &Path, what: &str) -> Result<T> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    check_secret_mode(path).with_context(|| format!("cannot read {what}"))?;
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {what} from {}", path.display()))?;
-    match toml::from_str::<Versioned>(&text) {
+    match toml::from_str::<Versioned>(text) {
         Ok(Versioned { version: VERSION }) => {}
         Ok(Versioned { version }) => {
             bail!("{} is of version {version}, this Forebay knows version {VERSION}; use a newer one", path.display())
@@ -411,7 +463,7 @@ fn read_secret<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Resul
         // The text holds a key: the parser's own words would show its lines.
         Err(_) => bail!("{} is not {what}, or is damaged", path.display()),
     }
-    toml::from_str(&text)
+    toml::from_str(text)
         .map_err(|error| anyhow!("{} is not {what}, or is damaged: {}", path.display(), error.message()))
 }
 
@@ -436,6 +488,7 @@ fn day(since_1970: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_io::certificate::{self, Shown};
     use forebay_tests::harness::TempDir;
 
     fn lab(name: &str) -> (TempDir, Authority) {
@@ -497,6 +550,34 @@ mod tests {
     }
 
     #[test]
+    fn an_identity_has_the_role_of_a_node_or_is_from_before_there_were_roles() {
+        let (folder, mut authority) = lab("identity-role");
+        let path = folder.join("alpha.toml");
+        authority.enrol("alpha", &path, false).unwrap();
+        assert!(!Identity::load(&path).unwrap().lacks_role);
+        // As another hand of the same authority would make it.
+        let with = |uris: &[&str]| {
+            let mut identity = file(&path);
+            let own = KeyPair::from_pem(&authority.file.key).unwrap();
+            let issuer = Issuer::new(Authority::params("lab", authority.file.cluster_id).unwrap(), own);
+            let mut params = CertificateParams::new(["alpha".to_owned()]).unwrap();
+            params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())));
+            let key = KeyPair::generate().unwrap();
+            identity.certificate = params.signed_by(&key, &issuer).unwrap().pem();
+            identity.key = key.serialize_pem();
+            Identity::check(identity, now().unwrap()).map(|identity| identity.lacks_role)
+        };
+        assert!(with(&[]).unwrap());
+        assert!(!with(&["forebay:role:node"]).unwrap());
+        for wrong in
+            [&["forebay:role:nbd-client"][..], &["forebay:role:node", "forebay:role:admin"], &["forebay:role:x"]]
+        {
+            let said = with(wrong).unwrap_err().to_string();
+            assert!(said.contains("none of a node"), "{said}");
+        }
+    }
+
+    #[test]
     fn names_that_certificates_cannot_tell_apart_are_refused() {
         let (folder, mut authority) = lab("identity-names");
         let long = "a".repeat(64);
@@ -517,10 +598,10 @@ mod tests {
             roots.add(identity.authority.clone()).unwrap();
             Arc::new(roots)
         };
-        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(roots(called), provider.clone());
+        let callers = certificate::of_callers(Place::Link, (*roots(called)).clone(), Shown::Always).unwrap();
         let server = rustls::ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)?
-            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_client_cert_verifier(callers)
             .with_single_cert(vec![called.certificate.clone()], called.key.clone_key())?;
         let client = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)?

@@ -12,13 +12,14 @@
 //! Left to others: what a batch is and how it is replayed (`forebay-io`), when batches are made (core).
 
 use crate::config::DestageName;
+use crate::judgement::Sighting;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::open::identity_of;
-use crate::volume_store::{ImageIdentity, Marker, Record, VolumeId, difference};
+use crate::volume_store::{Marker, Record, VolumeId};
 use anyhow::{Context, Result, bail};
 use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
+use forebay_io::folder;
 use forebay_io::journal::{self, Replay, ReplayRequest, TierWord, Verdict};
 use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt};
 use std::path::{Path, PathBuf};
@@ -34,8 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Where the journal of a backing lies, or why it has no place for one.
 pub fn place(backing: &Backing) -> Result<PathBuf, String> {
     match backing.file() {
-        Some(file) if file.kind() == FileKind::Regular => journal::path_of(file.path())
-            .map_err(|error| format!("the place of {} cannot be found out: {error}", file.path().display())),
+        Some(file) if file.kind() == FileKind::Regular => Ok(journal::beside(file.own_path())),
         Some(_) => Err("a block device has no place beside it for a journal".into()),
         None => Err("an NBD export has no place beside it for a journal".into()),
     }
@@ -113,7 +113,7 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
     await_backing(backing)?;
     let request = ReplayRequest { volume: owner.0, volume_bytes, tier: None, lock_timeout: LOCK_WAIT };
     let report = journal::replay(&path, &request, backing)?;
-    journal::remove(&path)?;
+    journal::remove(&path, &owner.0)?;
     Ok(report.in_backing_through().map(|through| {
         format!("the journal {} was replayed: the image has everything up to log position {through}", path.display())
     }))
@@ -122,10 +122,10 @@ pub fn replay_without_tier(owner: VolumeId, volume_bytes: u64, backing: &mut Bac
 /// A tier is given up, or lost, and the image is not the one that the marker speaks of, or there is no marker. Whether a
 /// batch in the journal belongs to this image nobody knows but the operator: applied to another one it destroys that, and kept
 /// from its own it leaves a torn one. Refuses where there is one.
-pub fn refuse_for_unknown_image(backing: &Backing, marker: Option<&Marker>, image: &ImageIdentity) -> Result<()> {
+pub fn refuse_for_unknown_image(backing: &Backing, marker: Option<&Marker>, image: &Sighting) -> Result<()> {
     let Ok(path) = place(backing) else { return Ok(()) };
     let unknown = match marker {
-        Some(marker) => difference(&marker.image, image),
+        Some(marker) => image.difference(marker),
         None => Some("there is no marker beside it".to_owned()),
     };
     let Some(what) = unknown.filter(|_| path.exists()) else { return Ok(()) };
@@ -142,21 +142,33 @@ pub fn refuse_for_unknown_image(backing: &Backing, marker: Option<&Marker>, imag
     }
 }
 
-/// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed.
-/// `image`: what its marker says of the image that the journal belongs to. Changes nothing.
-pub fn left_behind(record: &Record, image: Option<&ImageIdentity>) -> Result<Option<PathBuf>> {
+/// The journal of a volume that is about to be forgotten, if there is one; an error where it could not be replayed, or where nobody
+/// knows whether there is one. `marker`: the volume's own, which tells the image that the journal belongs to. Changes nothing.
+pub fn left_behind(record: &Record, marker: Option<&Marker>) -> Result<Option<PathBuf>> {
     let Ok(spec) = BackingSpec::parse(&record.backing) else { return Ok(None) };
-    let Some(path) = spec.path().and_then(|image| journal::path_of(image).ok()) else { return Ok(None) };
+    let Some(image) = spec.path() else { return Ok(None) };
+    let path = match journal::path_of(image) {
+        Ok(path) => path,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let image = image.display();
+            return Err(error)
+                .with_context(|| format!("cannot look for a journal, which may hold writes, beside {image}"));
+        }
+    };
     match journal::check(&path, &record.volume.0, None) {
         Ok(Some(_)) => {
-            if let (Some(was), Some(file)) = (image, spec.path())
-                && let Some(what) = another_image(was, file)?
-            {
+            let another = match marker {
+                Some(marker) => another_image(marker, image)?,
+                None if journal::inspect(&path)?.verdict == Verdict::NothingToApply => None,
+                None => Some("there is no marker that says which image it belongs to".to_owned()),
+            };
+            if let Some(what) = another {
                 bail!(
-                    "the journal {} belongs to another image than the one at {}: {what}; put the right image back, or move \
+                    "the journal {} is not known to belong to the image at {}: {what}; put the right image back, or move \
                      the journal away if nobody needs that image",
                     path.display(),
-                    file.display()
+                    image.display()
                 );
             }
             Ok(Some(path))
@@ -167,20 +179,21 @@ pub fn left_behind(record: &Record, image: Option<&ImageIdentity>) -> Result<Opt
 }
 
 /// How the file at a path differs from the image that a marker was written for.
-fn another_image(was: &ImageIdentity, path: &Path) -> Result<Option<String>> {
-    let file = std::fs::File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+fn another_image(marker: &Marker, path: &Path) -> Result<Option<String>> {
+    let file = folder::open_image(path).with_context(|| format!("cannot look at {}", path.display()))?;
     let file = DeviceFile::buffered(file, path, "it is only looked at")?;
-    let is = identity_of(&file).with_context(|| format!("cannot look at {}", path.display()))?;
-    Ok(difference(was, &is))
+    let found = Sighting::of(&file).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(found.difference(marker))
 }
 
 /// Before a volume is forgotten: what its journal holds goes into the image, then the journal goes.
 pub fn finish(record: &Record, path: &Path) -> Result<()> {
-    match journal::remove(path) {
+    match journal::remove(path, &record.volume.0) {
         Err(JournalError::NotReplayed { .. }) => {}
         other => return Ok(other?),
     }
-    let mut backing = Backing::open(&record.backing, BackingOptions { create: None, format_raw: true })?;
+    let volume_bytes = Some(record.size_bytes);
+    let mut backing = Backing::open(&record.backing, BackingOptions { create: None, format_raw: true, volume_bytes })?;
     replay_without_tier(record.volume, record.size_bytes, &mut backing).map(|_| ())
 }
 
@@ -234,7 +247,7 @@ impl Preparation {
         }
         // The making of a journal is nothing that destage waits for.
         shard.send(ToShard::BackingReady(key));
-        if remove && let Err(error) = journal::remove(&self.path) {
+        if remove && let Err(error) = journal::remove(&self.path, &self.volume.0) {
             return say(error.to_string());
         }
         if make {
@@ -247,7 +260,7 @@ impl Preparation {
 
     /// A new journal, in the place of one that another volume has left empty.
     fn make(&self) -> Result<Journal, JournalError> {
-        journal::remove(&self.path)?;
+        journal::remove_left_empty(&self.path)?;
         Journal::create(&self.path, &self.volume.0, self.areas_bytes.expect("one is wanted"), PAUSE)
     }
 

@@ -100,6 +100,13 @@ pub enum ToShard {
         /// Its words.
         answer: oneshot::Sender<Snapshot>,
     },
+    /// Tell when nothing of a volume that has stopped is under way to its tier, backing or journal any more.
+    AwaitRest {
+        /// The volume.
+        key: VolumeKey,
+        /// Then; dropped where there is no such volume.
+        rests: oneshot::Sender<()>,
+    },
     /// Close a volume that has stopped, or that never served, with its connections.
     Detach {
         /// The volume.
@@ -118,13 +125,15 @@ pub enum ToShard {
         /// What was agreed on.
         negotiated: Box<Negotiated>,
     },
+    /// Who may use a volume has changed: end the sessions of who may not any more.
+    ReviewClients,
     /// Take nothing more from the clients of a volume that is about to give way to another in its place, and keep them aside
     /// when what they had asked is answered.
     Park {
         /// The volume.
         key: VolumeKey,
-        /// Told when it has no clients any more.
-        still: oneshot::Sender<()>,
+        /// Told when it has no clients any more: the largest request that one of them was told, 0 where there are none.
+        still: oneshot::Sender<u32>,
     },
     /// Give clients that were kept aside, or are to be, to the volume that is there now: they go on, and see a pause.
     Unpark {

@@ -3,12 +3,13 @@
 //! - [`cli`] takes the words, [`serve`] brings a node up and down.
 //! - [`shard`] is the data path: the one loop. Everything else is control plane, on one thread.
 //! - [`forward`] serves the clients of volumes that other nodes own; [`connections`] is what both have in common.
-//! - [`identity`] is who a node of a cluster is, [`coordinator`] who says who is who.
+//! - [`identity`] is who a node of a cluster is, [`seals`] what it has said, [`allowed`] what it opens for others, [`coordinator`] who says who is who.
 //! - [`node`] keeps the volumes, [`open`] opens one, [`volume_store`] is what is remembered of it besides its tier.
 //! - [`seeing`] is what is seen of it, now and over time: [`history`], [`events`], what is [`degraded`].
 //! - [`api`], [`report`], [`metrics`], [`top`] and [`review`] tell about it; [`inspect`], [`salvage`] and [`fence_test`] need no daemon, [`mod@bench`]
 //!   loads one.
 
+mod allowed;
 mod api;
 mod bench;
 mod calendar;
@@ -34,6 +35,7 @@ mod history;
 mod identity;
 mod inspect;
 mod journal;
+mod judgement;
 mod mailbox;
 mod memory_place;
 mod metrics;
@@ -44,6 +46,7 @@ mod placement;
 mod report;
 mod review;
 mod salvage;
+mod seals;
 mod seeing;
 mod serve;
 mod shard;

@@ -4,11 +4,13 @@
 //! it and nobody cleans it up. /dev/shm is the second choice: logind may empty it when a user logs out.
 
 use crate::paths;
+use crate::volume_store::VolumeId;
 use anyhow::{Context, Result};
+use forebay_io::folder::Folder;
 use forebay_io::place::Place;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A folder in a tmpfs, and what the operator should know of it.
@@ -57,14 +59,19 @@ pub fn existing() -> Vec<PathBuf> {
     all.into_iter().filter(|dir| dir.is_dir()).collect()
 }
 
+/// Whether a path is one that Forebay has made up for the tier of a volume of this name, and of no other.
+pub fn is_of_volume(path: &Path, name: &str) -> bool {
+    let file = path.file_name().and_then(|file| file.to_str());
+    let identity = file.and_then(|file| file.strip_prefix(name)?.strip_prefix('-')?.strip_suffix(".tier"));
+    let is_identity = identity.is_some_and(|text| VolumeId::try_from(text.to_owned()).is_ok());
+    is_identity && existing().iter().any(|folder| path.parent() == Some(folder))
+}
+
 fn make_dir(dir: &Path) -> Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("cannot make the folder {}", dir.display()))?;
-    let owner = std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?.uid();
-    // /dev/shm is open to all: a folder that somebody else put there first could be read or emptied by them.
+    // /dev/shm is open to all: a folder, or a link, that somebody else put there first would lead to where they can read or empty it.
+    let folder =
+        Folder::make_private(dir, 0o700).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+    let owner = folder.user().with_context(|| format!("cannot look at {}", dir.display()))?;
     if owner != paths::user_id() {
         anyhow::bail!(
             "the folder {} belongs to user {owner}; remove it, or run the daemon as that user",

@@ -53,6 +53,7 @@ pub fn render(
     alone("forebay_uptime_seconds", "Time since the daemon's start.", node.uptime_s);
     alone("forebay_memory_bytes_max", "Bound on the daemon's memory, arenas included.", node.memory_bytes_max as f64);
     render_process(&mut out, history);
+    render_coordinator(&mut out, node);
     render_doctor(&mut out, node);
     for family in of_volumes() {
         let mut samples = out.family(family.kind, &format!("forebay_{}", family.name), &family.help);
@@ -81,20 +82,26 @@ fn render_measured(out: &mut Exposition, looks: &[Look]) {
             EDGES_US.map(|power| 1u64 << power).map(|us| (us as f64 / 1e6, times.count_below(us))).collect();
         family.histogram(labels, &classes, times.count(), times.sum_us() as f64 / 1e6);
     };
-    let help = "Time of requests by leg: client is what clients see, local the tier, network other nodes.";
+    let help = "Time of requests by leg: client is what clients see, local the tier, network other nodes, waiting for room or copies.";
     let mut family = out.family(Kind::Histogram, "forebay_volume_latency_seconds", help);
     for (name, seen) in &measured {
         for (side, legs) in [("read", &seen.reads), ("write", &seen.writes)] {
-            let Legs { client, local, network, backing } = legs;
-            for (leg, times) in [("client", client), ("local", local), ("network", network), ("backing", backing)] {
+            let Legs { client, local, network, backing, waiting } = legs;
+            let by_name = [
+                ("client", client),
+                ("local", local),
+                ("network", network),
+                ("backing", backing),
+                ("waiting", waiting),
+            ];
+            for (leg, times) in by_name {
                 write(&mut family, &[("volume", name), ("side", side), ("leg", leg)], times);
             }
         }
     }
     type Of = fn(&Seen) -> &Histogram;
-    let families: [(&str, &str, Of); 4] = [
+    let families: [(&str, &str, Of); 3] = [
         ("forebay_volume_flush_seconds", "Time of flushes, as clients see it.", |s| &s.flush),
-        ("forebay_volume_throttled_seconds", "Time that writes waited for room.", |s| &s.throttled),
         ("forebay_volume_destage_seconds", "Time of writes to the backing while destaging.", |s| &s.destage),
         ("forebay_volume_backing_sync_seconds", "Time of syncs of the backing.", |s| &s.backing_sync),
     ];
@@ -122,6 +129,21 @@ fn render_process(out: &mut Exposition, history: &HistoryState) {
     alone("forebay_history_bytes", "What the history takes of the disk.", history.bytes as f64);
     out.family(Kind::Counter, "forebay_history_dropped", "Points and events that were not written.")
         .sample(&[], history.dropped as f64);
+}
+
+/// What should be done about the cluster's coordinator; no sample where there is nothing.
+fn render_coordinator(out: &mut Exposition, node: &NodeReport) {
+    let help = "1 for what should be done about the cluster's etcd: `forebay status` tells it.";
+    let mut codes: Vec<&str> = node.coordinator.iter().map(|trouble| trouble.code.as_str()).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    if codes.is_empty() {
+        return;
+    }
+    let mut family = out.family(Kind::Gauge, "forebay_coordinator_trouble", help);
+    for code in codes {
+        family.sample(&[("code", code)], 1.0);
+    }
 }
 
 /// What the doctor has found when it last saw something; nothing before.
@@ -405,6 +427,7 @@ mod tests {
             "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1",
             "forebay_volume_backing_displaced{volume=\"vm1\"} 1",
             "forebay_history_failing 0",
+            "forebay_coordinator_trouble{code=\"etcd-no-space\"} 1",
             "forebay_doctor_findings{severity=\"error\"} 1",
             "forebay_doctor_findings{severity=\"warning\"} 0",
             "forebay_board_sensor{sensor=\"FAN2\",unit=\"RPM\"} 1050",

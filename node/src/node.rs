@@ -11,9 +11,12 @@ mod images;
 mod looks;
 mod markers;
 mod of_cluster;
+mod places;
+mod recordings;
 mod refusals;
 mod tier_change;
 
+use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
 use crate::config::{self, VolumeSpec};
 use crate::directory::{Directory, Export, Place};
@@ -28,6 +31,7 @@ use crate::seeing::Seeing;
 use crate::shard::IoReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, Store, host_name};
+use anyhow::Context;
 pub use changes::Change;
 use forebay_core::api::Control;
 use forebay_core::seen::Seen;
@@ -36,7 +40,8 @@ use forebay_core::types::Duration;
 use forebay_io::{Backing, LockAttempt};
 use images::ImageWatch;
 pub use looks::Look;
-use markers::{MarkerFile, Moment, save_marker};
+use markers::{MarkerFile, Moment, record_as_made, save_marker};
+use recordings::Recordings;
 pub use refusals::command_failure;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -44,6 +49,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 
+/// Why a volume is not changed while it is held.
+pub const HELD_IMAGE: &str = "its image is held, and must not change; `forebay volume release` it first";
 /// How often markers follow what has been destaged.
 pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -72,7 +79,7 @@ pub enum FailureKind {
 }
 
 /// A command that failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// Which kind.
     pub kind: FailureKind,
@@ -202,7 +209,10 @@ pub struct Node {
     started: std::time::Instant,
     shm_size: Option<u64>,
     nbd: Vec<String>,
+    /// Where the dashboard is.
+    page: OnceLock<String>,
     memory_bytes_besides: u64,
+    allowed: Arc<Allowed>,
     keys: Arc<AtomicU64>,
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
@@ -211,9 +221,16 @@ pub struct Node {
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
+    /// Whose turn it is to change the record of a volume that is there.
+    recordings: Recordings,
 }
 
 impl Node {
+    /// Makes known where the dashboard is; once.
+    pub fn set_page(&self, page: String) {
+        assert!(self.page.set(page).is_ok(), "the page is made known once");
+    }
+
     /// A node without volumes. `memory_bytes_besides`: bound on memory that is not of volumes.
     pub fn new(
         store: Store,
@@ -222,6 +239,7 @@ impl Node {
         shm_size: Option<u64>,
         nbd: Vec<String>,
         memory_bytes_besides: u64,
+        allowed: Arc<Allowed>,
     ) -> std::io::Result<Arc<Node>> {
         let seeing = Arc::new(Seeing::new(store.dir(), host_name())?);
         Ok(Arc::new(Node {
@@ -233,13 +251,16 @@ impl Node {
             started: std::time::Instant::now(),
             shm_size,
             nbd,
+            page: OnceLock::new(),
             memory_bytes_besides,
+            allowed,
             keys: Arc::default(),
             cluster: OnceLock::new(),
             seeing,
             doctor: Rounds::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
+            recordings: Recordings::default(),
         }))
     }
 
@@ -282,6 +303,12 @@ impl Node {
             return failure(FailureKind::Conflict, format!("volume {name} is there already"));
         }
         let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
+        if let Some(new) = spec.as_ref().filter(|_| recorded().is_none())
+            && let Err(why) = self.check_places(new, NamedBy::Here).await
+        {
+            self.note_failed(name, &why.message);
+            return Err(why);
+        }
         if let Some(backing) = spec.as_ref().map(|spec| spec.backing.clone()).or_else(recorded)
             && let Some(other) = self.running_on(&backing)
         {
@@ -420,8 +447,9 @@ impl Node {
         };
         let outcome = match outcome {
             Ok(()) => {
+                let before = record.clone();
                 record.tier.made = true;
-                self.save_both(&record, &running).await
+                self.save_both(before, &record, &running).await
             }
             Err(reason) => Err(reason),
         };
@@ -430,35 +458,37 @@ impl Node {
             self.note_failed(&name, &reason);
             return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
         }
-        let Some(export) = self.export_of(&name, &running).await else {
+        let Some(export) = self.export_of(&record, &running).await else {
             return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
         };
         self.prepare_backing(&name, &running, preparation);
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
+        self.directory.let_in(&name, record.clients.clone());
         entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
         drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
     }
 
-    async fn export_of(&self, name: &str, running: &Running) -> Option<Export> {
+    async fn export_of(&self, record: &Record, running: &Running) -> Option<Export> {
         let snapshot = self.snapshot(running).await?;
         Some(Export {
-            name: name.to_owned(),
+            name: record.name.clone(),
             size_bytes: snapshot.status.size_bytes,
-            request_bytes_max: snapshot.request_bytes_max,
+            request_bytes_max: snapshot.request_bytes_max.min(open::request_bytes_told(record)),
             place: Place::Shard { number: running.shard, key: running.key },
         })
     }
 
     /// The record and a marker that is not clean: from now on writes may lie in the tier alone.
-    async fn save_both(self: &Arc<Node>, record: &Record, running: &Running) -> Result<(), String> {
+    async fn save_both(self: &Arc<Node>, before: Record, record: &Record, running: &Running) -> Result<(), String> {
         let Some(snapshot) = self.snapshot(running).await else {
             return Err("its data-path thread has ended; see the daemon's messages".to_owned());
         };
         let (store, record, running) = (self.store.clone(), record.clone(), running.clone());
         let work = move || {
+            store.note_boot(&record)?;
             // The marker of another volume, which left the image complete, lets the new tier be used, however it is left now; a
             // marker of this one, before it is recorded that there is a tier, would speak of a tier that is lost.
             let record_first = running.marker.is_of_another(record.volume);
@@ -466,7 +496,7 @@ impl Node {
                 store.save(&record)?;
             }
             save_marker(&record, &running, &snapshot, Moment::Serving)?;
-            if record_first { Ok(()) } else { store.save(&record) }
+            if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker) }
         };
         blocking(work).await
     }
@@ -495,13 +525,13 @@ impl Node {
     }
 
     /// Creates a volume.
-    pub async fn create(self: &Arc<Node>, spec: VolumeSpec) -> Answer<VolumeReport> {
+    pub async fn create(self: &Arc<Node>, spec: VolumeSpec, by: NamedBy) -> Answer<VolumeReport> {
         if let Err(error) = spec.check() {
             return failure(FailureKind::Invalid, format!("{error:#}"));
         }
         let name = spec.name.clone();
         match self.cluster() {
-            Some(cluster) if spec.peers.is_some() => return cluster.create(&spec).await,
+            Some(cluster) if spec.peers.is_some() => return cluster.create(&spec, by).await,
             Some(cluster) if cluster.find(&name).is_some() => {
                 return failure(FailureKind::Conflict, format!("the cluster has a volume {name} already"));
             }
@@ -514,6 +544,7 @@ impl Node {
             Some(_) | None => {}
         }
         let backing = config::absolute_spec(&spec.backing);
+        self.check_places(&spec, by).await?;
         // One that has never served may be asked for again, with what was wrong put right.
         let unmade = |e: &Entry| e.facts.name == name && e.running.is_none() && !e.record.tier.made;
         let clash = |e: &Entry| e.facts.name == name || config::same_backing(&e.facts.backing, &backing);
@@ -558,7 +589,7 @@ impl Node {
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
-            let mut report = VolumeReport::running(&facts, &snapshot, running.watch.displaced());
+            let mut report = VolumeReport::running(&facts, &record.clients, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
             return Ok((report, snapshot.seen));
         }
@@ -620,7 +651,10 @@ impl Node {
             doctor: self.doctor.summary(),
             placement: self.placement.report(),
             nbd: self.nbd.clone(),
+            page: self.page.get().cloned(),
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
+            not_used: self.cluster().map(|cluster| cluster.not_used()).unwrap_or_default(),
+            coordinator: self.cluster().map(|cluster| cluster.coordinator_trouble()).unwrap_or_default(),
         }
     }
 
@@ -636,7 +670,7 @@ impl Node {
         }
     }
 
-    /// Its turn among drains, holds and changes of the tier, and what runs under its name then.
+    /// Its turn among drains, holds, growths and changes of the tier, and what runs under its name then.
     async fn turn(&self, name: &str) -> Answer<(Running, tokio::sync::OwnedMutexGuard<()>)> {
         loop {
             let running = self.running(name)?;
@@ -718,11 +752,26 @@ impl Node {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.resize(name, size_bytes).await;
         }
+        // A hold that is on its way would begin while the image grows.
+        let (running, _turn) = self.turn(name).await?;
         let _admin = self.admin.lock().await;
-        let running = self.running(name)?;
+        if self.snapshot(&running).await.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
+            return failure(FailureKind::Conflict, format!("volume {name}: {HELD_IMAGE}"));
+        }
+        // Here and not on the data path, which a file system that is slow would hold up.
+        if let Some(backing) = running.backing.clone() {
+            let grow = move || {
+                let backing = backing.lock().expect("nobody panics while holding it");
+                backing.grow(size_bytes).with_context(|| format!("cannot grow the backing {}", backing.name()))
+            };
+            if let Err(message) = blocking(grow).await {
+                return failure(FailureKind::Failed, format!("volume {name}: {message}"));
+            }
+        }
+        // Before the tier, which a start believes more: what is told as failed has not grown, and what has grown is recorded.
+        self.change_record(name, |record| record.size_bytes = size_bytes).await?;
         self.control(name, &running, Control::Resize(size_bytes)).await?;
         self.directory.resize(name, size_bytes);
-        self.change_record(name, |record| record.size_bytes = size_bytes).await?;
         self.report(name).await
     }
 
@@ -798,7 +847,7 @@ impl Node {
         let stops: Vec<_> = running.into_iter().map(stop).collect();
         let mut stopped = Stopped::default();
         if let Some(cluster) = self.cluster() {
-            stopped.incomplete.extend(cluster.leave().await);
+            stopped.incomplete.extend(cluster.leave(drain).await);
         }
         for entry in self.entries().iter() {
             if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
@@ -841,7 +890,7 @@ impl Node {
     }
 
     async fn stop_one(self: Arc<Node>, record: Record, running: Running, drain: bool) -> Left {
-        let name = record.name.clone();
+        let (name, volume) = (record.name.clone(), record.volume.0);
         self.directory.remove(&name);
         // What is destaged into a file that is not at its path any more may be gone with the daemon: the tier keeps it.
         let drain = drain && running.look_at_image(&name).await.is_none();
@@ -880,7 +929,7 @@ impl Node {
         {
             // What is done about the journal ends with the volume, and must not make a new one behind our back.
             running.until_prepared().await;
-            if let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await {
+            if let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path, &volume)?)).await {
                 eprintln!("forebay: volume {name}: {message}");
             }
         }

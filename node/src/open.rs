@@ -13,19 +13,19 @@
 use crate::config::{self, DestageName, TierName, VolumeSpec};
 use crate::doctor::topology::NodeNumber;
 use crate::journal::{self, Preparation};
+use crate::judgement::{Label, Sighting, TierFound, Word, judge, settle};
 use crate::memory_place;
 use crate::report::VolumeFacts;
 use crate::tier_reader::TierReader;
 use crate::units::show_size;
-use crate::volume_store::{
-    ImageIdentity, Marker, Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, judge,
-};
+use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, TierRecord, VolumeId};
 use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_io::backing::{BackingSpec, OpenError};
-use forebay_io::file::{FileKind, Identity, kind_of, sync_folder_of};
+use forebay_io::file::FileKind;
+use forebay_io::folder::Held;
 use forebay_io::journal::TierWord;
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
-const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+pub const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 /// How soon a wait of minutes notices that the volume was closed.
 const CLOSED_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 /// Backing operations in flight at one time, if the backing ends them fast. Half of it is what an array's queue takes, and
@@ -129,29 +129,21 @@ impl Image {
         false
     }
 
-    /// What of its identity a marker keeps.
-    pub fn identity(&self) -> std::io::Result<ImageIdentity> {
-        let file = match self {
-            Image::File(file) => file,
-            Image::Nbd { size_bytes, .. } => {
-                return Ok(ImageIdentity { inode: None, born_ns: None, size_bytes: *size_bytes, changed_ns: None });
-            }
-        };
-        identity_of(file)
+    /// Looks at it.
+    fn sighting(&self) -> std::io::Result<Sighting> {
+        match self {
+            Image::File(file) => Sighting::of(file),
+            Image::Nbd { size_bytes, .. } => Ok(Sighting::of_size(*size_bytes)),
+        }
     }
-}
 
-/// What of the identity of an open file or device a marker keeps.
-pub fn identity_of(file: &DeviceFile) -> std::io::Result<ImageIdentity> {
-    let Identity { device: _, inode, birth_ns, size, mtime_ns } = forebay_io::file::identity(file)?;
-    let regular = file.kind() == FileKind::Regular;
-    let time = |ns: i128| i64::try_from(ns).ok().filter(|_| regular);
-    Ok(ImageIdentity {
-        inode: regular.then_some(inode),
-        born_ns: birth_ns.and_then(time),
-        size_bytes: size,
-        changed_ns: time(mtime_ns),
-    })
+    /// What of its identity a marker keeps, durable. May block for as long as its file system does.
+    pub fn settle(&self, label: Label) -> std::io::Result<ImageIdentity> {
+        match self {
+            Image::File(file) => settle(file, label),
+            Image::Nbd { size_bytes, .. } => Ok(Sighting::of_size(*size_bytes).identity),
+        }
+    }
 }
 
 /// Lets a time pass; false when it was cut short.
@@ -209,6 +201,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         record.policy = spec.policy.unwrap_or(record.policy);
         record.drain_max_s = spec.drain_max_s.unwrap_or(record.drain_max_s);
         record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
+        record.clients = spec.clients.clone().unwrap_or(record.clients);
         record.destage = spec.destage.unwrap_or(record.destage);
         record.journal_bytes = spec.journal_size.unwrap_or(record.journal_bytes);
         record.format_raw |= spec.format.is_some();
@@ -234,6 +227,7 @@ fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>)
         destage: spec.destage.unwrap_or_default(),
         journal_bytes: spec.journal_size.unwrap_or(0),
         spare,
+        clients: spec.clients.clone().unwrap_or_default(),
         tier: TierRecord {
             kind,
             path: match &spec.tier_path {
@@ -296,25 +290,29 @@ pub fn open(
         Some(file) => Image::File(file.clone()),
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
-    let identity = image.identity().with_context(|| format!("cannot look at the backing {image_name}"))?;
+    let sighting = image.sighting().with_context(|| format!("cannot look at the backing {image_name}"))?;
     let (mut found, mut tier_word, mut tier) = look_for_tier(&mut record)?;
+    if found == TierFound::Missing && store.was_in_memory_of_an_earlier_boot(&record)? {
+        found = TierFound::LostWithBoot;
+    }
     let late_writes = may_have_late_writes(found, marker.as_ref());
     // What a memory tier lost with its host was given up when the volume was marked volatile.
-    let volatile_lost = found == TierFound::Missing
+    let volatile_lost = found == TierFound::LostWithBoot
         && record.volatile
         && marker.as_ref().is_none_or(|marker| marker.volume == record.volume);
-    let verdict = judge(marker.as_ref(), record.volume, found, &identity, &image_name);
+    let word = if spec.is_some_and(|s| s.same_image) { Word::SameImage } else { Word::Nothing };
+    let verdict = judge(marker.as_ref(), record.volume, found, &sighting, &image_name, word);
     if verdict.is_err() && (adopt || volatile_lost) {
-        journal::refuse_for_unknown_image(&backing, marker.as_ref(), &identity)?;
+        journal::refuse_for_unknown_image(&backing, marker.as_ref(), &sighting)?;
     }
+    let mut given_up = None;
     match verdict {
         Ok(remark) => remarks.extend(remark),
         Err(error) if adopt => {
             remarks.push(format!("accepted by --adopt-changed-backing: {error:#}"));
             // The image is taken as it is: nothing that was meant for another one may reach it.
-            if let Some((given_up, _)) = tier.take() {
-                drop(given_up);
-                remarks.push(put_aside(&record.tier.path)?);
+            given_up = tier.take().map(|(tier, _)| tier);
+            if given_up.is_some() {
                 (found, tier_word) = (TierFound::Missing, None);
             }
         }
@@ -323,17 +321,18 @@ pub fn open(
         }
         Err(error) => return Err(error),
     }
-    // In the middle of a change it is the way back.
-    if inherited.tier.is_none()
-        && let Some(path) = record.spare.take()
-    {
-        remarks.extend(remove_spare(&record.name, &path));
-        store.save(&record)?;
-    }
     // After the judgement: an image that is too small because it is another one is not to be enlarged.
     settle_sizes(&mut record, spec, &backing)?;
     let journal_place = journal::place(&backing);
     journal::check_place(&record, &journal_place)?;
+    if let Some(tier) = given_up {
+        drop(tier);
+        remarks.push(put_aside(&record.tier.path)?);
+    }
+    // In the middle of a change it is the way back.
+    if inherited.tier.is_none() {
+        remarks.extend(forget_spare(store, &mut record));
+    }
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
     if let Image::Nbd { quiet, .. } = &mut image
@@ -358,7 +357,7 @@ pub fn open(
             Some(_) | None => (record.volume, record.size_bytes),
         };
         remarks.extend(journal::replay_without_tier(owner, bytes, &mut backing)?);
-        if found == TierFound::Missing {
+        if matches!(found, TierFound::Missing | TierFound::LostWithBoot) {
             // Should the old tier come back, it must not pass for this volume's.
             record.volume = VolumeId::random()?;
         }
@@ -399,7 +398,9 @@ pub fn open(
         TierKind::Memory => superblock.layout.payload_blocks,
         TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
     };
-    let arena = VolumeIo::arena_of(&tier, &superblock, frames).with_context(|| {
+    let index = crate::node::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
+    let arena = forebay_io::memory::can_be_had(index).and_then(|()| VolumeIo::arena_of(&tier, &superblock, frames));
+    let arena = arena.with_context(|| {
         format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES))
     })?;
     let facts = VolumeFacts {
@@ -440,16 +441,41 @@ pub fn open(
     Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
 }
 
+/// The largest request that a volume takes on this medium, with the sizes of its record.
+pub fn request_bytes_max(record: &Record, kind: TierName) -> u32 {
+    let blocks = u32::try_from(record.tier.size_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
+    let layout = match kind {
+        TierName::Memory => TierLayout::memory(blocks),
+        TierName::Flash => TierLayout::flash(blocks),
+    };
+    // A size that is no tier's is refused where the tier is made.
+    layout.map_or(0, |layout| {
+        let frames = match kind {
+            TierName::Memory => layout.payload_blocks,
+            TierName::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
+        };
+        forebay_core::request_bytes_max(&layout, frames)
+    })
+}
+
+/// What clients are told: what the volume takes on either medium, so that a change between them leaves it true.
+pub fn request_bytes_told(record: &Record) -> u32 {
+    request_bytes_max(record, TierName::Memory).min(request_bytes_max(record, TierName::Flash))
+}
+
 /// Whether a former process of this volume may have ended with writes under way to its backing.
 fn may_have_late_writes(found: TierFound, marker: Option<&Marker>) -> bool {
     match found {
         TierFound::Present { clean, .. } => !clean,
-        TierFound::Missing | TierFound::FirstStart => marker.is_some_and(|marker| !marker.clean),
+        TierFound::Missing | TierFound::LostWithBoot | TierFound::FirstStart => {
+            marker.is_some_and(|marker| !marker.clean)
+        }
     }
 }
 
 fn open_backing(record: &Record, spec: Option<&VolumeSpec>, first: bool) -> Result<Backing> {
-    let mut options = BackingOptions { create: None, format_raw: record.format_raw };
+    let known = record.tier.made.then_some(record.size_bytes);
+    let mut options = BackingOptions { create: None, format_raw: record.format_raw, volume_bytes: known };
     if let Some(spec) = spec
         && spec.create
         && first
@@ -487,6 +513,8 @@ fn settle_sizes(record: &mut Record, spec: Option<&VolumeSpec>, backing: &Backin
         record.size_bytes = spec.and_then(|s| s.size).unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
         config::check_size(&record.name, record.size_bytes)?;
     }
+    // A new volume; or a known one on an export that is another one than it was, since a file or device is opened to fit.
+    config::check_whole_units(record.size_bytes, backing).with_context(|| format!("volume {}", record.name))?;
     if let Some(asked) = spec.and_then(|s| s.size)
         && asked != record.size_bytes
     {
@@ -526,13 +554,14 @@ pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>
         return Ok((TierFound::FirstStart, None, None));
     }
     let path = record.tier.path.as_path();
+    let Some(held) = find_tier(path)? else { return Ok((TierFound::Missing, None, None)) };
     // A wiped device is what a missing file is: whoever wiped it gave up what was in it.
-    if !path.exists() || is_wiped_device(path)? {
+    if is_wiped_device(&held)? {
         return Ok((TierFound::Missing, None, None));
     }
     let tier = match record.tier.kind {
-        TierName::Memory => Tier::Memory(MemoryTier::open(path, TIER_LOCK_WAIT)?),
-        TierName::Flash => Tier::Flash(FlashTier::open(path, TIER_LOCK_WAIT)?),
+        TierName::Memory => Tier::Memory(MemoryTier::open_held(&held, TIER_LOCK_WAIT)?),
+        TierName::Flash => Tier::Flash(FlashTier::open_held(&held, TIER_LOCK_WAIT)?),
     };
     let advice = || {
         format!(
@@ -541,7 +570,7 @@ pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>
             path.display()
         )
     };
-    let superblock = TierReader::open(path)?.superblock().with_context(advice)?;
+    let superblock = TierReader::of(&held)?.superblock().with_context(advice)?;
     if superblock.volume != record.volume.0 {
         return Err(anyhow::anyhow!(
             "it is the tier of volume {}, and not of {}; put the right one back",
@@ -563,7 +592,7 @@ pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>
     }
     let mut damage = Vec::new();
     // The first start writes one before it serves; core decides on everything else that may be damaged.
-    let Some(newest) = TierReader::open(path)?.checkpoints(&superblock, &mut damage).into_iter().next() else {
+    let Some(newest) = TierReader::of(&held)?.checkpoints(&superblock, &mut damage).into_iter().next() else {
         let why = damage.first().map_or("there is none", |damage| &damage.reason);
         return Err(anyhow::anyhow!(
             "neither copy of its checkpoint can be read ({why}), so nobody knows where its log ends"
@@ -577,19 +606,38 @@ pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>
     Ok((found, Some(word), Some((tier, superblock))))
 }
 
-fn is_wiped_device(path: &Path) -> Result<bool> {
-    if kind_of(path)? != FileKind::Block {
+/// Whether there is a tier.
+pub fn is_there(path: &Path) -> Result<bool> {
+    Ok(find_tier(path)?.is_some())
+}
+
+/// The tier, if there is one. One that cannot be looked at is not one that is not there.
+fn find_tier(path: &Path) -> Result<Option<Held>> {
+    let found = Held::found(path);
+    found.with_context(|| {
+        format!(
+            "cannot look at the tier {}, whose writes may be in no other place; nothing was changed. Give the daemon's user the \
+             right to reach it, or repair what it lies on, and start again. If it is gone for good, take what is left of it out \
+             of the way, which makes it a tier that is missing",
+            path.display()
+        )
+    })
+}
+
+fn is_wiped_device(held: &Held) -> Result<bool> {
+    if held.kind()? != FileKind::Block {
         return Ok(false);
     }
     let mut first = [0; BLOCK_BYTES as usize];
-    let read = std::fs::File::open(path).and_then(|mut device| std::io::Read::read_exact(&mut device, &mut first));
-    read.with_context(|| format!("cannot read the tier {}", path.display()))?;
+    let read = held.open(false, 0).and_then(|mut device| std::io::Read::read_exact(&mut device, &mut first));
+    read.with_context(|| format!("cannot read the tier {}", held.path().display()))?;
     Ok(first.iter().all(|&byte| byte == 0))
 }
 
 /// Keeps a tier whose writes were given up under another name: nothing is destroyed, and `salvage` can still read it.
-fn put_aside(path: &Path) -> Result<String> {
-    if kind_of(path)? != FileKind::Regular {
+pub fn put_aside(path: &Path) -> Result<String> {
+    let held = Held::of(path).with_context(|| format!("cannot look at the tier {}", path.display()))?;
+    if held.kind()? != FileKind::Regular {
         bail!(
             "the tier {0} holds writes that would be given up, and a device cannot be put aside: copy them out by \
              `forebay salvage {0} --to NEW`, wipe it by `dd if=/dev/zero of={0} bs=1M count=1`, and start again with \
@@ -597,42 +645,81 @@ fn put_aside(path: &Path) -> Result<String> {
             path.display()
         );
     }
+    // A link may lead to it: it is found beside the file itself.
+    let own = held.own_path()?;
     let named = |count: u32| {
-        let mut name = path.as_os_str().to_owned();
+        let mut name = own.file_name().unwrap_or_default().to_owned();
         name.push(if count == 1 { ".given-up".to_owned() } else { format!(".given-up-{count}") });
-        PathBuf::from(name)
+        name
     };
-    let aside = (1..).map(named).find(|aside| !aside.exists()).expect("some number is free");
-    std::fs::rename(path, &aside)
-        .and_then(|()| sync_folder_of(&aside))
-        .with_context(|| format!("cannot put the tier {} aside as {}", path.display(), aside.display()))?;
+    let aside = (1..).map(named).find(|aside| !held.folder().has(aside)).expect("some number is free");
+    let shown = own.with_file_name(&aside);
+    held.rename(&aside)
+        .with_context(|| format!("cannot put the tier {} aside as {}", path.display(), shown.display()))?;
     Ok(format!(
         "the writes in the tier are given up; it is kept as {0}: `forebay salvage {0} --to NEW` still copies them out, \
          remove it when nobody needs them",
-        aside.display()
+        shown.display()
     ))
 }
 
-/// Removes the tier of a volume that a change of medium has left over, and nothing else: a remark where it stays.
-pub fn remove_spare(name: &str, path: &Path) -> Option<String> {
+/// What became of a tier that a change of medium has left over.
+pub enum Removal {
+    /// It is gone.
+    Done,
+    /// Something else lies there, and stays.
+    NotOurs(String),
+    /// It was not left empty, as far as can be told, and stays.
+    HasWrites(String),
+    /// It is still there, and still to be removed.
+    Failed(String),
+}
+
+/// Removes the tier of a volume that a change of medium has left over, and nothing else.
+pub fn remove_spare(name: &str, path: &Path) -> Removal {
     let removed = (|| {
-        let Ok(kind) = kind_of(path) else { return Ok(true) };
-        match (spare_state(name, path)?, kind) {
-            (Spare::Formatted | Spare::Blank, FileKind::Regular) => crate::volume_store::remove_durably(path)?,
-            (Spare::Formatted, FileKind::Block) => wipe_fixed_blocks(path)?,
+        let Some(held) = Held::found(path)? else { return Ok(Removal::Done) };
+        match (spare_state(name, &held)?, held.kind()?) {
+            (Spare::Formatted | Spare::Blank, FileKind::Regular) => held.remove()?,
+            (Spare::Formatted, FileKind::Block) => wipe_fixed_blocks(&held)?,
             (Spare::Blank, FileKind::Block) => {}
-            (Spare::Other, FileKind::Regular | FileKind::Block) => return Ok(false),
+            (Spare::Unclean, FileKind::Regular | FileKind::Block) => {
+                return Ok(Removal::HasWrites(format!(
+                    "a tier of it that was not left empty lies at {0} and does not count: `forebay inspect {0}` shows what is in it, \
+                     `forebay salvage` copies that out; remove it when nobody needs it",
+                    path.display()
+                )));
+            }
+            (Spare::Other, FileKind::Regular | FileKind::Block) => {
+                return Ok(Removal::NotOurs(format!(
+                    "what lies at the place of its former tier, {}, stays: it is no tier of it; `forebay inspect` shows what it is",
+                    path.display()
+                )));
+            }
         }
-        anyhow::Ok(true)
+        anyhow::Ok(Removal::Done)
     })();
-    match removed {
-        Ok(true) => None,
-        Ok(false) => Some(format!(
-            "what lies at the place of its former tier, {}, stays: it is no tier of it that was left empty; `forebay inspect` \
-             shows what it is",
-            path.display()
-        )),
-        Err(error) => Some(format!("its former tier {} could not be removed: {error:#}", path.display())),
+    removed.unwrap_or_else(|error| {
+        Removal::Failed(format!("its tier {}, which does not count, could not be removed: {error:#}", path.display()))
+    })
+}
+
+/// Removes a tier that is left over, and the record's word about it. Where one of the two cannot be done, the record goes on to name
+/// it, the next start tries again, and the volume is served meanwhile.
+fn forget_spare(store: &Store, record: &mut Record) -> Option<String> {
+    let path = record.spare.as_ref()?;
+    let remark = match remove_spare(&record.name, path) {
+        Removal::Done => None,
+        Removal::NotOurs(remark) => Some(remark),
+        Removal::HasWrites(why) | Removal::Failed(why) => return Some(why),
+    };
+    let forgotten = Record { spare: None, ..record.clone() };
+    match store.change(record, &forgotten) {
+        Ok(()) => {
+            *record = forgotten;
+            remark
+        }
+        Err(error) => Some(format!("its former tier is gone, and its record goes on to name it: {error:#}")),
     }
 }
 
@@ -642,22 +729,28 @@ enum Spare {
     Formatted,
     /// Nothing yet.
     Blank,
+    /// A tier of the volume that may hold what is in no other place, such as where the record is an old copy.
+    Unclean,
     /// Something else.
     Other,
 }
 
-fn spare_state(name: &str, path: &Path) -> Result<Spare> {
+fn spare_state(name: &str, held: &Held) -> Result<Spare> {
     use std::os::unix::fs::FileExt;
-    let reader = TierReader::open(path)?;
+    let reader = TierReader::of(held)?;
     let Ok(superblock) = reader.superblock() else {
         let mut first = [0; BLOCK_BYTES as usize];
-        let read = std::fs::File::open(path)?.read_at(&mut first, 0)?;
+        let read = held.open(false, 0)?.read_at(&mut first, 0)?;
         return Ok(if first[..read].iter().all(|&byte| byte == 0) { Spare::Blank } else { Spare::Other });
     };
     let mut damage = Vec::new();
     let newest = reader.checkpoints(&superblock, &mut damage).into_iter().next();
     let is_ours = superblock.name[..name.len()] == *name.as_bytes() && superblock.name[name.len()] == 0;
-    Ok(if is_ours && newest.is_some_and(|newest| newest.clean) { Spare::Formatted } else { Spare::Other })
+    Ok(match newest {
+        Some(newest) if is_ours && newest.clean => Spare::Formatted,
+        Some(_) | None if is_ours => Spare::Unclean,
+        Some(_) | None => Spare::Other,
+    })
 }
 
 pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
@@ -669,8 +762,7 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     };
     let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
     refuse_foreign_tier(path, record)?;
-    let ours = record.tier.kind == TierName::Memory || *path == store.tier_path(&record.name);
-    if ours {
+    if is_own_place(store, record) {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
         crate::volume_store::remove_durably(path)?;
     } else {
@@ -699,24 +791,37 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     Ok((tier, superblock))
 }
 
+/// Whether its tier lies under a name that Forebay gives to this volume's tiers alone, in a folder of its own: whatever else lies there
+/// was left by a start of this volume.
+pub fn is_own_place(store: &Store, record: &Record) -> bool {
+    record.tier.path == store.tier_path(&record.name) || memory_place::is_of_volume(&record.tier.path, &record.name)
+}
+
 /// What a start that ended before the volume served has left in a place of the operator's: it is removed if it can be
 /// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
 fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
-    let Ok(kind) = kind_of(path) else { return Ok(()) };
-    let reader = TierReader::open(path)?;
+    let Some(held) = find_tier(path)? else { return Ok(()) };
+    let reader = TierReader::of(&held)?;
     let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
-    match kind {
-        FileKind::Regular if ours || is_all_zeros(path)? => crate::volume_store::remove_durably(path),
-        FileKind::Regular => bail!(
-            "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. Give \
-             another --tier-path, or remove the file if nobody needs it",
-            path.display(),
-            record.name
-        ),
+    match held.kind()? {
+        FileKind::Regular => {
+            let claimed = claim_unused(&held, ours)?;
+            if !ours && !is_all_zeros(&held)? {
+                bail!(
+                    "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. \
+                     Give another --tier-path, or remove the file if nobody needs it",
+                    path.display(),
+                    record.name
+                );
+            }
+            held.remove().with_context(|| format!("cannot remove {}", path.display()))?;
+            drop(claimed);
+            Ok(())
+        }
         FileKind::Block if ours => {
             // Writes of the former process have ended when the device can be claimed.
-            let tier = FlashTier::open(path, TIER_LOCK_WAIT)?;
-            wipe_fixed_blocks(path).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
+            let tier = FlashTier::open_held(&held, TIER_LOCK_WAIT)?;
+            wipe_fixed_blocks(&held).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
             drop(tier);
             Ok(())
         }
@@ -725,9 +830,28 @@ fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
     }
 }
 
-fn is_all_zeros(path: &Path) -> Result<bool> {
+/// Locks a file that may be removed: an empty one may be somebody's new image. Requests of a former start of ours are awaited.
+fn claim_unused(held: &Held, ours: bool) -> Result<std::fs::File> {
+    let path = held.path().display();
+    if let Some(user) = forebay_io::backing::user_of(held) {
+        bail!("cannot make a tier at {path}: the file is {user}; nothing was changed. Give another --tier-path");
+    }
+    let wait = if ours { TIER_LOCK_WAIT } else { std::time::Duration::ZERO };
+    let file = held.open(true, 0).with_context(|| format!("cannot open {path}"))?;
+    match forebay_io::lock::await_lock(&file, wait).with_context(|| format!("cannot lock {path}"))? {
+        LockAttempt::Locked => Ok(file),
+        LockAttempt::HeldBy(holder) => bail!(
+            "cannot make a tier at {path}: the file is in use by {holder}; nothing was changed. Give another --tier-path, or end \
+             that use"
+        ),
+    }
+}
+
+/// Whether nothing was ever stored in a file or device.
+pub fn is_all_zeros(held: &Held) -> Result<bool> {
     use std::io::Read;
-    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let path = held.path();
+    let mut file = held.open(false, 0).with_context(|| format!("cannot read {}", path.display()))?;
     let mut piece = vec![0; 1 << 20];
     loop {
         match file.read(&mut piece).with_context(|| format!("cannot read {}", path.display()))? {
@@ -739,19 +863,17 @@ fn is_all_zeros(path: &Path) -> Result<bool> {
 }
 
 /// Superblock and checkpoints: all that formatting has written.
-fn wipe_fixed_blocks(path: &Path) -> std::io::Result<()> {
+fn wipe_fixed_blocks(held: &Held) -> std::io::Result<()> {
     use std::os::unix::fs::FileExt;
-    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    let file = held.open(true, 0)?;
     file.write_all_at(&vec![0; TIER_FIXED_BLOCKS as usize * BLOCK_BYTES as usize], 0)?;
     file.sync_all()
 }
 
 /// A device or file that holds the tier of another volume is not made into a new one.
 fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
-    if kind_of(path).is_err() {
-        return Ok(());
-    }
-    if let Ok(superblock) = TierReader::open(path)?.superblock()
+    let Some(held) = find_tier(path)? else { return Ok(()) };
+    if let Ok(superblock) = TierReader::of(&held)?.superblock()
         && superblock.volume != record.volume.0
     {
         bail!(
@@ -783,6 +905,7 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             spare: None,
+            clients: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
         }
     }
@@ -793,6 +916,14 @@ mod tests {
         let path = folder.path().join("tier");
         let record = record(&path);
         clear_unused_tier(&path, &record).unwrap();
+
+        // Whose new image that is the file itself cannot say; its lock can.
+        let in_use = std::fs::File::create(&path).unwrap();
+        in_use.set_len(3 << 20).unwrap();
+        assert_eq!(forebay_io::lock::try_lock(&in_use).unwrap(), LockAttempt::Locked);
+        let error = format!("{:#}", clear_unused_tier(&path, &record).unwrap_err());
+        assert!(error.contains("in use by") && path.exists(), "{error}");
+        drop(in_use);
 
         for length in [0, 3 << 20] {
             std::fs::write(&path, vec![0; length]).unwrap();
@@ -827,5 +958,20 @@ mod tests {
             assert!(error.contains("nothing was changed"), "{error}");
             assert!(std::fs::read(&path).unwrap() == others);
         }
+    }
+    #[test]
+    fn a_memory_tier_in_a_place_of_the_operators_is_made_over_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state")).unwrap();
+        let path = folder.path().join("anything");
+        let mut record = record(&path);
+        record.tier.kind = TierName::Memory;
+        std::fs::write(&path, "of anybody's").unwrap();
+        let error = format!("{:#}", make_tier(&store, &record, &mut |_, _| {}).unwrap_err());
+        assert!(error.contains("nothing was changed"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"of anybody's");
+        assert!(!is_own_place(&store, &record));
+        record.tier.path = store.tier_path("vm1");
+        assert!(is_own_place(&store, &record));
     }
 }

@@ -27,6 +27,21 @@ pub fn state_dir() -> PathBuf {
     base.join("forebay")
 }
 
+/// Folder of the cluster's authority, on the machine where it was made. Not in the state folder of a service, which is its user's: what
+/// signs for a whole cluster is for root alone.
+pub fn authority_dir() -> PathBuf {
+    match is_root() && from_env("STATE_DIRECTORY").is_none() {
+        true => PathBuf::from("/etc/forebay/authority"),
+        false => state_dir().join("authority"),
+    }
+}
+
+/// Whether the folder of sockets lies where every user may make one of its name: below `/tmp`.
+pub fn run_dir_is_among_others() -> bool {
+    let of_a_service = from_env("RUNTIME_DIRECTORY").is_some();
+    !of_a_service && !is_root() && from_env("XDG_RUNTIME_DIR").is_none()
+}
+
 /// Folder of sockets.
 pub fn run_dir() -> PathBuf {
     if let Some(dir) = from_env("RUNTIME_DIRECTORY") {

@@ -1,6 +1,7 @@
 //! What is told of volumes and the node, in the words that the API, the command line and the metrics share.
 
 use crate::cluster::report::ClusterReport;
+use crate::config::certificates::Clients;
 use crate::config::{DestageName, PolicyName, TierName};
 use crate::mailbox::Snapshot;
 use crate::volume_store::Record;
@@ -34,6 +35,9 @@ pub struct VolumeReport {
     pub term: u32,
     /// NBD clients.
     pub connections: u32,
+    /// Which of those with certificates may use it.
+    #[serde(default)]
+    pub clients: Clients,
     /// RAM for its frames besides a memory tier.
     pub memory_bytes: u64,
     /// How groups reach the backing.
@@ -199,8 +203,35 @@ pub struct NodeReport {
     pub placement: crate::placement::PlacementReport,
     /// Where NBD clients connect.
     pub nbd: Vec<String>,
+    /// Where the dashboard is; none: it is not served over TCP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub page: Option<String>,
     /// Volumes.
     pub volumes: u32,
+    /// What in the cluster's coordinator is not used here, with why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub not_used: Vec<NotUsed>,
+    /// What should be done about the cluster's coordinator, before nothing can be changed there any more.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub coordinator: Vec<CoordinatorTrouble>,
+}
+
+/// Something that is not as it should be with the coordinator itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorTrouble {
+    /// `etcd-no-space`, `etcd-corrupt`, `etcd-alarm` or `etcd-nearly-full`.
+    pub code: String,
+    /// Which member, what, and what to do.
+    pub text: String,
+}
+
+/// A key of the coordinator whose value is not used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NotUsed {
+    /// The key, as far as it is plain text.
+    pub key: String,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// What is fixed while a volume is open.
@@ -230,7 +261,12 @@ pub struct VolumeFacts {
 
 impl VolumeReport {
     /// Of a volume that runs. `displaced`: what became of its image, if it is not at its path.
-    pub fn running(facts: &VolumeFacts, snapshot: &Snapshot, displaced: Option<String>) -> VolumeReport {
+    pub fn running(
+        facts: &VolumeFacts,
+        clients: &Clients,
+        snapshot: &Snapshot,
+        displaced: Option<String>,
+    ) -> VolumeReport {
         let s = &snapshot.status;
         let (phase, problem) = phase_words(s.phase);
         let (state, error) = backing_words(s.backing, snapshot.damaged);
@@ -257,6 +293,7 @@ impl VolumeReport {
             tier: tier_report(facts),
             term: s.term.0,
             connections: snapshot.connections,
+            clients: clients.clone(),
             memory_bytes: facts.memory_bytes,
             destage: DestageReport {
                 requested: s.destage.into(),
@@ -311,6 +348,7 @@ impl VolumeReport {
             tier: tier_report(facts),
             term: 0,
             connections: 0,
+            clients: record.clients.clone(),
             memory_bytes: facts.memory_bytes,
             destage: DestageReport {
                 requested: record.destage,
@@ -468,7 +506,10 @@ pub(crate) mod tests {
             }),
             placement: crate::placement::example(),
             nbd: vec!["unix:/n".into()],
+            page: None,
             volumes: 1,
+            not_used: vec![NotUsed { key: "/forebay/lab/node/x".into(), why: "it is damaged".into() }],
+            coordinator: vec![CoordinatorTrouble { code: "etcd-no-space".into(), text: "it takes no writes".into() }],
         };
         let facts = VolumeFacts {
             name: "vm1".into(),
@@ -522,7 +563,7 @@ pub(crate) mod tests {
             damaged: None,
             seen: None,
         };
-        (node, VolumeReport::running(&facts, &snapshot, Some("the image was deleted".into())))
+        (node, VolumeReport::running(&facts, &Clients::Any, &snapshot, Some("the image was deleted".into())))
     }
 
     #[test]

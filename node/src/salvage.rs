@@ -6,9 +6,10 @@ use crate::units::show_size;
 use anyhow::{Context, Result, bail};
 use forebay_core::format::Kind;
 use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES};
+use forebay_io::Backing;
+use forebay_io::folder::{self, Folder};
 use forebay_io::journal::{self, JournalError, ReplayRequest, TierWord, Verdict};
-use forebay_io::{Backing, BackingOptions};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -76,8 +77,8 @@ fn apply_journal(
     // Whole blocks while it is written to, whatever its file system's unit.
     let length = image.metadata()?.len();
     image.set_len(length.next_multiple_of(BLOCK_BYTES))?;
-    let name = to.to_str().with_context(|| format!("{} is not UTF-8; name another file", to.display()))?;
-    let mut copy = Backing::open(name, BackingOptions { create: None, format_raw: true })?;
+    // The file that was made, whatever has its name by now.
+    let mut copy = image.try_clone().and_then(|image| Backing::of_file(image, to))?;
     let volume_bytes = volume_bytes - volume_bytes % SECTOR_BYTES;
     let request = ReplayRequest { volume, volume_bytes, tier, lock_timeout: Default::default() };
     let report = journal::copy_into(journal, &request, &mut copy)?;
@@ -93,7 +94,7 @@ struct Unfinished<'a>(&'a Path);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+        let _ = folder::remove(self.0);
     }
 }
 
@@ -101,12 +102,8 @@ fn make_image(to: &Path, sources: &[&Path]) -> Result<File> {
     if sources.iter().any(|source| same_file(source, to)) {
         bail!("cannot salvage to {}: it is the original; name a new file", to.display());
     }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(to)
-        .with_context(|| format!("cannot make {}; name a file that is not there yet", to.display()))
+    let made = Folder::of(to).and_then(|(folder, name)| folder.make_readable_file(name, 0o600));
+    made.with_context(|| format!("cannot make {}; name a file that is not there yet", to.display()))
 }
 
 /// Replays. With a base image, records that are in the backing already are left out: an older one of them could undo a
@@ -234,7 +231,8 @@ fn same_file(a: &Path, b: &Path) -> bool {
 
 /// Copies what is not zero, so that a sparse base stays sparse.
 fn copy_sparse(base: &Path, image: &mut File, to: &Path) -> Result<()> {
-    let mut source = File::open(base).with_context(|| format!("cannot open the base image {}", base.display()))?;
+    let mut source =
+        folder::open_image(base).with_context(|| format!("cannot open the base image {}", base.display()))?;
     let length =
         source.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", base.display()))?;
     source.seek(SeekFrom::Start(0))?;

@@ -3,9 +3,11 @@
 //! A process that is killed at any point leaves nothing behind that the next start cannot take up: sockets of dead
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
-use crate::api::{self, Bounded, Listening, Peer, Secured, Tokens};
+use crate::allowed::Allowed;
+use crate::api::{self, Bounded, Listed, Listening, Secured, Tokens};
 use crate::cluster::control::Cluster;
-use crate::config::{Config, HttpAddress, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
+use crate::cluster::join::Lent;
+use crate::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
 use crate::directory::Directory;
 use crate::events::{EventKind, Happened, Severity};
 use crate::history;
@@ -19,10 +21,10 @@ use crate::units::{show_seconds, show_size};
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_front::nbd::tls::TlsServer;
+use forebay_io::folder::{self, Folder};
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +61,7 @@ struct SocketFiles(Vec<PathBuf>);
 impl Drop for SocketFiles {
     fn drop(&mut self) {
         for path in &self.0 {
-            let _ = std::fs::remove_file(path);
+            let _ = folder::remove(path);
         }
     }
 }
@@ -103,15 +105,18 @@ async fn serve(config: Config) -> Result<bool> {
         + crate::seeing::BYTES_MAX
         + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
     let shards = Shards { handles: handles.clone(), io, placement: placement.clone() };
-    let node = Node::new(store.clone(), directory, shards, config.node.shm_size, addresses, besides)
-        .context("cannot start the history's thread")?;
+    let allowed = Arc::new(Allowed::new(&config, &store)?);
+    let node =
+        Node::new(store.clone(), directory.clone(), shards, config.node.shm_size, addresses, besides, allowed.clone())
+            .context("cannot start the history's thread")?;
 
     // An answer to whoever looks while a long start is under way.
     let tokens = Tokens::load(&state)?;
     let local = api::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let joining = Cluster::start(&config, cluster, &store, handles[0].clone(), placement, node.keys());
+        let lent = Lent { shard: handles[0].clone(), placement, keys: node.keys(), directory, allowed };
+        let joining = Cluster::start(&config, cluster, &store, lent);
         tokio::select! {
             joined = joining => {
                 let cluster = joined?;
@@ -123,7 +128,8 @@ async fn serve(config: Config) -> Result<bool> {
     }
     let http_address = http.as_ref().map(|(address, _)| *address);
     if let Some((address, listener)) = http {
-        let tls = config.listen.http_tls.as_ref().map(|tls| tls.client_role);
+        let tls = config.listen.http_tls.as_ref().map(listed);
+        node.set_page(page_url(address, tls.is_some()));
         let remote = api::router(node.clone(), tokens.clone(), Some(Listening { at: address, tls }));
         tokio::spawn(serve_tcp(listener, http_tls, remote));
     }
@@ -142,7 +148,7 @@ async fn serve(config: Config) -> Result<bool> {
     }
     // Before anybody is told that it serves, and may ask what happened.
     tell_start(node.seeing());
-    announce(&node, &config, &api_path, http_address, &tokens).await;
+    announce(&node, &config, &api_path, http_address).await;
     notify(&[sd_notify::NotifyState::Ready]);
     tokio::spawn(history::sampler::run(node.clone()));
     tokio::spawn(crate::doctor::rounds::run(node.clone()));
@@ -242,18 +248,23 @@ fn nbd_addresses(config: &Config) -> Vec<NbdAddress> {
 
 /// A listening unix socket. That of a dead process is replaced; that of a living one is left alone.
 fn bind_unix(path: &Path, what: &str, cure: &str) -> Result<UnixListener> {
-    if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {} for the {what}", folder.display()))?;
-    }
-    if let Ok(found) = std::fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
+    let parent = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name =
+        path.file_name().with_context(|| format!("cannot make the {what} {}: it has no name", path.display()))?;
+    // Where everybody may make a folder of this name, somebody else may have been first.
+    let folder = match parent == paths::run_dir() && paths::run_dir_is_among_others() {
+        true => Folder::make_private(parent, 0o755),
+        false => Folder::make_all(parent, 0o755),
+    };
+    let folder = folder.with_context(|| format!("cannot make the folder {} for the {what}", parent.display()))?;
+    if let Some(is_socket) = folder.is_socket(name).with_context(|| format!("cannot look at {}", path.display()))? {
+        if !is_socket {
             bail!("cannot make the {what} {}: there is something else of that name; {cure}", path.display());
         }
         if UnixStream::connect(path).is_ok() {
             bail!("cannot make the {what} {}: another process is listening there; {cure}", path.display());
         }
-        std::fs::remove_file(path).with_context(|| format!("cannot replace the dead socket {}", path.display()))?;
+        folder.remove(name).with_context(|| format!("cannot replace the dead socket {}", path.display()))?;
     }
     let listener =
         UnixListener::bind(path).with_context(|| format!("cannot make the {what} {}; {cure}", path.display()))?;
@@ -263,20 +274,22 @@ fn bind_unix(path: &Path, what: &str, cure: &str) -> Result<UnixListener> {
     Ok(listener)
 }
 
+/// In a folder of another user, who may put a link in the socket's place.
+fn open_socket_to(path: &Path, mode: u32, group: Option<u32>) -> Result<()> {
+    let parent = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let opened = Folder::open(parent)
+        .and_then(|folder| folder.open_socket_to(path.file_name().unwrap_or_default(), mode, group));
+    opened.with_context(|| format!("cannot set the rights of {}", path.display()))
+}
+
 /// Those of the group `forebay` may use the volumes, where there is such a group.
 fn open_to_group(path: &Path) -> Result<()> {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
-        .with_context(|| format!("cannot set the rights of {}", path.display()))?;
     let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let group = groups.lines().find_map(|line| {
         let mut words = line.split(':');
         (words.next() == Some("forebay")).then(|| words.nth(1).and_then(|id| id.parse::<u32>().ok())).flatten()
     });
-    if let Some(group) = group {
-        // Allowed for root and for members only; for all others the socket stays their own.
-        let _ = std::os::unix::fs::chown(path, None, Some(group));
-    }
-    Ok(())
+    open_socket_to(path, 0o660, group)
 }
 
 /// The TLS of TCP clients. Without it, whoever reaches the port has the volumes: that is said where it may be a mistake.
@@ -359,7 +372,7 @@ fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
     let bind = |path: &Path| -> Result<UnixListener> {
         let listener = bind_unix(path, "API socket", CURE)?;
         // Everybody may ask; who may change something is decided by their credentials.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        open_socket_to(path, 0o666, None)?;
         Ok(listener)
     };
     if let Some(path) = &config.listen.api {
@@ -403,24 +416,34 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
     }
 }
 
+/// As a browser on this host takes it.
+fn page_url(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    match address.ip().is_unspecified() {
+        true => format!("{scheme}://localhost:{}/", address.port()),
+        false => format!("{scheme}://{address}/"),
+    }
+}
+
+fn listed(tls: &HttpTls) -> Listed {
+    Listed { admins: tls.admins.clone(), readers: tls.readers.clone() }
+}
+
 async fn serve_http(listener: UnixListener, router: axum::Router) {
-    let served = match tokio::net::UnixListener::from_std(listener) {
-        Ok(listener) => axum::serve(Bounded::new(listener), router.into_make_service_with_connect_info::<Peer>()).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = served {
-        eprintln!("forebay: the API's socket is closed: {error}");
+    match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => api::serve(api::Shared::new(listener), router).await,
+        Err(error) => eprintln!("forebay: the API's socket is closed: {error}"),
     }
 }
 
 async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum::Router) {
-    let service = router.into_make_service_with_connect_info::<Peer>();
     let serving = async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         match tls {
-            Some(acceptor) => axum::serve(Secured::new(listener, acceptor)?, service).await,
-            None => axum::serve(Bounded::new(listener), service).await,
+            Some(acceptor) => api::serve(Secured::new(listener, acceptor)?, router).await,
+            None => api::serve(Bounded::new(listener), router).await,
         }
+        Ok::<(), std::io::Error>(())
     };
     if let Err(error) = serving.await {
         eprintln!("forebay: HTTP is closed: {error}");
@@ -465,7 +488,7 @@ async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, defaul
     }
 }
 
-async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>, tokens: &Tokens) {
+async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>) {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out.push_str(&format!("{name:<9}{text}\n"));
     let report = node.node_report();
@@ -509,11 +532,15 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     }
     line("api", api.display().to_string());
     if let Some(address) = http {
-        let token = &tokens.admin;
-        let scheme = if config.listen.http_tls.is_some() { "https" } else { "http" };
-        line("page", format!("{scheme}://{address}/  (changes need the token: {scheme}://{address}/#token={token})"));
+        // Never the token itself: these lines go to the system's log, which others read.
+        let page = page_url(address, config.listen.http_tls.is_some());
+        let token = Path::new(&report.state).join("token");
+        line(
+            "page",
+            format!("{page}  (changes need the token in {}; `forebay dashboard` shows a link)", token.display()),
+        );
         if let Some(tls) = config.listen.http_tls.as_ref().filter(|tls| tls.client_ca.is_some()) {
-            line("", api::certificates_give(tls.client_role).to_owned());
+            line("", api::certificates_give(&listed(tls)));
         }
     }
     let name = config.volume.first().map_or("NAME", |v| v.name.as_str());

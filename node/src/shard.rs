@@ -133,6 +133,8 @@ pub struct Slot {
     serving: Option<oneshot::Sender<Result<(), String>>>,
     /// Waits until the tier has recorded what a replay has brought into the backing.
     replayed: Option<mpsc::Sender<()>>,
+    /// Waits until nothing of it is under way.
+    rests: Option<oneshot::Sender<()>>,
     activity: Arc<AtomicU64>,
     touched: bool,
     /// The earliest entry of the shard's timers for it.
@@ -333,6 +335,7 @@ impl Shard {
                 // Whoever waited may have gone.
                 let _ = slot.replayed.take().map(|recorded| recorded.send(()));
             }
+            slot.tell_when_at_rest();
             self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
             slot.activity.fetch_add(1, Ordering::Relaxed);
             let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
@@ -397,6 +400,11 @@ impl Shard {
                     // Whoever asked may have gone.
                     let _ = answer.send(slot.snapshot(with_seen, now));
                 }
+                ToShard::AwaitRest { key: VolumeKey(key), rests } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.rests = Some(rests);
+                    self.touch(key as usize);
+                }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
                         self.clients.close_all_of(slot, &mut self.reactor, now);
@@ -408,6 +416,7 @@ impl Shard {
                     let volumes = self.volumes.as_mut_slice();
                     self.clients.take_in(volumes, &mut self.reactor, key, channel, seat, *negotiated, now);
                 }
+                ToShard::ReviewClients => self.clients.close_barred(&mut self.volumes, &mut self.reactor, now),
                 ToShard::Park { key: VolumeKey(key), still } => {
                     let Some(slot) = self.slot(key) else { continue };
                     slot.parking = Parking::Pausing(still);
@@ -475,6 +484,7 @@ impl Shard {
             controls_made: 0,
             serving: Some(serving),
             replayed: None,
+            rests: None,
             activity,
             touched: false,
             armed: None,
@@ -545,6 +555,16 @@ impl Slot {
         };
         if let Some(serving) = self.serving.take() {
             let _ = serving.send(told);
+        }
+    }
+
+    /// A volume that has stopped begins nothing more, so what rests once rests for good.
+    fn tell_when_at_rest(&mut self) {
+        if self.io.in_flight() == 0
+            && let Some(rests) = self.rests.take()
+        {
+            // Whoever asked may have gone.
+            let _ = rests.send(());
         }
     }
 

@@ -1,17 +1,17 @@
 //! Reads a tier that nobody serves: superblock, checkpoints, records. Read-only, and liberal with damage: it is noted
 //! with its place and reading goes on, because whoever reads a tier by hand wants all that is left.
 //!
-//! What counts as the log is decided as a start decides it, as far as the bytes tell (`docs/format.md`): a batch that a
-//! later owner wrote over in the log's order is discarded; behind the last batch known to be durable, the first gap
-//! ends the log.
+//! What counts as the log is decided where a start has it decided ([`forebay_core::log`]). A start refuses a tier that lacks what
+//! was durable once; here that is a remark.
 
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
+use forebay_core::log::{self, FoundBatch, FoundBatches, Kept, Witness};
 use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
-use forebay_core::volume::Kept;
+use forebay_io::folder::Held;
 use forebay_io::lock;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,15 @@ pub struct TierReader {
 impl TierReader {
     /// Opens for reading only.
     pub fn open(path: &Path) -> Result<TierReader> {
+        let held = Held::of(path).with_context(|| format!("cannot open the tier {}", path.display()))?;
+        TierReader::of(&held)
+    }
+
+    /// The same of what is held.
+    pub fn of(held: &Held) -> Result<TierReader> {
         use std::io::{Seek, SeekFrom};
-        let mut file = File::open(path).with_context(|| format!("cannot open the tier {}", path.display()))?;
+        let path = held.path();
+        let mut file = held.open(false, 0).with_context(|| format!("cannot open the tier {}", path.display()))?;
         let length =
             file.seek(SeekFrom::End(0)).with_context(|| format!("cannot read the size of {}", path.display()))?;
         let blocks = u32::try_from(length / TIER_BLOCK_BYTES as u64).unwrap_or(u32::MAX);
@@ -190,115 +197,120 @@ impl TierReader {
                 }
             }
         }
-        content.discarded = keep_log_order(&mut found);
+        let read = found.len();
+        log::once_in_log_order(&mut found, |found| (found.record.lsn, 0));
+        content.discarded = read - found.len();
         content.records = found;
     }
 
     fn read_segments(&self, content: &mut TierContent) {
         let layout = content.superblock.layout;
-        let volume = content.superblock.volume;
-        let mut batches: Vec<(TierBlock, Batch)> = Vec::new();
+        let checkpointed = content.checkpoints.first().map(|checkpoint| checkpoint.batches_synced);
+        let mut segments = FoundBatches { synced: checkpointed.unwrap_or(0), ..FoundBatches::default() };
         for segment in 0..layout.segments() {
-            let first = layout.payload_first + segment * layout.segment_blocks;
-            let end = (first + layout.segment_blocks).min(self.blocks);
-            let bodies_end = (first + layout.segment_blocks - layout.summary_blocks).min(self.blocks);
-            self.read_segment(&volume, TierBlock(first), bodies_end, &mut batches, &mut content.damage);
-            let at = TierBlock(first + layout.segment_blocks - layout.summary_blocks);
-            if end == first + layout.segment_blocks {
-                let bytes = self.read(at, layout.summary_blocks, &mut content.damage);
-                let written = bytes[..TIER_BLOCK_BYTES].iter().any(|&b| b != 0);
-                if written && let Err(reason) = Summary::decode(&volume, at, &bytes) {
-                    content.damage.push(Damage { byte: byte_of(at), reason: reason.to_owned() });
+            self.read_segment(segment, checkpointed.unwrap_or(0), &mut segments, content);
+        }
+        match checkpointed {
+            Some(checkpointed) => {
+                if let Some(reason) = segments.damage(checkpointed) {
+                    let byte = byte_of(TierBlock(layout.payload_first));
+                    content.damage.push(Damage { byte, reason: format!("somewhere in the segments: {reason}") });
                 }
             }
+            // Nothing says where the log begins: with what is left of it.
+            None => segments.tell_synced(segments.batches.keys().next().map_or(0, |first| first.saturating_sub(1))),
         }
-        content.synced_through = batches
-            .iter()
-            .map(|(_, batch)| batch.synced_through)
-            .chain(content.checkpoints.iter().map(|c| c.batches_synced))
-            .max()
-            .unwrap_or(0);
-        let total: usize = batches.iter().map(|(_, b)| b.records.len()).sum();
-        let log = keep_log_batches(batches, content.synced_through, &mut content.damage);
+        content.synced_through = segments.synced;
+        let read =
+            segments.batches.values().chain(&segments.cut_off).map(|found| found.batch.records.len()).sum::<usize>()
+                + segments.sealed.values().map(|summary| summary.records.len()).sum::<usize>();
         let mut found: Vec<Found> = Vec::new();
-        for (place, batch) in &log {
-            let start = found.len();
+        for (segment, summary) in &segments.sealed {
+            let first = layout.payload_first + segment * layout.segment_blocks;
+            found.extend(summary.records.iter().map(|&(record, at)| {
+                let payload = record.has_payload().then(|| TierBlock(first.saturating_add(at)));
+                Found { record, payload, sequence: Some(summary.last_batch), superseded: false }
+            }));
+        }
+        self.take_batches(&segments, &mut found, content);
+        log::once_in_log_order(&mut found, |found| (found.record.lsn, found.sequence.unwrap_or(0)));
+        content.discarded = read - found.len();
+        content.records = found;
+    }
+
+    /// The records of the batches that are the log's.
+    fn take_batches(&self, segments: &FoundBatches, found: &mut Vec<Found>, content: &mut TierContent) {
+        let layout = content.superblock.layout;
+        let volume = content.superblock.volume;
+        let end = segments.end();
+        let mut start = Start(0);
+        for (&sequence, FoundBatch { segment, at, batch }) in &segments.batches {
+            let place = TierBlock(layout.payload_first + segment * layout.segment_blocks + at);
+            if let Some(end) = end.filter(|&end| sequence >= end) {
+                let reason = format!(
+                    "the log ends before batch {end}, which is missing: the next one found is {sequence}, and nothing behind a gap was promised"
+                );
+                content.damage.push(Damage { byte: byte_of(place), reason });
+                break;
+            }
+            if batch.start < start {
+                continue; // left by a life that was cut off before it
+            }
+            start = batch.start;
+            let first = found.len();
             let mut payload = place.0 + 1;
             for &record in &batch.records {
                 let at = record.has_payload().then(|| {
                     payload += 1;
                     TierBlock(payload - 1)
                 });
-                found.push(Found { record, payload: at, sequence: Some(batch.sequence), superseded: false });
+                found.push(Found { record, payload: at, sequence: Some(sequence), superseded: false });
             }
             // Behind what is known to be durable a batch may have landed in part: the log ends before it.
             let torn = |f: &Found| f.payload.is_some() && self.payload(&volume, f).is_err();
-            if batch.sequence > content.synced_through && found[start..].iter().any(torn) {
-                found.truncate(start);
-                content.damage.push(Damage {
-                    byte: byte_of(*place),
-                    reason: format!("the log ends before batch {}, which has landed in part only", batch.sequence),
-                });
+            if sequence > segments.synced && found[first..].iter().any(torn) {
+                found.truncate(first);
+                let reason = format!("the log ends before batch {sequence}, which has landed in part only");
+                content.damage.push(Damage { byte: byte_of(place), reason });
                 break;
             }
         }
-        keep_log_order(&mut found);
-        content.discarded = total - found.len();
-        content.records = found;
     }
 
-    /// Batches of one segment, one behind the other; those of an earlier life of the segment are left out. Where a
-    /// header is damaged the next valid one is looked for: a header is bound to its place, so no payload passes for one.
-    fn read_segment(
-        &self,
-        volume: &[u8; 16],
-        first: TierBlock,
-        end: u32,
-        batches: &mut Vec<(TierBlock, Batch)>,
-        damage: &mut Vec<Damage>,
-    ) {
-        if first.0 >= end {
+    /// What one segment shows.
+    fn read_segment(&self, segment: u32, checkpointed: u64, segments: &mut FoundBatches, content: &mut TierContent) {
+        let layout = content.superblock.layout;
+        let volume = content.superblock.volume;
+        let first = layout.payload_first + segment * layout.segment_blocks;
+        let summary_at = TierBlock(first + layout.segment_blocks - layout.summary_blocks);
+        let end = summary_at.0.min(self.blocks);
+        if first >= end {
             return;
         }
-        let bytes = self.read(first, end - first.0, damage);
-        let block = |at: u32| {
-            let start = (at - first.0) as usize * TIER_BLOCK_BYTES;
-            &bytes[start..start + TIER_BLOCK_BYTES]
-        };
-        let mut at = first.0;
-        if block(at).iter().all(|&b| b == 0) {
+        let bytes = self.read(TierBlock(first), end - first, &mut content.damage);
+        let mut summary = None;
+        if summary_at.0 + layout.summary_blocks <= self.blocks {
+            let bytes = self.read(summary_at, layout.summary_blocks, &mut content.damage);
+            match Summary::decode(&volume, summary_at, &bytes) {
+                Ok(found) => summary = Some(found),
+                Err(_) if bytes[..TIER_BLOCK_BYTES].iter().all(|&b| b == 0) => {}
+                Err(reason) => content.damage.push(Damage { byte: byte_of(summary_at), reason: reason.to_owned() }),
+            }
+        }
+        let head = &bytes[..TIER_BLOCK_BYTES];
+        if head.iter().all(|&b| b == 0) {
             // Never used, or erased to be used again: what may follow is of an earlier life.
             return;
         }
-        let mut before: Option<(u64, u64)> = None;
-        while at < end {
-            let follows = |batch: &Batch| match before {
-                None => true,
-                Some((life, sequence)) => batch.segment == life && batch.sequence > sequence,
-            };
-            let decoded = Batch::decode(volume, TierBlock(at), block(at));
-            match decoded {
-                Ok(batch) if follows(&batch) => {
-                    before = Some((batch.segment, batch.sequence));
-                    let next = at + 1 + batch.payload_blocks();
-                    batches.push((TierBlock(at), batch));
-                    at = next;
-                }
-                // An earlier life's: all behind it is as old, or older.
-                Ok(_) => break,
-                Err(reason) => {
-                    // A batch has at most so many payload blocks: this header hides none that is further away.
-                    let reach = end.min(at + 2 + BATCH_DESCRIPTORS_MAX as u32);
-                    let next = (at + 1..reach)
-                        .find(|&n| Batch::decode(volume, TierBlock(n), block(n)).is_ok_and(|batch| follows(&batch)));
-                    if next.is_some() || before.is_none() {
-                        damage.push(Damage { byte: byte_of(TierBlock(at)), reason: reason.to_owned() });
-                    }
-                    match next {
-                        Some(next) => at = next,
-                        None => break,
-                    }
-                }
+        let life = Batch::decode(&volume, TierBlock(first), head).ok().map(|batch| batch.segment);
+        match log::witness(life, summary, checkpointed) {
+            Witness::Summary(summary) => {
+                segments.lives.insert(segment, summary.segment);
+                segments.sealed.insert(segment, summary);
+            }
+            Witness::Headers | Witness::Search => {
+                let headers = Headers { volume, first: TierBlock(first), bytes: &bytes };
+                headers.walk(segment, segments, &mut content.damage);
             }
         }
     }
@@ -329,46 +341,57 @@ pub fn byte_of(block: TierBlock) -> u64 {
     u64::from(block.0) * TIER_BLOCK_BYTES as u64
 }
 
-/// Drops batches that are not of the log: of a number that a later start gave out again, and those behind the first
-/// gap after `synced_through`. A gap below it is damage.
-fn keep_log_batches(
-    mut batches: Vec<(TierBlock, Batch)>,
-    synced_through: u64,
-    damage: &mut Vec<Damage>,
-) -> Vec<(TierBlock, Batch)> {
-    batches.sort_by_key(|(_, b)| (b.sequence, b.start, b.segment));
-    // A start discards what it does not find valid, and numbers on from there: from its first number on, everything of
-    // earlier starts had been discarded.
-    let mut first_of_start: BTreeMap<Start, u64> = BTreeMap::new();
-    for (_, batch) in &batches {
-        first_of_start.entry(batch.start).and_modify(|s| *s = (*s).min(batch.sequence)).or_insert(batch.sequence);
+/// The blocks of one segment before its summary.
+struct Headers<'a> {
+    volume: [u8; 16],
+    first: TierBlock,
+    bytes: &'a [u8],
+}
+
+impl Headers<'_> {
+    fn batch(&self, at: u32) -> std::result::Result<Batch, &'static str> {
+        let start = at as usize * TIER_BLOCK_BYTES;
+        Batch::decode(&self.volume, TierBlock(self.first.0 + at), &self.bytes[start..start + TIER_BLOCK_BYTES])
     }
-    batches.retain(|(_, b)| {
-        first_of_start
-            .range((std::ops::Bound::Excluded(b.start), std::ops::Bound::Unbounded))
-            .all(|(_, &s)| b.sequence < s)
-    });
-    let mut log: Vec<(TierBlock, Batch)> = Vec::with_capacity(batches.len());
-    for (place, batch) in batches {
-        if let Some((_, before)) = log.last()
-            && batch.sequence - before.sequence > 1
-        {
-            // Segments that were freed leave gaps too, so a gap below is only damage when records are missing; which
-            // of the two it is, the watermarks of the records tell, not this list.
-            if before.sequence >= synced_through {
-                damage.push(Damage {
-                    byte: byte_of(place),
-                    reason: format!(
-                        "the log ends with batch {}: the next one found is {}, and nothing behind a gap was promised",
-                        before.sequence, batch.sequence
-                    ),
-                });
-                break;
+
+    /// One batch behind the other; those of an earlier life of the segment are left out. Where a header is damaged the next valid
+    /// one is looked for: a header is bound to its place, so no payload passes for one.
+    fn walk(&self, segment: u32, segments: &mut FoundBatches, damage: &mut Vec<Damage>) {
+        let end = (self.bytes.len() / TIER_BLOCK_BYTES) as u32;
+        let mut before: Option<(u64, u64)> = None;
+        let mut at = 0;
+        while at < end {
+            let follows = |batch: &Batch| match before {
+                None => true,
+                Some((life, sequence)) => batch.segment == life && batch.sequence > sequence,
+            };
+            match self.batch(at) {
+                Ok(batch) if follows(&batch) => {
+                    before = Some((batch.segment, batch.sequence));
+                    let next = at + 1 + batch.payload_blocks();
+                    segments.lives.insert(segment, batch.segment);
+                    segments.tell_synced(batch.synced_through);
+                    segments.add(FoundBatch { segment, at, batch });
+                    at = next;
+                }
+                // An earlier life's: all behind it is as old, or older.
+                Ok(_) => break,
+                Err(reason) => {
+                    // A batch has at most so many payload blocks: this header hides none that is further away.
+                    let reach = end.min(at + 2 + BATCH_DESCRIPTORS_MAX as u32);
+                    let next = (at + 1..reach).find(|&next| self.batch(next).is_ok_and(|batch| follows(&batch)));
+                    if next.is_some() || before.is_none() {
+                        let byte = byte_of(TierBlock(self.first.0 + at));
+                        damage.push(Damage { byte, reason: reason.to_owned() });
+                    }
+                    match next {
+                        Some(next) => at = next,
+                        None => break,
+                    }
+                }
             }
         }
-        log.push((place, batch));
     }
-    log
 }
 
 /// Walks from the newest record to the oldest and marks those that are covered.
@@ -401,17 +424,6 @@ fn mark_superseded(records: &mut [Found]) {
     }
 }
 
-/// Log order, each position and block once: a record that was moved within the tier is there twice. Returns how many
-/// were dropped.
-fn keep_log_order(found: &mut Vec<Found>) -> usize {
-    let before = found.len();
-    // The later copy is kept: the earlier one's segment may be on its way to be freed.
-    found.sort_by_key(|f| (f.record.lsn, f.record.block, std::cmp::Reverse(f.sequence)));
-    let mut seen: BTreeSet<(Lsn, u64)> = BTreeSet::new();
-    found.retain(|f| seen.insert((f.record.lsn, f.record.block.0)));
-    before - found.len()
-}
-
 impl TierContent {
     /// Everything up to here is in the backing.
     pub fn destaged(&self) -> Lsn {
@@ -426,12 +438,8 @@ impl TierContent {
 
     /// For each record: the backing has it, and no former owner can have taken that back.
     pub fn is_in_backing(&self, kept: Option<&Kept>) -> Vec<bool> {
-        let durable = self.records.partition_point(|found| found.record.lsn <= self.destaged());
-        let descriptors: Vec<Descriptor> = self.records[..durable].iter().map(|found| found.record).collect();
-        let needed = kept.map_or(vec![false; durable], |kept| kept.needed(&descriptors));
-        let mut in_backing: Vec<bool> = needed.into_iter().map(|needed| !needed).collect();
-        in_backing.resize(self.records.len(), false);
-        in_backing
+        let descriptors: Vec<Descriptor> = self.records.iter().map(|found| found.record).collect();
+        log::goes_on(&descriptors, self.destaged(), kept).into_iter().map(|goes_on| !goes_on).collect()
     }
 
     /// Its last owner.
@@ -626,9 +634,37 @@ mod tests {
     #[test]
     fn the_greatest_batch_number_has_no_successor_and_is_read_like_any_other() {
         let mut tier = Built::new();
-        tier.batch(0, 1, u64::MAX, 0, 1, &[(1, 5)]);
-        tier.batch(tier.layout.segment_blocks, 2, u64::MAX, 0, 1, &[(2, 6)]);
-        assert_eq!(lsns(&tier.read()), [1, 2]);
+        tier.batch(0, 1, u64::MAX, u64::MAX - 1, 1, &[(1, 5)]);
+        tier.batch(tier.layout.segment_blocks, 2, u64::MAX, u64::MAX, 2, &[(2, 6)]);
+        assert_eq!(lsns(&tier.read()), [2], "of two batches of one number the later start's counts");
+    }
+
+    /// A start takes the summary of a segment that is durable for its headers; `salvage` found less than it.
+    #[test]
+    fn a_segment_whose_first_header_is_damaged_is_read_by_its_summary() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 1, 1, 0, 1, &[(1, 5), (2, 6)]);
+        tier.batch(second, 1, 2, 1, 1, &[(3, 7)]);
+        let records = vec![(data(1, 5), 1), (data(2, 6), 2), (data(3, 7), second + 1)];
+        let summary = Summary { segment: 1, first_batch: 1, last_batch: 2, records };
+        let at = tier.layout.payload_first + tier.layout.segment_blocks - tier.layout.summary_blocks;
+        tier.put(at, &summary.encode(&VOLUME, TierBlock(at), tier.layout.summary_blocks));
+        let checkpoint = Checkpoint {
+            sequence: 2,
+            start: Start(1),
+            term: TERM,
+            size_bytes: 1 << 20,
+            batches_synced: 2,
+            ..Checkpoint::default()
+        };
+        tier.put(2, &checkpoint.encode(Version::Two, &VOLUME));
+        tier.flip(0);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [1, 2, 3]);
+        let reader = TierReader::open(&tier.path()).unwrap();
+        for found in &content.records {
+            assert_eq!(reader.payload(&VOLUME, found).unwrap(), payload(found.record.lsn.0));
+        }
     }
 
     #[test]

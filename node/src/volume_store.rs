@@ -3,21 +3,32 @@
 //!
 //! Invariants:
 //! - Both are replaced whole: written aside, synced, renamed, and the folder synced. A reader sees the old or the new.
+//! - After a writing that failed nobody knows which of the two a loss of power leaves: the record counts as written again only when
+//!   it was written once more, whole. One that is there already, by a writing that did not fail, needs no room to be kept.
 //! - A marker that is not clean lies beside the image before the first write of a volume is acknowledged, so an image
 //!   without it, before a dirty tier, is not the image that the tier belongs to.
-//! - [`judge`] is pure: it sees what was found and says whether the volume may be served; nothing is changed before.
+//!
+//! Left to others: whether a volume may be served with what was found ([`crate::judgement`]).
 //!
 //! Whether another process uses the image *now* is not told by a marker but by the lock on it (`forebay-io`).
 
+use crate::config::certificates::Clients;
 use crate::config::{DestageName, PolicyName, TierName};
+use crate::paths;
 use anyhow::{Context, Result, bail};
+use forebay_io::folder::{self, Folder};
+use forebay_io::place::Place;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::Write;
+use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 /// Version of records and markers that this code writes; it reads this one only, being the first.
 pub const STORE_VERSION: u32 = 1;
+
+/// Bytes that are read of a record or a marker.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Identity of a volume, as hyphenated hexadecimal in files and on screen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -110,6 +121,9 @@ pub struct Record {
     /// While the tier is changed for one on another medium: the one of both that holds nothing. A start removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare: Option<PathBuf>,
+    /// Which clients with certificates may use it.
+    #[serde(default, skip_serializing_if = "Clients::is_any")]
+    pub clients: Clients,
     /// The tier.
     pub tier: TierRecord,
 }
@@ -132,29 +146,36 @@ pub struct TierRecord {
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
+    /// How the last writing of each record ended, as far as this process has written it: true, it is on the medium.
+    kept: Arc<Mutex<HashMap<String, bool>>>,
 }
 
 impl Store {
     /// Makes the folders where they are missing.
     pub fn open(dir: &Path) -> Result<Store> {
         for folder in [dir.to_owned(), dir.join("volumes"), dir.join("tiers")] {
-            fs::create_dir_all(&folder).with_context(|| {
+            // Its records say which files root opens, and writes to.
+            let made = match paths::is_root() {
+                true => Folder::make_private(&folder, 0o755).map(|_| ()),
+                false => fs::create_dir_all(&folder),
+            };
+            made.with_context(|| {
                 format!(
                     "cannot make the state folder {}: give the daemon's user the right to write there, or another folder with --state",
                     folder.display()
                 )
             })?;
         }
-        let store = Store { dir: dir.to_owned() };
         // Found out now, not when the first record has to be written.
         let probe = dir.join(".write-probe");
         fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe)).with_context(|| {
             format!(
-                "cannot write in the state folder {}: give the daemon's user the right to, or another folder with --state",
+                "cannot write in the state folder {}: give the daemon's user the right to, free some of its room, or mount it anew, \
+                 whichever is missing; or give another folder with --state",
                 dir.display()
             )
         })?;
-        Ok(store)
+        Ok(Store { dir: dir.to_owned(), kept: Arc::default() })
     }
 
     /// The folder itself.
@@ -182,10 +203,43 @@ impl Store {
         PathBuf::from(path)
     }
 
+    /// Where it is kept in which boot a volume's tier was last in memory.
+    fn boot_path(&self, name: &str) -> PathBuf {
+        self.dir.join("volumes").join(format!("{name}.boot"))
+    }
+
+    /// Keeps that the tier of a volume that serves lies in memory, which ends with this boot; of another one that it does not.
+    pub fn note_boot(&self, record: &Record) -> Result<()> {
+        let path = self.boot_path(&record.name);
+        if record.tier.kind != TierName::Memory || !Place::of(&record.tier.path).is_memory() {
+            return remove_durably(&path);
+        }
+        let present = format!("{} {}", boot_id()?, record.volume);
+        match fs::read_to_string(&path) {
+            Ok(noted) if noted == present => Ok(()),
+            Ok(_) | Err(_) => write_atomically(&path, present.as_bytes()),
+        }
+    }
+
+    /// Whether the tier of a volume was in memory, and that memory has ended with its boot. What is not known for certain is no.
+    pub fn was_in_memory_of_an_earlier_boot(&self, record: &Record) -> Result<bool> {
+        let path = self.boot_path(&record.name);
+        match fs::read_to_string(&path) {
+            Ok(noted) => {
+                // A volume that has lost its tier is another one: what an older version has left is not about this one.
+                let boot_of_this = noted.strip_suffix(&format!(" {}", record.volume));
+                let present = boot_id()?;
+                Ok(record.tier.kind == TierName::Memory && boot_of_this.is_some_and(|boot| boot != present))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
     /// One record.
     pub fn load(&self, name: &str) -> Result<Option<Record>> {
         let path = self.record_path(name);
-        let text = match fs::read_to_string(&path) {
+        let text = match folder::read_text(&path, FILE_BYTES_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
@@ -217,16 +271,62 @@ impl Store {
         Ok(names)
     }
 
-    /// Writes a record.
+    /// Has a record on the medium. One that is there as it is to be is not written again: a folder without room has to take nothing.
     pub fn save(&self, record: &Record) -> Result<()> {
+        let path = self.record_path(&record.name);
+        let mut kept = self.kept();
+        let is_same = self.load(&record.name).is_ok_and(|there| there.as_ref() == Some(record));
+        match kept.get(&record.name) {
+            Some(true) if is_same => return Ok(()),
+            // Of a process before this one, which may have ended before it had synced the folder.
+            None if is_same => {
+                let synced = Folder::open(&self.dir.join("volumes")).and_then(|folder| folder.sync());
+                synced.with_context(|| format!("cannot sync the folder of {}", path.display()))?;
+                kept.insert(record.name.clone(), true);
+                return Ok(());
+            }
+            Some(_) | None => {}
+        }
+        kept.insert(record.name.clone(), false);
         let text = toml::to_string(record).context("cannot encode the volume record")?;
-        write_atomically(&self.record_path(&record.name), text.as_bytes())
+        write_atomically(&path, text.as_bytes())?;
+        kept.insert(record.name.clone(), true);
+        Ok(())
+    }
+
+    /// Has `changed` on the medium in the place of `record`, or that again. The error says which of them counts from now on.
+    pub fn change(&self, record: &Record, changed: &Record) -> Result<()> {
+        let Err(error) = self.save(changed) else { return Ok(()) };
+        let (name, why) = (&record.name, format!("{error:#}, then ask again"));
+        match self.save(record) {
+            Ok(()) => bail!("volume {name} stays as it was: {why}"),
+            Err(_) => bail!("volume {name} stays as it was, at least until the next start: {why}"),
+        }
+    }
+
+    /// Writes a record that is there already once more: whether the folder takes what is about to be written.
+    pub fn rehearse(&self, record: &Record) -> Result<()> {
+        self.kept().insert(record.name.clone(), false);
+        self.save(record)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<String, bool>> {
+        self.kept.lock().expect("nobody panics while a record is written")
     }
 
     /// Removes a record.
     pub fn remove(&self, name: &str) -> Result<()> {
+        self.kept().remove(name);
+        remove_durably(&self.boot_path(name))?;
         remove_durably(&self.record_path(name))
     }
+}
+
+/// Number of the host's present boot.
+fn boot_id() -> Result<String> {
+    const PATH: &str = "/proc/sys/kernel/random/boot_id";
+    let text = fs::read_to_string(PATH).with_context(|| format!("cannot read which boot this is from {PATH}"))?;
+    Ok(text.trim().to_owned())
 }
 
 #[derive(Deserialize)]
@@ -247,29 +347,31 @@ fn check_version(path: &Path, version: Option<u32>) -> Result<()> {
 
 /// Replaces a file whole and durably.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".new");
-    let aside = PathBuf::from(aside);
-    let replace = || -> std::io::Result<()> {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        File::open(folder)?.sync_all()
+    folder::replace(path, bytes, 0o644).map_err(|error| with_cure(error, format!("cannot write {}", path.display())))
+}
+
+/// The same of a file that nobody but the daemon's user may read.
+pub fn write_secret_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    folder::replace(path, bytes, 0o600).map_err(|error| with_cure(error, format!("cannot write {}", path.display())))
+}
+
+/// What was attempted, why it failed, and what to do about a folder that takes nothing.
+fn with_cure(error: std::io::Error, attempted: String) -> anyhow::Error {
+    let cure = match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => "; free some room there",
+        Some(libc::EROFS) => "; see why its file system is read-only (dmesg), and mount it writable",
+        Some(libc::EIO) => "; its medium fails: see dmesg",
+        Some(libc::EACCES | libc::EPERM) => "; give the daemon's user the right to",
+        Some(libc::EMFILE) => "; allow the daemon more open files (LimitNOFILE=)",
+        Some(_) | None => "",
     };
-    replace().with_context(|| format!("cannot write {}", path.display()))
+    anyhow::anyhow!("{attempted}: {error}{cure}")
 }
 
 /// Removes a file, durably; one that is not there is as good.
 pub fn remove_durably(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot remove {}", path.display())),
-    }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|f| f.sync_all()).with_context(|| format!("cannot sync {}", folder.display()))
+    let removed = folder::remove(path).map(|_| ());
+    removed.map_err(|error| with_cure(error, format!("cannot remove {}", path.display())))
 }
 
 /// What tells one image from another, and an older copy from the present one.
@@ -307,7 +409,7 @@ pub struct Marker {
     /// anything else uses the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<PathBuf>,
-    /// The image after its last sync.
+    /// The image as no loss of power takes it back.
     pub image: ImageIdentity,
     /// The image is complete by itself: the log was empty when the daemon stopped.
     pub clean: bool,
@@ -316,7 +418,17 @@ pub struct Marker {
 impl Marker {
     /// Reads one.
     pub fn load(path: &Path) -> Result<Option<Marker>> {
-        let text = match fs::read_to_string(path) {
+        // It lies beside the image, in a folder that others may change.
+        Marker::of_read(path, folder::read_text(path, FILE_BYTES_MAX))
+    }
+
+    /// Reads one that only root and this process's user can have put there; of another it is an error.
+    pub fn load_private(path: &Path) -> Result<Option<Marker>> {
+        Marker::of_read(path, folder::read_private_text(path, FILE_BYTES_MAX))
+    }
+
+    fn of_read(path: &Path, read: std::io::Result<String>) -> Result<Option<Marker>> {
+        let text = match read {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read the marker {}", path.display())),
@@ -332,7 +444,7 @@ impl Marker {
     }
 
     /// What is due besides, before the image is used by itself.
-    fn journal_words(&self) -> String {
+    pub fn journal_words(&self) -> String {
         self.journal.as_ref().map_or(String::new(), |path| {
             format!(
                 ", which first replays the journal {}; without that the image may be in the middle of a batch",
@@ -349,119 +461,6 @@ impl Marker {
     }
 }
 
-/// What was found of our own tier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TierFound {
-    /// It was never made.
-    FirstStart,
-    /// It was made and is not there any more.
-    Missing,
-    /// It is there.
-    Present {
-        /// The log was empty when it was closed.
-        clean: bool,
-        /// Its last owner's number.
-        term: u32,
-    },
-}
-
-/// Whether the volume may be served over this image with this tier. An error says what is wrong and what to do; a
-/// good end may carry a remark for the operator.
-pub fn judge(
-    marker: Option<&Marker>,
-    volume: VolumeId,
-    tier: TierFound,
-    image: &ImageIdentity,
-    image_name: &str,
-) -> Result<Option<String>> {
-    const WAY_OUT: &str = "put the right one back, copy the tier's content out with `forebay salvage`, \
-                           or accept the image as it is with --adopt-changed-backing";
-    let Some(marker) = marker else {
-        return match tier {
-            TierFound::FirstStart | TierFound::Present { clean: true, .. } => Ok(None),
-            TierFound::Present { clean: false, .. } => bail!(
-                "{image_name} has no marker beside it, but the tier holds writes for an image that had one: this is another \
-                 image or a copy; {WAY_OUT}"
-            ),
-            TierFound::Missing => bail!(
-                "{image_name} has no marker beside it and the tier of this volume is missing, with writes that may be in \
-                 no other place; {WAY_OUT}"
-            ),
-        };
-    };
-    if marker.volume != volume {
-        if marker.clean {
-            return Ok(Some(format!(
-                "{image_name} belonged to volume {} of host {}, which left it complete",
-                marker.name, marker.host
-            )));
-        }
-        bail!(
-            "{image_name} is not complete: newer writes of volume {} ({}) lie on host {} in the tier {}; serve or drain it \
-             there first, or accept the image without them with --adopt-changed-backing{}",
-            marker.name,
-            marker.volume,
-            marker.host,
-            marker.tier.display(),
-            marker.journal_words()
-        );
-    }
-    match tier {
-        TierFound::FirstStart | TierFound::Missing if marker.clean => Ok(None),
-        TierFound::FirstStart | TierFound::Missing => bail!(
-            "{image_name} is not complete: the writes after log position {} lie in the tier {} of host {}, which is not \
-             there; {WAY_OUT}{}",
-            marker.destaged,
-            marker.tier.display(),
-            marker.host,
-            marker.journal_words()
-        ),
-        TierFound::Present { term, .. } if term < marker.term => bail!(
-            "the tier is of term {term}, but {image_name} was written to in term {}: the tier is an older copy, and newer \
-             writes are missing in it; {WAY_OUT}",
-            marker.term
-        ),
-        TierFound::Present { clean: true, .. } if marker.clean => Ok(None),
-        // A marker that is not clean beside a clean tier: the daemon was killed between the two, or the image was not at its
-        // path when the volume stopped.
-        TierFound::Present { .. } => match difference(&marker.image, image) {
-            None => Ok(None),
-            Some(what) => bail!(
-                "{image_name} is not the image that the tier's writes belong to: {what}. Writing them over it would mix two \
-                 states; {WAY_OUT}"
-            ),
-        },
-    }
-}
-
-/// What shows that an image is another one or an older copy. Growing and newer changes are legal: our own former
-/// process made them after it last wrote the marker.
-pub fn difference(was: &ImageIdentity, is: &ImageIdentity) -> Option<String> {
-    if let (Some(was), Some(is)) = (was.inode, is.inode)
-        && was != is
-    {
-        return Some(format!("its inode is {is}, it was {was}"));
-    }
-    if let (Some(was), Some(is)) = (was.born_ns, is.born_ns)
-        && was != is
-    {
-        return Some(format!("its birth time is {}, it was {}", show_time(is), show_time(was)));
-    }
-    if is.size_bytes < was.size_bytes {
-        return Some(format!("its size is {} bytes, it was {}", is.size_bytes, was.size_bytes));
-    }
-    if let (Some(was), Some(is)) = (was.changed_ns, is.changed_ns)
-        && is < was
-    {
-        return Some(format!("it was last changed at {}, but had been changed at {}", show_time(is), show_time(was)));
-    }
-    None
-}
-
-fn show_time(ns: i64) -> String {
-    format!("{}.{:09} s after 1970", ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000))
-}
-
 /// Name of this host.
 pub fn host_name() -> String {
     let mut buffer = [0u8; 256];
@@ -475,92 +474,96 @@ pub fn host_name() -> String {
 mod tests {
     use super::*;
 
-    const US: VolumeId = VolumeId([1; 16]);
-    const IMAGE: ImageIdentity =
-        ImageIdentity { inode: Some(7), born_ns: Some(100), size_bytes: 4096, changed_ns: Some(500) };
-    const DIRTY: TierFound = TierFound::Present { clean: false, term: 3 };
-
     fn marker() -> Marker {
         Marker {
             version: STORE_VERSION,
-            volume: US,
+            volume: VolumeId([1; 16]),
             name: "vm1".into(),
             host: "a".into(),
             tier: "/t".into(),
             term: 3,
             destaged: 42,
             journal: None,
-            image: IMAGE,
+            image: ImageIdentity { inode: Some(7), born_ns: Some(100), size_bytes: 4096, changed_ns: Some(500) },
             clean: false,
         }
     }
 
-    fn refusal(marker: Option<&Marker>, tier: TierFound, image: ImageIdentity) -> String {
-        format!("{:#}", judge(marker, US, tier, &image, "disk.img").unwrap_err())
-    }
-
     #[test]
-    fn same_image_or_a_newer_state_of_it_is_served() {
-        for image in [
-            IMAGE,
-            ImageIdentity { size_bytes: 8192, ..IMAGE },
-            ImageIdentity { changed_ns: Some(501), ..IMAGE },
-            ImageIdentity { born_ns: None, ..IMAGE },
-        ] {
-            assert_eq!(judge(Some(&marker()), US, DIRTY, &image, "disk.img").unwrap(), None);
-        }
-    }
-
-    #[test]
-    fn changed_or_older_image_is_refused_before_a_dirty_tier_and_the_field_is_named() {
-        let cases = [
-            (ImageIdentity { inode: Some(8), ..IMAGE }, "inode"),
-            (ImageIdentity { born_ns: Some(101), ..IMAGE }, "birth time"),
-            (ImageIdentity { size_bytes: 512, ..IMAGE }, "size"),
-            (ImageIdentity { changed_ns: Some(499), ..IMAGE }, "last changed"),
-        ];
-        for (image, field) in cases {
-            let error = refusal(Some(&marker()), DIRTY, image);
-            assert!(error.contains(field) && error.contains("--adopt-changed-backing"), "{error}");
-            let clean = TierFound::Present { clean: true, term: 3 };
-            assert!(refusal(Some(&marker()), clean, image).contains(field));
-            let stopped = Marker { clean: true, ..marker() };
-            assert!(judge(Some(&stopped), US, clean, &image, "disk.img").is_ok());
-        }
-    }
-
-    #[test]
-    fn dirty_data_elsewhere_is_named() {
-        let other = Marker { volume: VolumeId([2; 16]), host: "b".into(), tier: "/far/tier".into(), ..marker() };
-        for tier in [TierFound::FirstStart, DIRTY] {
-            let error = refusal(Some(&other), tier, IMAGE);
-            assert!(error.contains("host b") && error.contains("/far/tier"), "{error}");
-        }
-        let left = Marker { clean: true, ..other };
-        assert!(judge(Some(&left), US, TierFound::FirstStart, &IMAGE, "disk.img").unwrap().is_some());
-    }
-
-    #[test]
-    fn missing_or_older_tier_is_refused_unless_the_image_was_left_complete() {
-        assert!(refusal(Some(&marker()), TierFound::Missing, IMAGE).contains("position 42"));
-        let journaled = Marker { journal: Some("/x.img.forebay-journal".into()), ..marker() };
-        assert!(refusal(Some(&journaled), TierFound::Missing, IMAGE).contains("replays the journal /x.img"));
-        assert!(refusal(None, TierFound::Missing, IMAGE).contains("no marker"));
-        assert!(refusal(None, DIRTY, IMAGE).contains("no marker"));
-        assert!(refusal(Some(&marker()), TierFound::Present { clean: false, term: 2 }, IMAGE).contains("older copy"));
-        let clean = Marker { clean: true, ..marker() };
-        assert!(judge(Some(&clean), US, TierFound::Missing, &IMAGE, "disk.img").is_ok());
-        assert!(judge(None, US, TierFound::FirstStart, &IMAGE, "disk.img").is_ok());
-    }
-
-    #[test]
-    fn records_and_markers_come_back_as_written_and_newer_ones_are_refused() {
+    fn only_a_memory_tier_of_an_earlier_boot_is_known_to_have_ended_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        let record = Record {
+        let record = |kind, path: &str| Record {
             version: STORE_VERSION,
             name: "vm1".into(),
-            volume: VolumeId::random().unwrap(),
+            volume: VolumeId([1; 16]),
+            backing: "/x.img".into(),
+            size_bytes: 1 << 30,
+            policy: PolicyName::Back,
+            drain_max_s: 0,
+            volatile: true,
+            format_raw: false,
+            memory_bytes: 0,
+            destage: DestageName::Auto,
+            journal_bytes: 0,
+            spare: None,
+            clients: Default::default(),
+            tier: TierRecord { kind, path: path.into(), size_bytes: 1 << 26, made: true },
+        };
+        let earlier = |record: &Record| {
+            let noted = format!("11111111-2222-3333-4444-555555555555 {}", VolumeId([1; 16]));
+            fs::write(dir.path().join("volumes/vm1.boot"), noted).unwrap();
+            store.was_in_memory_of_an_earlier_boot(record).unwrap()
+        };
+        let memory = record(TierName::Memory, "/dev/shm");
+        assert!(!store.was_in_memory_of_an_earlier_boot(&memory).unwrap(), "nobody has noted a boot");
+        store.note_boot(&memory).unwrap();
+        assert!(!store.was_in_memory_of_an_earlier_boot(&memory).unwrap(), "it was this boot");
+        assert!(earlier(&memory));
+        assert!(!earlier(&Record { volume: VolumeId([2; 16]), ..memory.clone() }), "of another volume of this name");
+        let flash = record(TierName::Flash, "/dev/shm");
+        assert!(!earlier(&flash));
+        // A memory tier whose file is on a disk outlives the boot, wherever it is now.
+        store.note_boot(&memory).unwrap();
+        store.note_boot(&record(TierName::Memory, "/proc")).unwrap();
+        assert!(!dir.path().join("volumes/vm1.boot").exists());
+        store.note_boot(&memory).unwrap();
+        store.note_boot(&flash).unwrap();
+        assert!(!dir.path().join("volumes/vm1.boot").exists());
+        // It is no record, and goes with it.
+        store.note_boot(&memory).unwrap();
+        store.save(&memory).unwrap();
+        assert_eq!(store.names().unwrap(), ["vm1"]);
+        store.remove("vm1").unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("volumes")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_record_that_is_there_needs_no_room_unless_a_writing_of_it_has_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let (record, changed) = (record(), Record { drain_max_s: 20, ..record() });
+        store.save(&record).unwrap();
+        // As where there is no room: no file can be written aside.
+        let aside = dir.path().join("volumes/vm1.toml.new");
+        fs::create_dir(&aside).unwrap();
+        store.save(&record).unwrap();
+        Store::open(dir.path()).unwrap().save(&record).unwrap();
+        assert!(format!("{:#}", store.rehearse(&record).unwrap_err()).contains("vm1.toml"));
+        let said = format!("{:#}", store.change(&record, &changed).unwrap_err());
+        assert!(said.contains("stays as it was, at least until the next start: cannot write"), "{said}");
+        assert!(store.save(&record).is_err(), "nobody knows what a loss of power would leave");
+        fs::remove_dir(&aside).unwrap();
+        store.save(&record).unwrap();
+        store.change(&record, &changed).unwrap();
+        assert_eq!(store.load("vm1").unwrap(), Some(changed));
+    }
+
+    fn record() -> Record {
+        Record {
+            version: STORE_VERSION,
+            name: "vm1".into(),
+            volume: VolumeId([1; 16]),
             backing: "slow:iops=700:/x.img".into(),
             size_bytes: 1 << 30,
             policy: PolicyName::Back,
@@ -571,8 +574,16 @@ mod tests {
             destage: DestageName::Journaled,
             journal_bytes: 8 << 20,
             spare: Some("/s".into()),
+            clients: Clients::Any,
             tier: TierRecord { kind: TierName::Flash, path: "/t".into(), size_bytes: 1 << 26, made: true },
-        };
+        }
+    }
+
+    #[test]
+    fn records_and_markers_come_back_as_written_and_newer_ones_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let record = Record { volume: VolumeId::random().unwrap(), ..record() };
         assert_eq!(store.load("vm1").unwrap(), None);
         store.save(&record).unwrap();
         assert_eq!(store.load("vm1").unwrap().as_ref(), Some(&record));

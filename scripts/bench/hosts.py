@@ -277,7 +277,7 @@ class Cluster:
             links = "".join(f'[[link]]\nown = "{self.hosts.address(number, link)}"\n' for link in range(self.hosts.links))
             (place / "node.toml").write_text(
                 f'[node]\nstate = "{place}/state"\nshards = 1\n[listen]\nnbd = ["unix:{place}/nbd.sock"]\n'
-                f'api = "{place}/api.sock"\nhttp = "off"\n[cluster]\nidentity = "{self.folder}/{NAMES[number]}.identity.toml"\n'
+                f'api = "{place}/api.sock"\nhttp = "off"\n[backings]\nallow = ["slow:", "/dev/shm", "{self.folder.parent}"]\n[cluster]\nidentity = "{self.folder}/{NAMES[number]}.identity.toml"\n'
                 f'etcd = ["{self.url}"]\nfault_domain = "rack-{number}"\nsecurity = "{security}"\n'
                 + "".join(f"{line}\n" for line in settings) + links
                 + (self.machines.tables(number, NAMES[:self.count]) if self.machines else ""))

@@ -67,7 +67,7 @@ pub const SOMETIMES: [&str; 61] = [
 ];
 
 /// States that only several nodes reach.
-pub const SOMETIMES_BETWEEN_NODES: [&str; 47] = [
+pub const SOMETIMES_BETWEEN_NODES: [&str; 50] = [
     "node killed",
     "node lost its power",
     "node paused",
@@ -107,14 +107,17 @@ pub const SOMETIMES_BETWEEN_NODES: [&str; 47] = [
     "tier made anew",
     "former owners proven gone",
     "living owner fenced",
+    "lock taken from a living owner",
     "pins ended",
     "every log lost in quarantine",
     "loss accepted",
+    "what is synced taken by the operator's word",
     "write-through volume lost its log while the backing failed",
     "flushed writes survived a power cut everywhere",
     "write acknowledged by the backing for want of peers",
     "late write of a former owner landed in quarantine",
     "volume released",
+    "node started anew after its tier had failed",
 ];
 
 /// Counters of [`SOMETIMES`] and [`SOMETIMES_BETWEEN_NODES`].

@@ -2,7 +2,8 @@
 
 use forebay_sim::coverage::Coverage;
 use forebay_sim::run::{
-    Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_restless_seed, run_seed,
+    Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_parted_seed, run_restless_seed,
+    run_seed,
 };
 use forebay_sim::world::Report;
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (def
        --restless: with several nodes, and owners that stand still, die and are cut off most of the time; likewise
        --hostile: with five nodes, to which everything happens; likewise
        --migrating: with a volume that is handed over all the time; likewise
+       --parted: with owners that are cut off from everybody but their clients, who go on reading there; likewise
        --go-on: after a failure with the next seed
 Exit codes: 0 nothing found, 1 a promise was broken, 2 usage.";
 
@@ -42,6 +44,7 @@ enum Family {
     Restless,
     Hostile,
     Migrating,
+    Parted,
 }
 
 impl Family {
@@ -52,6 +55,7 @@ impl Family {
             Family::Restless => "--restless ",
             Family::Hostile => "--hostile ",
             Family::Migrating => "--migrating ",
+            Family::Parted => "--parted ",
         }
     }
 
@@ -62,6 +66,7 @@ impl Family {
             Family::Restless => run_restless_seed(seed, trace),
             Family::Hostile => run_hostile_seed(seed, trace),
             Family::Migrating => run_migrating_seed(seed, trace),
+            Family::Parted => run_parted_seed(seed, trace),
         }
     }
 }
@@ -85,6 +90,7 @@ fn arguments() -> Result<Arguments, String> {
             "--restless" => parsed.family = Family::Restless,
             "--hostile" => parsed.family = Family::Hostile,
             "--migrating" => parsed.family = Family::Migrating,
+            "--parted" => parsed.family = Family::Parted,
             "--go-on" => parsed.go_on = true,
             _ => return Err(format!("{word:?} is not known")),
         }

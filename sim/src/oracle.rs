@@ -4,7 +4,8 @@
 //! that it derives a partial order and checks against it
 //! - every read: a value that is not older than the newest write completed before the read began, and never
 //!   an older one than a read before it returned;
-//! - a restart after the death of the process: every acknowledged write; of the others old or new, and then for good;
+//! - a restart after the death of the process, or another owner: every write that was acknowledged or that a read has shown
+//!   to anybody; of the others old or new, and then for good;
 //! - a restart after a loss of power: every write under an acknowledged barrier; of the later ones any;
 //! - the backing alone at any instant: all writes before some client barrier, and of the writes between that
 //!   barrier and the next any subset.
@@ -50,7 +51,7 @@ struct Write {
 enum Presence {
     /// It may have been executed.
     Possible,
-    /// It was: acknowledged, or seen by a read.
+    /// It was: acknowledged, or shown by a read. The death of a process must not undo it.
     Certain,
     /// It was lost, legally, in a crash.
     Lost,
@@ -62,9 +63,6 @@ struct Entry {
     presence: Presence,
     /// A loss of power must not undo it.
     durable: bool,
-    /// The death of the process must not undo it: acknowledged, or found after a crash. A write that was only seen
-    /// by a read is not bound: it may have been read before the log had it.
-    bound: bool,
     /// Reads that begin after this must not return it.
     dead_at: Moment,
     /// A read after a crash has settled for another one.
@@ -140,14 +138,7 @@ impl Oracle {
 
     /// The volume has so many bytes now.
     pub fn grow(&mut self, bytes: u64) {
-        let zeros = Entry {
-            write: 0,
-            presence: Presence::Certain,
-            durable: true,
-            bound: true,
-            dead_at: NEVER,
-            passed_over: false,
-        };
+        let zeros = Entry { write: 0, presence: Presence::Certain, durable: true, dead_at: NEVER, passed_over: false };
         while (self.sectors.len() as u64) < bytes / SECTOR_BYTES {
             self.sectors.push(vec![Segment { from: 0, to: SECTOR_BYTES as u16, history: vec![zeros.clone()] }]);
         }
@@ -228,14 +219,8 @@ impl Oracle {
             group_max: u32::MAX,
         };
         self.barriers_asked += u32::from(fua);
-        let entry = Entry {
-            write: id,
-            presence: Presence::Possible,
-            durable: false,
-            bound: false,
-            dead_at: NEVER,
-            passed_over: false,
-        };
+        let entry =
+            Entry { write: id, presence: Presence::Possible, durable: false, dead_at: NEVER, passed_over: false };
         self.whole_segments(offset, length, |_, _, segment| segment.history.push(entry.clone()));
     }
 
@@ -269,7 +254,6 @@ impl Oracle {
             for entry in &mut segment.history {
                 if entry.write == id {
                     entry.presence = Presence::Certain;
-                    entry.bound = true;
                     entry.durable |= write.fua;
                 } else if writes[entry.write as usize].precedes(&write) {
                     entry.dead_at = entry.dead_at.min(now);
@@ -340,7 +324,6 @@ impl Oracle {
                 if found.contains(&i) {
                     if found.len() == 1 {
                         entry.presence = Presence::Certain;
-                        entry.bound = true;
                         entry.durable |= durable;
                     }
                 } else {
@@ -371,13 +354,11 @@ impl Oracle {
         for segment in self.sectors.iter_mut().flatten() {
             for i in 0..segment.history.len() {
                 let write = &self.writes[segment.history[i].write as usize];
-                let superseded = segment.history.iter().any(|e| {
-                    e.bound && e.presence == Presence::Certain && write.precedes(&self.writes[e.write as usize])
-                });
+                let superseded = segment
+                    .history
+                    .iter()
+                    .any(|e| e.presence == Presence::Certain && write.precedes(&self.writes[e.write as usize]));
                 let entry = &mut segment.history[i];
-                if entry.presence == Presence::Certain && !entry.bound {
-                    entry.presence = Presence::Possible;
-                }
                 if entry.presence != Presence::Lost && !entry.passed_over && !superseded {
                     entry.dead_at = NEVER;
                 }
@@ -390,7 +371,7 @@ impl Oracle {
         for entry in self.sectors.iter_mut().flatten().flat_map(|segment| &mut segment.history) {
             entry.passed_over = false;
             if !self.writes[entry.write as usize].acknowledged && entry.presence == Presence::Certain {
-                (entry.presence, entry.bound, entry.durable) = (Presence::Possible, false, false);
+                (entry.presence, entry.durable) = (Presence::Possible, false);
             }
         }
     }
@@ -444,7 +425,6 @@ impl Oracle {
             for entry in &mut kept {
                 entry.presence = if only { Presence::Certain } else { Presence::Possible };
                 entry.durable = only;
-                entry.bound = only;
                 entry.dead_at = NEVER;
                 entry.passed_over = false;
             }
@@ -533,7 +513,7 @@ impl Oracle {
                 let write = &writes[e.write as usize];
                 segment.history.iter().any(|later| {
                     let by = &writes[later.write as usize];
-                    later.bound && later.presence == Presence::Certain && by.ended <= moment && write.precedes(by)
+                    later.presence == Presence::Certain && by.ended <= moment && write.precedes(by)
                 })
             };
             if matching(writes, segment, at, bytes, |e| !older(e)).is_empty() {
@@ -810,6 +790,18 @@ mod tests {
         let now = b.tick();
         b.oracle.process_killed(now);
         refused(|| b.read(0, 0));
+    }
+
+    #[test]
+    fn what_a_read_has_shown_is_there_after_the_process_died() {
+        let mut b = Bench::new();
+        let old = b.write(0);
+        let open = b.ask(0);
+        b.read(0, open);
+        let now = b.tick();
+        b.oracle.process_killed(now);
+        b.read(0, open);
+        refused(|| b.read(0, old));
     }
 
     #[test]

@@ -42,10 +42,10 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Writes to the backing, or their syncs, fail. Then everything since the last good sync is written again, oldest first:
+    /// Writes to the backing, or their syncs, fail, for want of a payload that is what it was, too. Then everything since the last good sync is written again, oldest first:
     /// meanwhile the backing is behind what it has acknowledged, of which nothing is under a barrier.
     pub fn backing_write_fails(&self) -> bool {
-        [self.backing_write_error, self.backing_sync_error, self.backing_full, self.backing_gone]
+        [self.backing_write_error, self.backing_sync_error, self.backing_full, self.backing_gone, self.frame_rot]
             .iter()
             .any(|&rate| rate > 0)
     }
@@ -146,6 +146,10 @@ pub struct Setup {
     pub think_micros_max: u64,
     pub tier_micros_max: u64,
     pub backing_micros_max: u64,
+    /// Until no write of an earlier process can land in the backing any more.
+    pub ready_micros_max: u64,
+    /// The tier stalls in this one of its writes, counted over all lives.
+    pub late_tier_write: Option<u64>,
     /// Events handed in between two calls of `settle`.
     pub batch_max: u64,
     pub faults: Faults,
@@ -207,6 +211,8 @@ impl Setup {
             think_micros_max: 50,
             tier_micros_max: 100,
             backing_micros_max: 5_000,
+            ready_micros_max: 2_000_000,
+            late_tier_write: None,
             batch_max: 1,
             faults: Faults::default(),
             crash_plan: None,
@@ -235,6 +241,51 @@ impl Setup {
         if random.below(8) == 0 {
             self.faults.metadata_rot = random.pick(&[20_000, 200_000, 1_000_000]);
         }
+    }
+
+    /// Writes and syncs of the tier that fail now and then. From a stream of its own, as above.
+    pub fn draw_failing_tier(&mut self, random: &mut Random) {
+        self.faults.tier_write_error = random.pick(&[0, 300, 3_000]);
+        self.faults.tier_sync_error = random.pick(&[0, 1_000, 10_000]);
+    }
+
+    /// A tier that is slow, or stands still now and then, before a backing that takes batches by way of a journal; clients
+    /// that write few blocks again and again. What is newest is for long not in the log.
+    pub fn draw_slow_tier(&mut self, random: &mut Random) {
+        self.layout = TierLayout::flash(TIER_BLOCKS_MIN + random.pick(&[0, 24, 100])).expect("large enough");
+        self.frames = random.pick(&[64, 96, 160]);
+        self.policy = Policy::Back;
+        self.journal_blocks = 2 * random.range(24, 64) as u32;
+        self.destage = random.pick(&[DestageMode::Auto, DestageMode::Journaled, DestageMode::Journaled]);
+        self.destage_delay = random.pick(&[Duration(0), Duration::from_millis(1)]);
+        self.tier_micros_max = random.pick(&[2_000, 20_000, 200_000]);
+        self.backing_micros_max = random.pick(&[50, 1_000, 20_000]);
+        self.ready_micros_max = random.pick(&[1_000, 100_000, 2_000_000]);
+        self.think_micros_max = random.pick(&[50, 2_000, 20_000]);
+        self.clients = random.range(1, 3) as usize;
+        self.depth_max = random.pick(&[4, 8]);
+        (self.hot_blocks, self.cold) = (random.pick(&[2, 3, 6]), 50_000);
+        self.request_bytes_max = 4096;
+        self.weights = [1, 20, 1, random.pick(&[0, 1, 2]), 0];
+        self.faults.tier_stall = random.pick(&[0, 20_000, 200_000]);
+        self.faults.process_killed = random.pick(&[2_000, 10_000, 20_000]);
+        self.faults.power_lost = random.pick(&[0, 0, 5_000]);
+    }
+
+    /// Memory that rots under the log.
+    pub fn draw_rotting_memory(&mut self, random: &mut Random) {
+        self.layout = TierLayout::memory(TIER_BLOCKS_MIN + random.pick(&[0, 24, 100])).expect("large enough");
+        self.frames = self.layout.payload_blocks;
+        self.backing_align = random.pick(&[512, 4096, 4096]);
+        self.request_bytes_max = random.pick(&[4096, 16 << 10]);
+        self.unaligned = random.pick(&[0, 50_000]);
+        self.faults.frame_rot = random.pick(&[1_000, 10_000]);
+    }
+
+    /// One node takes volumes of whole units of its backing only, others are refused where they are made. (In a cluster it is not known which
+    /// node will open the backing in which way: core counts in 4 KiB there, and the volume's last block may be shorter.)
+    pub fn keep_to_whole_units(&mut self) {
+        self.size_bytes = self.size_bytes.next_multiple_of(u64::from(self.backing_align));
     }
 
     /// What the seed says.

@@ -34,6 +34,16 @@ pub fn backing_ahead_of_tier(policy: Policy) -> Setup {
     setup
 }
 
+/// As [`backing_ahead_of_tier`], with groups that write overlapping sectors of a block: sent once more, such a group passes
+/// through content that the next one has left behind.
+pub fn sectors_ahead_of_tier(policy: Policy) -> Setup {
+    let mut setup = backing_ahead_of_tier(policy);
+    let write = |i: u64| Step::Write { offset: i * i % 7 % 3 * 4096 + i % 3 * 1024, length: 2048, fua: false };
+    setup.script = Some((0..150).map(|i| if i % 5 == 4 { Step::Flush } else { write(i) }).collect());
+    setup.check = 200_000;
+    setup
+}
+
 /// As [`rotting_memory`], with unaligned writes over what has rotted.
 pub fn rotting_under_edges() -> Setup {
     let mut setup = rotting_memory();
@@ -55,6 +65,15 @@ pub fn rotting_under_edges() -> Setup {
     setup
 }
 
+/// As [`rotting_memory`], with writes of some sectors before a backing that takes whole blocks only.
+pub fn rotting_sectors() -> Setup {
+    let mut setup = rotting_memory();
+    setup.backing_align = 4096;
+    let write = |i: u64| Step::Write { offset: i * 5 % 8 * 4096, length: 512 * (1 + i as u32 % 7), fua: false };
+    setup.script = Some((0..60).map(|i| if i % 6 == 5 { Step::Flush } else { write(i) }).collect());
+    setup
+}
+
 /// A flash tier whose syncs fail and forget what they covered, with the process dying before the power.
 pub fn forgetful_flash() -> Setup {
     let mut setup = Setup::quiet(TierKind::Flash, 24);
@@ -66,6 +85,28 @@ pub fn forgetful_flash() -> Setup {
     setup.faults.tier_sync_error = 100_000;
     setup.faults.process_killed = 8_000;
     setup.faults.power_lost = 8_000;
+    setup
+}
+
+/// Clients read what others are writing to a slow flash tier, and the process dies.
+pub fn reading_what_is_under_way() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 4);
+    (setup.requests, setup.clients, setup.readers, setup.depth_max) = (300, 3, 1, 4);
+    (setup.hot_blocks, setup.request_bytes_max) = (2, 4096);
+    (setup.think_micros_max, setup.tier_micros_max) = (2_000, 20_000);
+    setup.faults.process_killed = 10_000;
+    setup
+}
+
+/// Large writes that nobody flushes, and a host that loses its power again and again: a cut-off tail goes on behind what is missing
+/// over several segments, whose summaries list what is cut off, and the next lives come to its numbers.
+pub fn tails_cut_off() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Flash, 24);
+    (setup.requests, setup.clients, setup.depth_max) = (400, 2, 4);
+    (setup.weights, setup.hot_blocks, setup.request_bytes_max) = ([2, 10, 0, 0, 0], 24, 64 << 10);
+    (setup.think_micros_max, setup.tier_micros_max) = (500, 2_000);
+    (setup.faults.power_lost, setup.faults.process_killed) = (3_000, 1_000);
+    setup.check = 1_000;
     setup
 }
 

@@ -6,7 +6,7 @@
 //! world of ownership by itself (`ownership_mutants.rs`).
 
 use forebay_core::{ownership, volume};
-use forebay_sim::cluster::{migrating, restless, seeded};
+use forebay_sim::cluster::{migrating, parted, restless, seeded};
 use forebay_sim::mutants::is_caught;
 
 /// One test for each planted bug: named as it is, caught by one of these seeds of such a world.
@@ -20,7 +20,7 @@ macro_rules! mutants {
     )* };
 }
 
-mutants! { volume, 0..60 of seeded;
+mutants! { volume, 0..400 of seeded;
     acknowledge_before_members
     ask_recorded_only
     destage_outside_window
@@ -35,11 +35,11 @@ mutants! { volume, 0..60 of seeded;
     trust_payload
 }
 
-mutants! { volume, 320..330 of seeded;
+mutants! { volume, 0..800 of seeded;
     window_before_mark
 }
 
-mutants! { ownership, 0..60 of seeded;
+mutants! { ownership, 0..400 of seeded;
     adds_uncovered
     asks_old_set_only
     drops_uncommitted
@@ -51,21 +51,25 @@ mutants! { ownership, 0..60 of seeded;
     unknown_is_won
 }
 
-mutants! { volume, 0..60 of restless;
+mutants! { volume, 0..400 of restless;
     count_learners
     cover_at_once
     forget_pins
 }
 
-mutants! { volume, 130..190 of restless;
+mutants! { volume, 0..8 of parted;
+    show_uncommitted
+}
+
+mutants! { volume, 0..400 of restless;
     destage_uncommitted
 }
 
-mutants! { volume, 0..60 of migrating;
+mutants! { volume, 0..400 of migrating;
     keep_overwritten
 }
 
-mutants! { ownership, 0..60 of restless;
+mutants! { ownership, 0..400 of restless;
     endless_lease
     ends_pins_unproven
     forgets_former_owner
@@ -75,10 +79,10 @@ mutants! { ownership, 0..60 of restless;
     serves_while_handing_over
 }
 
-mutants! { ownership, 60..160 of restless;
+mutants! { ownership, 0..400 of restless;
     compares_with_the_winner
 }
 
-mutants! { ownership, 100..160 of restless;
+mutants! { ownership, 0..400 of restless;
     fenced_before_rewritten
 }

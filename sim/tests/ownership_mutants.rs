@@ -8,10 +8,15 @@ use forebay_sim::run::{Failure, attempt};
 /// Whole nodes notice it (`cluster_mutants.rs`): take-overs without need lose nothing, but the volume does not come to rest.
 const NOTICED_BY_WHOLE_NODES: [&str; 1] = ["impatient"];
 /// So many seeds are looked at for each rule.
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 12_000;
 
-fn by_seeds(rules: Rules) -> Option<(String, Failure)> {
-    (0..SEEDS).find_map(|seed| {
+/// Rare where the others hold: the search begins shortly before the first seed that is known to find it.
+const BEGINS_LATE: [(&str, u64); 3] =
+    [("hears_older_terms", 57_000), ("owners_alone_go_back", 23_500), ("believes_earlier_boot", 130_200)];
+
+fn by_seeds(name: &str, rules: Rules) -> Option<(String, Failure)> {
+    let first = BEGINS_LATE.iter().find(|(late, _)| *late == name).map_or(0, |(_, first)| *first);
+    (first..first + SEEDS).find_map(|seed| {
         let failure = run_seed(seed, rules, false).err()?;
         // What fails without it was not caught by it.
         run_seed(seed, Rules::default(), false).is_ok().then(|| (format!("seed {seed}"), failure))
@@ -41,7 +46,7 @@ fn every_rule_that_is_left_out_is_noticed() {
             Some((_, story)) => {
                 attempt(name.into(), || story(rules)).err().map(|failure| ("its story".into(), failure))
             }
-            None => by_seeds(rules),
+            None => by_seeds(name, rules),
         };
         match caught {
             Some((by, failure)) => {

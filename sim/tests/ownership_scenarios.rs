@@ -12,13 +12,33 @@ const SECOND: u64 = 1_000 * MS;
 
 /// A calm world in which node 1 serves, with as many members as are asked for.
 fn whole(nodes: usize, peers: u32, flash: bool) -> World {
-    let requested = Requested { peers, min_peers: 0, through: false, media: flash, tier_bytes: 1 << 20 };
-    let setup = Setup { nodes, flash, requested, drift_ppm: 9_000, writes_die_with_host: false };
+    let requested =
+        Requested { peers, min_peers: 0, through: false, media: false, flushed_readable: true, tier_bytes: 1 << 20 };
+    let setup = Setup { nodes, flash, requested, drift_ppm: 9_000, writes_die_with_host: false, flush_held: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });
     assert!(world.run_until(10 * SECOND, |world| world.coordinator.record.members.len() == 1 + peers as usize));
     world.run_for(SECOND);
     assert_eq!(serves(&world), Some(1));
+    world
+}
+
+/// Two members on flash, while a node is registered that reads no record which says what flushes have promised.
+fn whole_of_an_upgrade() -> World {
+    let requested = Requested {
+        peers: 1,
+        min_peers: 0,
+        through: false,
+        media: false,
+        flushed_readable: false,
+        tier_bytes: 1 << 20,
+    };
+    let setup =
+        Setup { nodes: 2, flash: true, requested, drift_ppm: 0, writes_die_with_host: false, flush_held: false };
+    let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
+    world.command(0, Command::Open { accept_loss: false });
+    assert!(world.run_until(10 * SECOND, |world| world.coordinator.record.members.len() == 2));
+    world.run_for(2 * SECOND);
     world
 }
 
@@ -230,7 +250,7 @@ fn a_loss_is_not_accepted_while_the_lost_owners_last_write_may_land() {
 fn a_loss_is_accepted_when_the_operator_has_fenced_the_lost_owner() {
     let mut world = whole_loss_with_a_late_write();
     world.drop_writes();
-    let fenced = world.command(0, Command::Fenced);
+    let fenced = fenced(&mut world, 0);
     let opened = world.command(0, Command::Open { accept_loss: true });
     assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)), "{}", world.stand());
     assert_eq!((world.answers[&fenced], world.answers[&opened]), (Ok(()), Ok(())));
@@ -307,12 +327,67 @@ fn a_coordinator_that_went_back_is_noticed_and_its_owner_writes_the_record_anew(
     world.run_for(6 * SECOND);
     assert_eq!(shown(&world, 1), (State::Owner, Reason::RecordWentBack));
     goes_on(&mut world);
-    let id = world.command(0, Command::RestoreRecord);
+    let id = restore(&mut world, 0);
     world.run_for(SECOND);
     assert_eq!(world.answers[&id], Ok(()));
     assert!(world.coordinator.record.version() > version);
     assert_eq!(members(&world), [1, 2, 3]);
     assert_eq!(shown(&world, 1).1, Reason::AsItShouldBe);
+}
+
+/// N-M-9: acknowledged writes were lost by it.
+#[test]
+fn a_member_that_missed_its_own_drop_takes_nothing_over_after_a_restore() {
+    member_that_missed_its_own_drop_comes_back_after_a_restore(Rules::default());
+}
+
+/// N-M-9: two owners acknowledged by it.
+#[test]
+fn a_deposed_owner_that_comes_back_after_a_restore_goes_on_with_nothing() {
+    deposed_owner_comes_back_after_a_restore_and_hears_nobody(Rules::default());
+}
+
+/// C6: each rewind has a name of its own.
+#[test]
+fn a_second_restore_is_not_taken_for_one_that_was_settled() {
+    second_restore_is_noticed_by_who_missed_the_first(Rules::default());
+}
+
+#[test]
+fn a_deposed_owner_that_is_told_of_a_higher_term_stops_without_the_coordinator() {
+    deposed_owner_hears_of_a_higher_term_from_a_third_node(Rules::default());
+}
+
+/// N-M-9: it made two owners.
+#[test]
+fn a_record_is_not_written_anew_at_a_node_that_knows_less_than_another() {
+    operator_speaks_at_the_node_that_knows_less(Rules::default());
+}
+
+/// T6: another owner has become unfenced since the operator has looked.
+#[test]
+fn the_operators_word_is_about_the_terms_that_he_has_seen() {
+    word_about_terms_that_are_not_those_in_quarantine(Rules::default());
+}
+
+#[test]
+fn a_grant_that_is_read_after_a_pause_is_as_old_as_its_beacon() {
+    grant_is_read_after_a_pause(Rules::default());
+}
+
+#[test]
+fn a_member_that_is_put_back_and_told_never_owns_what_it_lacks() {
+    member_is_put_back_and_its_owner_dies(Rules::default());
+}
+
+#[test]
+fn an_owner_that_is_put_back_gives_way_to_the_member_that_knows_more() {
+    owner_is_put_back_in_its_term(Rules::default());
+}
+
+#[test]
+fn of_two_candidates_the_one_that_was_put_back_is_not_the_next_owner() {
+    candidate_is_put_back(Rules::default());
 }
 
 #[test]
@@ -468,8 +543,10 @@ fn a_fifth_owner_that_dies_while_it_writes_the_pinned_ranges_again_is_asked_abou
 
 #[test]
 fn a_write_through_volume_is_opened_elsewhere_only_with_proof_for_its_owner() {
-    let requested = Requested { peers: 0, min_peers: 0, through: true, media: false, tier_bytes: 1 << 20 };
-    let setup = Setup { nodes: 2, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };
+    let requested =
+        Requested { peers: 0, min_peers: 0, through: true, media: false, flushed_readable: true, tier_bytes: 1 << 20 };
+    let setup =
+        Setup { nodes: 2, flash: false, requested, drift_ppm: 0, writes_die_with_host: false, flush_held: false };
     let mut world = World::new(setup, Chaos::none(), Random::new(1), Rules::default(), false);
     world.command(0, Command::Open { accept_loss: false });
     assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)));
@@ -508,7 +585,7 @@ fn a_volume_in_quarantine_is_not_released() {
     let id = world.command(1, Command::Release);
     world.run_for(SECOND);
     assert_eq!(world.answers[&id], Err(CommandError::Unfenced));
-    let id = world.command(1, Command::Fenced);
+    let id = fenced(&mut world, 1);
     world.kill(0);
     assert!(world.run_until(5 * SECOND, |world| world.coordinator.record.unfenced.is_empty()));
     assert_eq!(world.answers[&id], Ok(()));
@@ -528,6 +605,115 @@ fn fewer_peers_are_asked_for_and_the_newest_member_goes_and_may_come_back_at_onc
 }
 
 #[test]
+fn the_record_promises_media_only_when_they_have_what_was_flushed_for_less() {
+    flushes_are_to_promise_media_that_hang(Rules::default());
+}
+
+#[test]
+fn after_a_power_cut_logs_count_for_what_the_record_promised_and_not_for_what_is_asked_for() {
+    power_is_cut_before_the_record_promises_media(Rules::default());
+}
+
+#[test]
+fn no_loss_is_accepted_while_a_log_is_left() {
+    loss_is_to_be_accepted_while_a_log_is_left(Rules::default());
+}
+
+#[test]
+fn a_log_that_misses_the_first_question_is_not_given_up() {
+    question_about_a_log_is_lost(Rules::default());
+}
+
+#[test]
+fn a_log_that_is_back_before_the_change_is_sent_is_not_given_up() {
+    log_answers_before_it_is_given_up(Rules::default());
+}
+
+/// A lone owner has nobody to ask.
+#[test]
+fn a_lone_owner_on_flash_opens_by_itself_after_a_power_cut() {
+    let mut world = whole(2, 1, true);
+    world.request(Requested { peers: 0, ..world.setup.requested });
+    assert!(world.run_until(5 * SECOND, |world| members(world) == [1]), "{}", world.stand());
+    world.cut_power(0);
+    world.start(0);
+    assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(1)), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+/// T11.
+#[test]
+fn a_lone_owner_opens_by_itself_where_its_record_said_that_no_log_is_needed() {
+    lone_owner_loses_its_memory(Rules::default());
+}
+
+/// T11.
+#[test]
+fn a_lone_owner_that_is_stopped_in_order_opens_by_itself() {
+    lone_owner_is_stopped_in_order(Rules::default());
+}
+
+/// T11: after write-through a log that has lost its end is older than the backing. It is not read, and opening waits for nobody.
+#[test]
+fn a_lone_owner_on_flash_opens_by_itself_after_write_through() {
+    let mut world = whole(2, 1, true);
+    world.request(Requested { peers: 0, through: true, ..world.setup.requested });
+    let alone = |world: &mut World| members(world) == [1] && world.coordinator.record.log == LogState::Through;
+    assert!(world.run_until(10 * SECOND, alone), "{}", world.stand());
+    world.cut_power(0);
+    world.start(0);
+    assert!(world.run_until(15 * SECOND, |world| serves(world) == Some(1)), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+#[test]
+fn a_candidate_that_has_sent_nothing_gives_way_to_an_owner_that_is_heard() {
+    owner_is_heard_before_its_candidate_may_ask(Rules::default());
+}
+
+#[test]
+fn a_lone_owner_whose_lock_is_taken_from_it_shows_nothing_more() {
+    lock_of_a_lone_owner_is_taken_from_it(Rules::default());
+}
+
+#[test]
+fn a_lone_owner_without_a_coordinator_hears_of_its_successor_from_others() {
+    lone_owner_hears_of_its_successor_from_others(Rules::default());
+}
+
+#[test]
+fn a_deposed_owner_hears_a_higher_term_in_a_question_too() {
+    deposed_owner_is_only_asked_a_question(Rules::default());
+}
+
+/// A record that says nothing of flushes is of a time in which the definition had to do.
+#[test]
+fn while_an_older_node_is_registered_the_record_stays_as_it_is() {
+    let mut world = whole(2, 1, true);
+    assert_eq!(world.coordinator.record.flushed, Flushed::Durable);
+    world.request(Requested { flushed_readable: false, ..world.setup.requested });
+    world.ask_of_flushes(true);
+    assert!(
+        world.run_until(5 * SECOND, |world| world.coordinator.record.flushed == Flushed::Held),
+        "it says so already"
+    );
+
+    let mut world = whole_of_an_upgrade();
+    assert_eq!(world.coordinator.record.flushed, Flushed::Unrecorded);
+    world.request(Requested { flushed_readable: true, ..world.setup.requested });
+    assert!(world.run_until(5 * SECOND, |world| world.coordinator.record.flushed == Flushed::Durable));
+
+    let mut world = whole_of_an_upgrade();
+    (0..2).for_each(|node| world.cut_power(node));
+    (0..2).for_each(|node| world.start(node));
+    world.run_for(20 * SECOND);
+    assert_eq!((serves(&world), shown(&world, 1).1), (None, Reason::UnsyncedLost));
+    world.command(1, Command::TakeSynced);
+    assert!(world.run_until(10 * SECOND, |world| serves(world) == Some(2)), "{}", world.stand());
+    goes_on(&mut world);
+}
+
+#[test]
 fn the_operators_word_for_a_loss_is_not_taken_for_a_later_one() {
     word_for_a_loss_is_read_after_another_one(Rules::default());
 }
@@ -541,4 +727,37 @@ fn a_volume_becomes_write_through_and_back_under_load() {
     world.request(Requested { through: false, ..world.setup.requested });
     assert!(world.run_until(5 * SECOND, |world| world.coordinator.record.log == LogState::Needed));
     goes_on(&mut world);
+}
+
+/// The operator has the record written anew at this node, as it is known there.
+fn restore(world: &mut World, node: usize) -> ControlId {
+    let known = world.status(node).and_then(|status| status.known).expect("it knows a record");
+    world.command(node, Command::RestoreRecord { saw: known.version() })
+}
+
+/// The operator's word about all whom this node shows to be without proof.
+fn fenced(world: &mut World, node: usize) -> ControlId {
+    let formers = world.status(node).expect("it is up").may_be_called_fenced;
+    world.command(node, Command::Fenced { terms: formers.iter().map(|former| former.term).collect() })
+}
+
+#[test]
+fn while_nothing_can_be_decided_a_hand_over_keeps_no_client_waiting() {
+    hand_over_while_nothing_can_be_decided(Rules::default());
+    coordinator_goes_back_while_a_volume_is_quiet(Rules::default());
+}
+
+#[test]
+fn a_learner_that_is_lost_before_it_could_be_a_member_is_waited_for_no_more() {
+    learner_is_lost_before_it_may_be_made_a_member(Rules::default());
+}
+
+#[test]
+fn the_late_word_of_a_former_owner_deposes_nobody() {
+    word_of_a_former_owner_arrives_when_another_one_serves(Rules::default());
+}
+
+#[test]
+fn an_owner_that_is_put_back_to_when_it_was_alone_gives_way_to_the_member_that_it_does_not_know() {
+    owner_is_put_back_to_when_it_was_alone(Rules::default());
 }

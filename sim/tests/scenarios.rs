@@ -8,7 +8,8 @@ use forebay_sim::media::Landing;
 use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 use forebay_sim::situations::{
-    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_heads, rotting_memory, rotting_under_edges,
+    backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_heads, rotting_memory, rotting_sectors,
+    rotting_under_edges,
 };
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
@@ -389,6 +390,19 @@ fn memory_that_rots_never_reaches_the_backing() {
     let mut coverage = Coverage::default();
     for seed in 0..20 {
         match run_setup("rotting memory", rotting_memory(), seed, false) {
+            Ok(report) => coverage.merge(&report.coverage),
+            Err(failure) => panic!("{}: {}", failure.run, failure.message),
+        }
+    }
+    met(&coverage, &["damage detected by checksum"]);
+}
+
+/// Proves L-BM-5 where sectors are merged into a block of the backing first.
+#[test]
+fn memory_that_rots_under_some_sectors_never_reaches_a_backing_of_whole_blocks() {
+    let mut coverage = Coverage::default();
+    for seed in 0..20 {
+        match run_setup("rotting sectors", rotting_sectors(), seed, false) {
             Ok(report) => coverage.merge(&report.coverage),
             Err(failure) => panic!("{}: {}", failure.run, failure.message),
         }

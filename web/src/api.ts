@@ -49,7 +49,7 @@ export async function logOut(): Promise<void> {
   await whoAmI();
 }
 
-/** The token that `serve` prints behind the # of the address, which no server ever sees; it is taken from there. */
+/** The token that `forebay dashboard` puts behind the # of the address, which no server ever sees; it is taken from there. */
 export function tokenOfAddress(): string | null {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) history.replaceState(null, "", `${location.pathname}#/`);

@@ -4,6 +4,7 @@
 //! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
+mod files;
 mod fuzz;
 mod licences;
 mod losses;

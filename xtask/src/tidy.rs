@@ -3,6 +3,7 @@
 //! Only files that git would keep are looked at (tracked, or new and not ignored). Limits are ratchets: what is over
 //! one today stands in `xtask/lengths.txt` with its length and may shrink, not grow.
 
+use crate::files;
 use crate::losses;
 use crate::steps::{Outcome, output};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,12 @@ impl Tree {
         Ok(Tree { root: root.to_path_buf(), files })
     }
 
+    /// A tree of a test's.
+    #[cfg(test)]
+    pub fn of(root: &Path, files: &[&str]) -> Tree {
+        Tree { root: root.to_path_buf(), files: files.iter().map(|file| (*file).to_string()).collect() }
+    }
+
     /// A file's text; empty where there is none.
     pub fn text(&self, file: &str) -> String {
         std::fs::read(self.root.join(file))
@@ -80,10 +87,29 @@ pub fn check(root: &Path) -> Outcome {
     dead_files(&tree, &mut wrong);
     lengths(&tree, &mut wrong);
     leftovers(&tree, &mut wrong);
+    verifiers(&tree, &mut wrong);
     links(&tree, &mut wrong);
     losses::check(&tree, &mut wrong);
+    files::check(&tree, &mut wrong);
     println!("{} files", tree.files.len());
     if wrong.is_empty() { Outcome::Passed } else { Outcome::Failed(wrong) }
+}
+
+/// What lets in whoever has a certificate of an authority, whatever it was issued for. Written in halves as above.
+const VERIFIERS: [&str; 2] = [concat!("WebPkiClient", "Verifier"), concat!("impl ClientCert", "Verifier")];
+/// The one file that makes verifiers of callers: there a listener must say which place it is, and the table of roles knows it.
+const OF_CERTIFICATES: &str = "io/src/certificate.rs";
+
+/// No listener looks at certificates past the table of roles.
+fn verifiers(tree: &Tree, wrong: &mut Vec<String>) {
+    for file in tree.ending(".rs").filter(|file| *file != OF_CERTIFICATES) {
+        let text = tree.text(file);
+        for (at, line) in text.lines().enumerate() {
+            if let Some(name) = VERIFIERS.iter().find(|name| line.contains(**name)) {
+                wrong.push(format!("{file}:{}: {name} knows no roles; take a verifier from {OF_CERTIFICATES}", at + 1));
+            }
+        }
+    }
 }
 
 /// Edges between our packages, a reason above each outside dependency, and lints switched on.
@@ -404,6 +430,7 @@ mod tests {
         write("core/src/unused.rs", concat!("fn f() { todo", "!() } \n"));
         write("rogue/Cargo.toml", "[package]\n");
         write("docs/losses.md", "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n");
+        write("docs/used.rs", concat!("use rustls::server::WebPkiClient", "Verifier;\n"));
         write("README.md", &"line\n".repeat(150));
         write("io/src/lib.rs", &"line\n".repeat(RUST_LINES_MAX + 1));
         let files = [
@@ -413,6 +440,7 @@ mod tests {
             "core/src/unused.rs",
             "rogue/Cargo.toml",
             "docs/losses.md",
+            "docs/used.rs",
             "README.md",
             "io/src/lib.rs",
         ];
@@ -423,6 +451,7 @@ mod tests {
         dead_files(&tree, &mut wrong);
         lengths(&tree, &mut wrong);
         leftovers(&tree, &mut wrong);
+        verifiers(&tree, &mut wrong);
         links(&tree, &mut wrong);
         losses::check(&tree, &mut wrong);
         std::fs::remove_dir_all(&root).unwrap();
@@ -434,6 +463,7 @@ mod tests {
             "core/src/lib.rs: #![forbid(unsafe_code)] is missing",
             "core/src/lib.rs:2: std is for core's tests only",
             "core/src/unused.rs: no `mod` leads to it",
+            "docs/used.rs: no `mod` leads to it",
             "README.md: 150 lines, must stay below 150",
             "io/src/lib.rs: 1001 lines, more than 1000",
             concat!("core/src/unused.rs:1: todo", "!( is left over"),
@@ -441,9 +471,10 @@ mod tests {
             "docs/losses.md:3: link to nowhere.md: no such file",
             "core/src/used.rs:1: L-BF-99 is no promise of docs/losses.md",
             "docs/losses.md: no test proves L-TM-1",
+            concat!("docs/used.rs:1: WebPkiClient", "Verifier knows no roles"),
         ] {
             assert!(wrong.iter().any(|line| line.starts_with(expected)), "{expected}\nfound: {wrong:#?}");
         }
-        assert_eq!(wrong.len(), 14, "and nothing else: {wrong:#?}");
+        assert_eq!(wrong.len(), 16, "and nothing else: {wrong:#?}");
     }
 }

@@ -132,11 +132,7 @@ impl Checkpoint {
 impl Standing {
     /// Nothing in it leads beyond any volume.
     pub fn is_possible(&self) -> bool {
-        let exists = |part: &Part| {
-            let end = part.block.0.checked_add(u64::from(part.blocks));
-            end.is_some_and(|end| end <= VOLUME_BYTES_MAX / BLOCK_BYTES)
-        };
-        exists(&self.mark.part) && self.mark.pins.iter().all(|pin| exists(&pin.part) && pin.above <= pin.through)
+        self.mark.lies_within_a_volume()
     }
 
     /// ```text

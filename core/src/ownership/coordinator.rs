@@ -4,12 +4,13 @@
 //! answer was lost. It ends when an answer shows its result, or a record that has moved on without it; nothing else
 //! decides it (C2).
 
-use super::{CommandError, Effect, Ownership, Role};
+use super::commands::Opening;
+use super::{CommandError, Effect, Outside, Ownership, Role};
 use crate::cluster::*;
-use crate::ownership::seam::{Committed, Read};
+use crate::ownership::seam::{Committed, Override, Read};
 use crate::types::*;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Coordinator {
     op_next: u64,
     open: Option<Open>,
@@ -23,14 +24,17 @@ pub(super) struct Coordinator {
     pub(super) away_since: Option<Instant>,
     /// A record that is older than what was seen, or another one of the same number (C3).
     pub(super) went_back: Option<Record>,
+    /// The same, as the last look has found it (C6).
+    shown_before: Option<Record>,
     /// The operator's command to write the record anew.
     pub(super) restores: Option<ControlId>,
 }
 
 /// An operation under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     op: OpId,
+    sent: Instant,
     /// What had been seen when it was sent: an answer that is older than this went back in time. One that is only older
     /// than what is seen now was slow.
     seen: (Term, Config),
@@ -39,7 +43,7 @@ struct Open {
 }
 
 /// A change of the record that this node proposes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) compare: Record,
     pub(super) new: Record,
@@ -65,6 +69,21 @@ impl Coordinator {
         self.read_wanted = true;
     }
 
+    /// It has answered what it was asked last, and shows nothing older than what was seen.
+    pub(super) fn answers(&self) -> bool {
+        self.away_since.is_none() && self.went_back.is_none()
+    }
+
+    /// A change is complete, and nobody was sent it: nothing can take effect of it.
+    pub(super) fn has_unsent_change(&self) -> bool {
+        self.change.as_ref().is_some_and(|change| change.stage == Stage::Ready && !change.restores)
+    }
+
+    /// It has answered since.
+    pub(super) fn looked_since(&self, since: Instant) -> bool {
+        self.looked >= since && self.away_since.is_none()
+    }
+
     pub(super) fn timeout(&self, now: Instant, look: Duration) -> Option<Instant> {
         if self.open.is_some() {
             return None;
@@ -78,6 +97,14 @@ impl Coordinator {
 impl Ownership {
     pub(super) fn want_read(&mut self) {
         self.coordinator.want_read();
+    }
+
+    /// Reads the record, unless that is under way or was done just now.
+    fn look_again(&mut self) {
+        let lately = self.now < self.coordinator.looked + self.setup.timing.channel_dead;
+        if self.coordinator.open.is_none() && !lately {
+            self.want_read();
+        }
     }
 
     /// The next look at the record of a node that is not told of its changes.
@@ -104,6 +131,12 @@ impl Ownership {
             // Until the operator has had the record written anew.
             self.look();
         }
+        let vetoed = |change: &Change| !change.restores && change.compare.version() < self.seen;
+        if self.coordinator.went_back.is_none() && self.coordinator.change.as_ref().is_some_and(vetoed) {
+            // What is compared with is older than what was seen: the record decides.
+            self.look_again();
+        }
+        let may_send = self.coordinator.change.as_ref().is_some_and(|change| self.may_send(change));
         let coordinator = &mut self.coordinator;
         if coordinator.open.is_some() || coordinator.retry.is_some_and(|retry| self.now < retry) {
             return;
@@ -111,19 +144,21 @@ impl Ownership {
         coordinator.retry = None;
         let frozen = coordinator.went_back.is_some();
         let ready = |change: &&mut Change| {
-            matches!(change.stage, Stage::Ready | Stage::Unknown) && (!frozen || change.restores)
+            matches!(change.stage, Stage::Ready | Stage::Unknown) && (!frozen || change.restores) && may_send
         };
         let op = OpId(coordinator.op_next);
-        let seen = self.seen;
+        let (seen, sent) = (self.seen, self.now);
         if coordinator.read_wanted {
             coordinator.read_wanted = false;
-            coordinator.open = Some(Open { op, seen, new: None });
+            coordinator.open = Some(Open { op, sent, seen, new: None });
             self.effects.push_back(Effect::Read(op));
         } else if let Some(change) = coordinator.change.as_mut().filter(ready) {
             change.stage = Stage::Sent;
             let (compare, new) = (change.compare.clone(), change.new.clone());
-            coordinator.open = Some(Open { op, seen, new: Some(new.clone()) });
-            self.effects.push_back(Effect::Commit { op, compare, new });
+            let restores = coordinator.restores.filter(|_| change.restores).map(Override::Restores);
+            let by = restores.or(self.opening.as_ref().and_then(Opening::accepts_loss));
+            coordinator.open = Some(Open { op, sent, seen, new: Some(new.clone()) });
+            self.effects.push_back(Effect::Commit { op, compare, new, by });
         } else {
             return;
         }
@@ -133,14 +168,24 @@ impl Ownership {
     pub(super) fn on_read(&mut self, op: OpId, read: Read) {
         let Some(open) = self.coordinator.open.take_if(|open| open.op == op) else { return };
         match read {
-            Read::Is(record) => self.observe(record, open.seen),
+            Read::Is(record) => self.observe(record, open.seen, open.sent),
             Read::Absent => {
                 self.answered();
                 if self.seen.0 == Term(0) {
                     self.no_record();
                 } else {
-                    self.coordinator.went_back = Some(Record::of_new_volume(self.own.node, 0));
+                    self.on_went_back(Record::of_new_volume(self.own.node, 0), open.sent);
                 }
+            }
+            Read::Deleted(term, config) if (term, config) < open.seen => {
+                self.answered();
+                self.on_went_back(Record::of_new_volume(self.own.node, 0), open.sent);
+            }
+            // Nobody serves it any more; it is no sign that the coordinator went back.
+            Read::Deleted(term, config) => {
+                self.answered();
+                self.see_number((term, config));
+                self.freeze(Record::of_new_volume(self.own.node, 0));
             }
             Read::Failed => {
                 self.unanswered();
@@ -152,12 +197,14 @@ impl Ownership {
     pub(super) fn on_committed(&mut self, op: OpId, committed: Committed) {
         let Some(open) = self.coordinator.open.take_if(|open| open.op == op) else { return };
         match (committed, open.new) {
-            (Committed::Won, Some(new)) => self.observe(new, open.seen),
+            (Committed::Won, Some(new)) => self.observe(new, open.seen, open.sent),
             (Committed::Lost(record), _) => {
                 self.counters.changes_lost += 1;
-                self.observe(record, open.seen);
+                self.observe(record, open.seen, open.sent);
             }
-            (Committed::Unknown, Some(new)) if planted!(self, unknown_is_won) => self.observe(new, open.seen),
+            (Committed::Unknown, Some(new)) if planted!(self, unknown_is_won) => {
+                self.observe(new, open.seen, open.sent);
+            }
             (Committed::Unknown, _) | (Committed::Won, None) => {
                 self.unanswered();
                 self.counters.changes_unknown += 1;
@@ -165,7 +212,9 @@ impl Ownership {
                     change.stage = Stage::Unknown;
                 }
                 // A candidate looks first: the owner that it took for dead may have been heard meanwhile (T2).
-                if matches!(self.role, Role::Asking(_)) || planted!(self, read_decides) {
+                // So does who writes it anew: what others know may be more by now, and they are asked for each attempt.
+                let restores = self.coordinator.change.as_ref().is_some_and(|change| change.restores);
+                if restores || matches!(self.role, Role::Asking(_)) || planted!(self, read_decides) {
                     self.want_read();
                 }
             }
@@ -182,24 +231,27 @@ impl Ownership {
         self.coordinator.retry = Some(self.now + self.setup.timing.retry);
     }
 
-    /// The coordinator has shown the record, as it was at some moment since `seen` was all that was seen.
-    fn observe(&mut self, record: Record, seen: (Term, Config)) {
+    /// The coordinator has shown the record, as it was at some moment since the question was sent, when `seen` was all that was seen.
+    fn observe(&mut self, record: Record, seen: (Term, Config), sent: Instant) {
         self.answered();
         let other = |known: &Record| known.version() == record.version() && *known != record;
-        let went_back = record.version() < seen || self.record.as_ref().is_some_and(other);
+        let went_back = record.version() < seen || self.known.as_ref().is_some_and(other);
         if (went_back || record.validate().is_err()) && !planted!(self, believes_older_record) {
-            self.coordinator.went_back = Some(record);
-            return self.keep_open();
+            return self.on_went_back(record, sent);
         }
         if record.version() < self.seen && !planted!(self, believes_older_record) {
             return self.want_read();
         }
-        self.coordinator.went_back = None;
+        (self.coordinator.went_back, self.coordinator.shown_before) = (None, None);
         if record.version() > self.seen {
             self.seen = record.version();
             self.remember();
         }
+        if self.record.as_ref().is_none_or(|known| known.term != record.term) {
+            self.term_since = self.now;
+        }
         self.record = Some(record.clone());
+        self.known = Some(record.clone());
         match self.coordinator.change.take() {
             Some(change) if change.new == record => self.won(change),
             Some(change) if change.compare.version() < record.version() => self.lost(change, record),
@@ -208,19 +260,53 @@ impl Ownership {
         }
     }
 
-    /// What was proposed is undecided until the record has been written anew; writing it anew can be asked for again, upon
-    /// what the coordinator shows by then.
+    /// C3: nothing is changed until the operator has spoken. Who asked for ownership follows again: the owner may be there.
+    fn on_went_back(&mut self, shown: Record, sent: Instant) {
+        // Each look shows it, until it is written anew; one that shows less than the look before is another restore.
+        let is_older = |before: &Record| shown.version() <= before.version() && shown != *before;
+        if self.coordinator.shown_before.as_ref().is_none_or(is_older) {
+            self.effects.push_back(Effect::RewindNoticed { sent });
+        }
+        self.coordinator.shown_before = Some(shown.clone());
+        self.freeze(shown);
+    }
+
+    /// Nothing is changed any more, for what the coordinator shows is nothing that could be gone on with.
+    fn freeze(&mut self, shown: Record) {
+        self.coordinator.went_back = Some(shown);
+        self.keep_open();
+        self.stop_asking(CommandError::RecordWentBack);
+    }
+
+    /// It is no candidate any more, and opens nothing.
+    pub(super) fn stop_asking(&mut self, error: CommandError) {
+        self.fail_opening(error);
+        if matches!(self.role, Role::Asking(_)) {
+            self.give_up_asking();
+            if !self.record.as_ref().is_some_and(|record| record.names(self.own)) {
+                self.role = Role::Outside(Outside::at_start(self.now));
+            }
+        }
+    }
+
+    /// What was proposed is undecided until the record has been written anew. An attempt at that which was in vain is over: it can be
+    /// asked for again, upon what the coordinator shows by then.
     fn keep_open(&mut self) {
-        if let Some(change) = self.coordinator.change.take_if(|change| change.stage == Stage::Sent)
-            && !change.restores
+        if let Some(change) = self.coordinator.change.as_mut().filter(|change| change.stage == Stage::Sent) {
+            change.stage = Stage::Unknown;
+        }
+        if self.coordinator.change.take_if(|change| change.restores && change.stage == Stage::Unknown).is_some()
+            && let Some(id) = self.coordinator.restores.take()
         {
-            self.coordinator.change = Some(Change { stage: Stage::Unknown, ..change });
-        } else if let Some(id) = self.coordinator.restores.take() {
-            self.effects.push_back(Effect::Answer(id, Err(CommandError::RecordWentBack)));
+            self.answer(id, Err(CommandError::RecordWentBack));
         }
     }
 
     fn won(&mut self, change: Change) {
+        if change.restores && !matches!(self.role, Role::Owning(_)) {
+            self.restored();
+            return self.learn(change.new);
+        }
         match &self.role {
             Role::Owning(_) => self.on_decided(change.new),
             Role::Asking(_) => self.on_won(change.new),
@@ -229,6 +315,11 @@ impl Ownership {
     }
 
     fn lost(&mut self, change: Change, record: Record) {
+        if change.restores
+            && let Some(id) = self.coordinator.restores.take()
+        {
+            self.answer(id, Err(CommandError::Superseded));
+        }
         if planted!(self, compares_with_the_winner) && matches!(self.role, Role::Owning(_) | Role::Asking(_)) {
             let term = Term(record.term.0.max(change.new.term.0));
             let new = Record { term, config: Config(record.config.0 + 1), ..change.new };

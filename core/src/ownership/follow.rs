@@ -8,7 +8,7 @@ use crate::types::*;
 use alloc::vec::Vec;
 
 /// No member, as far as is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outside {
     pub(super) why: Why,
     /// The tier is being opened; nothing else is done meanwhile.
@@ -35,7 +35,7 @@ pub(super) enum Why {
 }
 
 /// A member or a learner: which of both, only the record knows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Following {
     /// Whose term it is, once heard.
     pub(super) owner: Option<Incarnation>,
@@ -49,7 +49,7 @@ pub(super) struct Following {
 }
 
 /// A member that asks for ownership.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Asking {
     /// Whom it followed.
     pub(super) owner: Option<Incarnation>,
@@ -118,6 +118,9 @@ impl Ownership {
         if now >= outside.ask_at {
             outside.ask_at = now + pause;
             self.ask_who_members_are();
+            // One that was alone has nobody to ask.
+            self.consider_earlier_lives();
+            self.consider_opening_alone();
         }
     }
 
@@ -159,8 +162,20 @@ impl Ownership {
             Role::Asking(asking) => asking.owner_heard = Some(self.now),
             Role::Outside(_) | Role::Owning(_) | Role::Leaving => {}
         }
+        self.give_up_asking_unsent(envelope);
         if self.gave_way.as_ref().is_some_and(|gave_way| gave_way.is_heard(envelope)) {
             self.gave_way = None;
+        }
+    }
+
+    /// T2: the owner is heard again, and the change was never sent: nothing can take effect of it, so nothing is waited for. Its
+    /// seal would keep owner and members from going on, for as long as nodes are silent that are waited for (C6). Where the
+    /// owner has given way all the same, and this was late, it asks once more.
+    fn give_up_asking_unsent(&mut self, envelope: &Envelope) {
+        let Role::Asking(asking) = &self.role else { return };
+        let is_owner = asking.sealed && asking.term == envelope.term && asking.owner == Some(envelope.from);
+        if is_owner && self.coordinator.has_unsent_change() && self.opening.is_none() && !planted!(self, stays_sealed) {
+            self.give_up_asking();
         }
     }
 
@@ -180,7 +195,8 @@ impl Ownership {
         };
         if grants && remembered {
             self.last_grant = Some((self.now, Some(envelope.from.node)));
-            self.send(envelope.from, Message::Granted { sent });
+            let newest = self.newest_beacon_of(envelope, sent);
+            self.send(envelope.from, Message::Granted { sent: newest });
         }
     }
 
@@ -188,6 +204,9 @@ impl Ownership {
     /// older term moves its figures.
     pub(super) fn on_seal(&mut self, envelope: &Envelope) {
         self.follow_sender(envelope);
+        if self.went_back.is_some_and(|gone| gone == self.own) {
+            return self.refuse(envelope, Refusal::TierFailed);
+        }
         if let Role::Following(following) = &mut self.role {
             following.sealed_for = Some(envelope.from);
             self.remember();
@@ -201,11 +220,20 @@ impl Ownership {
         let Some(owner) = following.sealed_for.take() else { return };
         self.counters.seals_answered += 1;
         let sealed = Message::Sealed { held: figures.held, mark: figures.mark.clone(), host: self.setup.host };
+        self.say_committed(owner);
         self.send(owner, sealed);
     }
 
-    /// The owner has stopped for good in its term, or has handed over: nothing is waited for (L2).
+    /// The owner has stopped for good in its term, or has handed over: nothing is waited for (L2). Said by somebody else, or late, when
+    /// another one owns the volume, it is about nobody who serves.
     pub(super) fn on_take_over(&mut self, from: Incarnation) {
+        let is_followed = |following: &Following| following.owner.is_none_or(|owner| owner.node == from.node);
+        if let Role::Following(following) = &self.role
+            && !is_followed(following)
+            && !planted!(self, takes_over_for_anybody)
+        {
+            return;
+        }
         if self.last_grant.is_some_and(|(_, to)| to == Some(from.node)) {
             self.last_grant = None;
         }
@@ -251,7 +279,11 @@ impl Ownership {
         }
         self.own = own;
         self.fresh = fresh;
-        self.tier_failed = false;
+        if own.tier != 0 {
+            let before = self.held_before.take().filter(|(before, _)| *before == own);
+            self.reopened_below = before.map(|(_, held)| held);
+        }
+        self.tier_failed = self.went_back == Some(own);
         self.figures = None;
         self.remembered = Term(0);
         self.remember();
@@ -394,7 +426,8 @@ impl Ownership {
     pub(super) fn give_up_asking(&mut self) {
         let Role::Asking(asking) = &self.role else { return };
         let (owner, term, sealed) = (asking.owner, asking.term, asking.sealed);
-        self.coordinator.change = None;
+        // What writes the record anew is the operator's, and goes on.
+        self.coordinator.change.take_if(|change| !change.restores);
         self.role = Role::Following(Following { owner, term, heard: self.now, sealed_for: None, member: true });
         if sealed {
             self.order(Order::Unseal);
@@ -405,21 +438,67 @@ impl Ownership {
     }
 
     /// T10: every member has been heard to have lost its recorded life or tier. So what is left of the log, the longest of
-    /// them has; and flushed writes are on all. Not where the record says `through`: the backing may have newer content
-    /// than such a log, which must not be read or written over it.
+    /// them has; and by the record flushed writes are on all. Not where the record says `through`: the backing may have newer
+    /// content than such a log, which must not be read or written over it.
     pub(super) fn consider_earlier_lives(&mut self) {
         let Role::Outside(outside) = &self.role else { return };
         let waited = self.now >= outside.since + self.setup.timing.grace;
-        if outside.why != Why::EarlierLife || !waited || !self.requested.media || self.opening.is_some() {
+        let busy = self.opening.is_some() || self.coordinator.change.is_some() || self.coordinator.went_back.is_some();
+        if outside.why != Why::EarlierLife || !waited || busy {
             return;
         }
         let Some(record) = self.record.clone().filter(|record| record.log == LogState::Needed) else { return };
         let since = outside.since;
-        let present = |member: Incarnation| self.present(member, since);
-        if record.members.iter().all(|member| present(*member).is_some_and(|present| present != *member)) {
-            let base = as_they_are_now(&record, present);
-            self.ask(base, record);
+        let gone = |member: &Incarnation| self.present(*member, since).is_some_and(|present| present != *member);
+        if self.media_have_what_was_flushed(&record) && record.members.iter().all(gone) {
+            self.ask_as_it_is_now(record, since);
         }
+    }
+
+    /// T11: a lone owner whose machine was started anew, and whose log went with that, opens by itself where the record said before that
+    /// nothing acknowledged depends on a log. The proof that any opening without a log needs, it needs as well.
+    fn consider_opening_alone(&mut self) {
+        let busy = self.opening.is_some() || self.coordinator.change.is_some() || self.coordinator.went_back.is_some();
+        if !busy && self.now >= self.alone_again && self.opens_alone() && self.unproven_to_open().is_empty() {
+            self.begin_opening_alone();
+        }
+    }
+
+    /// This node may open the volume by itself, as soon as there is proof for all who have written to its backing.
+    pub(super) fn opens_alone(&self) -> bool {
+        let Role::Outside(outside) = &self.role else { return false };
+        let Some(record) = &self.record else { return false };
+        let was_alone = matches!(record.members[..], [member] if member.node == self.own.node && member != self.own);
+        let started_anew = record.host.machine == self.setup.host.machine && record.host.boot != self.setup.host.boot;
+        let nothing_lost = record.log == LogState::Through
+            || (record.log == LogState::Needed && planted!(self, opens_alone_with_loss));
+        let gone = matches!(outside.why, Why::NotNamed | Why::EarlierLife) && !outside.opening_tier;
+        gone && was_alone && record.owner == self.own.node && started_anew && nothing_lost
+    }
+
+    /// Those without proof among the recorded owner and the former ones.
+    pub(super) fn unproven_to_open(&self) -> Vec<Unfenced> {
+        let Some(record) = &self.record else { return Vec::new() };
+        let owner = Unfenced { term: record.term, node: record.owner, host: record.host };
+        let formers = record.unfenced.iter().copied().chain([owner]);
+        formers.filter(|former| !self.is_proven(former)).collect()
+    }
+
+    /// What flushes have promised is on the medium of every member that has one. A record that does not say is of a time in which
+    /// the definition had to do.
+    pub(super) fn media_have_what_was_flushed(&self, record: &Record) -> bool {
+        match record.flushed {
+            _ if planted!(self, believes_definition) => self.requested.media,
+            Flushed::Durable => true,
+            Flushed::Held => false,
+            Flushed::Unrecorded => self.requested.media,
+        }
+    }
+
+    /// As a member of a later life than the recorded one, with those that were heard since to be in such a life, too.
+    pub(super) fn ask_as_it_is_now(&mut self, record: Record, since: Instant) {
+        let base = as_they_are_now(&record, |member| self.present(member, since));
+        self.ask(base, record);
     }
 
     /// What a member has said, asked after `since`, to be now.

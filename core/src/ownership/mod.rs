@@ -20,9 +20,9 @@
 //!   proposed by this node.
 //! - A lease is told to the volume only while it serves, and none that is longer than the earliest grant (L1).
 //!
-//! What each file owns: [`seam`] events and effects; `coordinator` reads and transactions (C1 to C3); `follow` a member's,
-//! learner's and outsider's life (L2, T1, T2, T10); `take` from winning to serving (T3, T4); `own` an owner's life (L1, A3, S6, T6, T9);
-//! `commands` the operator's words and the way out of ownership; `peers` whom to recruit; `status` what is shown.
+//! What each file owns: [`seam`] events and effects; `coordinator` reads and transactions (C1 to C3); `inquiry` who is asked before (C5, C6);
+//! `follow` a member's, learner's and outsider's life (L2, T1, T2, T10); `take` from winning to serving (T3, T4); `own` an owner's life (L1, A3, S6, T6, T9);
+//! `former_state` a node that was put back to an earlier state (S10); `commands` the operator's words and the way out of ownership; `peers` whom to recruit; `status` what is shown.
 //!
 //! Left to others: bytes of messages and record, clocks, the coordinator itself, who is reachable, proofs' making.
 
@@ -40,6 +40,8 @@ macro_rules! planted {
 mod commands;
 mod coordinator;
 mod follow;
+mod former_state;
+mod inquiry;
 mod own;
 mod peers;
 mod seam;
@@ -59,6 +61,7 @@ use alloc::vec::Vec;
 use commands::{GaveWay, Opening};
 use coordinator::Coordinator;
 use follow::{Asking, Following, Outside, WantedBy};
+use inquiry::{Inquiry, Restoring};
 use own::Owning;
 use peers::KeptOut;
 
@@ -90,6 +93,20 @@ rules! {
     unknown_is_won,
     /// C3: a record that is older than what was seen is believed.
     believes_older_record,
+    /// C3: the operator is obeyed at a node although another one is known to know more.
+    restores_the_older,
+    /// C5: nobody is asked.
+    goes_on_unasked,
+    /// C5: what another node has seen counts for nothing.
+    veto_ignored,
+    /// C6: nobody is told that the coordinator went back.
+    rewind_not_told,
+    /// C6: of a rewind whose name found no room nothing is remembered.
+    rewind_without_room_is_lost,
+    /// C6: after the coordinator went back, too, silence does not veto.
+    rewind_waits_for_nobody,
+    /// C6: rewinds are counted instead of named, so that one has the name of another that its node has missed. (The world does that.)
+    rewinds_are_counted,
     /// C4: only the old set is asked.
     asks_old_set_only,
     /// C4: the lease is that of the new set.
@@ -100,6 +117,12 @@ rules! {
     hears_for_others,
     /// S6: a member is added before it holds all that was acknowledged.
     adds_uncovered,
+    /// S10: an owner believes of anybody that it had sent beacons there.
+    grant_from_anybody,
+    /// S10: only who owns the volume finds out by its beacons that it was put back, not who was its owner and asks for it again.
+    owners_alone_go_back,
+    /// S10: a node goes on although others have heard more from it than it knows.
+    goes_on_in_former_state,
     /// S7: a tier is formatted without a look at the record.
     formats_unread,
     /// A3: a member is left out before that is committed.
@@ -108,16 +131,28 @@ rules! {
     through_uncovered,
     /// A5: a volume is released before it is quiet.
     releases_unquiet,
+    /// A2: the record says that flushes are durable before all members have synced what was flushed.
+    durable_uncovered,
     /// L1: a grant counts from its arrival.
     lease_from_arrival,
     /// L1: the latest grant counts, not the earliest.
     lease_of_latest,
     /// L2: a member asks without waiting.
     impatient,
+    /// L2: a member asks without waiting when anybody says that the owner has stopped.
+    takes_over_for_anybody,
     /// L3: the volume is given a lease that does not end.
     endless_lease,
     /// T1: who is no member asks, too.
     outsiders_ask,
+    /// T2: a candidate that has sent nothing stays sealed although the owner is heard.
+    stays_sealed,
+    /// C2: a volume is made quiet for a hand-over while nothing can be decided.
+    quiesces_undecided,
+    /// C2: a hand-over that was never sent is not taken back.
+    keeps_unsent_goal,
+    /// A4: a change that was never sent stays although the node that it would make a member is lost.
+    keeps_unsent_change,
     /// T3: the own watermark is taken for the greatest.
     own_watermark,
     /// T4: a new owner does not wait for the end of the lease that it granted itself.
@@ -126,6 +161,10 @@ rules! {
     forgets_former_owner,
     /// T6: pins end without proof.
     ends_pins_unproven,
+    /// T6: what a machine was before the record named it as the owner's counts as its being started anew since.
+    believes_earlier_boot,
+    /// T6: the operator's word counts for former owners, too, that he has not seen.
+    word_for_all_terms,
     /// T6: `unfenced` is emptied before the pinned ranges are written again.
     fenced_before_rewritten,
     /// T8: one proof ends the pins of all.
@@ -134,10 +173,32 @@ rules! {
     rewrites_unlisted,
     /// T9: an owner that finds another in the record goes on.
     goes_on_when_superseded,
+    /// T9: an owner that is told of a higher term goes on, as long as the record shows its own.
+    goes_on_when_told,
+    /// T9: an owner whose lock on the backing is lost goes on.
+    goes_on_without_lock,
+    /// T9: an owner takes a higher term for one only in what is meant for its present incarnation, and no question.
+    hears_terms_in_its_own_only,
+    /// T9: an owner that is alone and does not reach the coordinator asks nobody what they have seen.
+    alone_asks_nobody,
     /// T9: the tier is opened anew while writes to the backing are under way.
     leaves_while_writing,
+    /// T9: an owner whose tier fails looks only once for a member that may take over.
+    looks_for_well_member_once,
+    /// C4: an owner that answers nothing more sends what it had announced before.
+    drops_in_silence,
+    /// S10: a tier that had failed is opened anew, and nobody looks whether it has forgotten something.
+    trusts_reopened_tier,
     /// T10: a member of an earlier life asks by itself.
     earlier_life_asks,
+    /// T10: logs count for what the definition asks of flushes, whatever the record says.
+    believes_definition,
+    /// T10: the logs are given up while one of them answers.
+    gives_up_answering_logs,
+    /// T10: members are asked only once whether they have what is to be given up.
+    asks_members_once,
+    /// T10: what is given up is not looked for any more once the change is proposed.
+    gives_up_what_answers_late,
     /// Hand-over before the volume is quiet.
     hands_over_unquiet,
     /// An owner serves on while its hand-over is undecided.
@@ -152,10 +213,12 @@ rules! {
     keeps_old_word,
     /// A volume that has no log is opened without proof for its owner.
     opens_unproven,
+    /// T11: a lone owner whose log is gone opens by itself, whatever the record says of the log.
+    opens_alone_with_loss,
 }
 
-/// One node's ownership of one volume. See the module.
-#[derive(Debug)]
+/// One node's ownership of one volume. See the module. A copy of it is what a memory snapshot of the node has (S10).
+#[derive(Clone, Debug)]
 pub struct Ownership {
     /// Broken on purpose, for the simulator.
     #[cfg(feature = "mutants")]
@@ -168,6 +231,16 @@ pub struct Ownership {
     /// The last moment in which the tier was taught something, or this process began.
     taught_at: Instant,
     tier_failed: bool,
+    /// The incarnation whose log was put back to an earlier state of itself: it is whole no more (S10).
+    went_back: Option<Incarnation>,
+    /// Which incarnation had failed, and what all members held then, as far as was known.
+    held_before: Option<(Incarnation, Lsn)>,
+    /// It is opened anew, and nothing is known of what it shows.
+    reopened_below: Option<Lsn>,
+    /// Not before then this node tries again to open by itself (T11).
+    alone_again: Instant,
+    /// The newest beacon of an owner, by its clock (S10).
+    newest_beacon: Option<(Incarnation, Term, Instant)>,
     now: Instant,
     /// The time that was asked for, to notice that this process did not run.
     wake: Option<Instant>,
@@ -178,8 +251,14 @@ pub struct Ownership {
     remembered: Term,
     /// The newest term that this tier has begun to own.
     begun: Term,
-    /// The newest that is known.
+    /// The newest that was read or decided by this process.
     record: Option<Record>,
+    /// When that was first one of its term.
+    term_since: Instant,
+    /// The newest that this node knows in whole, also from processes before this one.
+    known: Option<Record>,
+    inquiry: Inquiry,
+    restoring: Option<Restoring>,
     coordinator: Coordinator,
     role: Role,
 
@@ -218,7 +297,7 @@ struct Answer {
     fresh: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Role {
     /// No member, or not yet known to be one.
     Outside(Outside),
@@ -246,6 +325,8 @@ impl Ownership {
     pub fn new(setup: Setup, now: Instant) -> Ownership {
         debug_assert_eq!(setup.timing.check(), Ok(()));
         let remembered = setup.remembered;
+        let known = setup.known.clone();
+        let seen = known.as_ref().map_or((Term(0), Config(0)), Record::version);
         let mut ownership = Ownership {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -253,12 +334,21 @@ impl Ownership {
             fresh: setup.fresh,
             taught_at: now,
             tier_failed: false,
+            went_back: None,
+            held_before: None,
+            reopened_below: None,
+            alone_again: now,
+            newest_beacon: None,
             now,
             wake: None,
-            seen: (remembered.term, remembered.config),
+            seen: seen.max((remembered.term, remembered.config)),
             remembered: remembered.term,
             begun: if remembered.agreed { remembered.term } else { Term(0) },
             record: None,
+            term_since: now,
+            known,
+            inquiry: Inquiry::new(now, setup.rewinds.clone()),
+            restoring: None,
             coordinator: Coordinator::default(),
             role: Role::Outside(Outside::at_start(now)),
             answers: BTreeMap::new(),
@@ -293,24 +383,34 @@ impl Ownership {
             Event::Committed(op, committed) => self.on_committed(op, committed),
             Event::RecordChanged => self.want_read(),
             Event::Message(envelope, message) => self.on_message(envelope, message),
-            Event::Link(node, true) => drop(self.links_down.remove(&node)),
-            Event::Link(node, false) => drop(self.links_down.insert(node)),
+            Event::Link(node, up) => self.on_link(node, up),
+            Event::NoLink(node) => self.on_no_link(node),
             Event::Volume(report, figures) => {
                 self.figures = Some(figures);
                 self.on_report(report);
             }
-            Event::Figures(figures) => self.figures = Some(figures),
+            Event::Figures(figures) => self.on_figures(figures),
             Event::TierOpened { own, fresh } => self.on_tier_opened(own, fresh),
             Event::Proof(term, _) => self.counters.proofs += u64::from(self.proven.insert(term)),
             Event::Command(id, command) => self.on_command(id, command),
             Event::Candidates(candidates) => self.candidates = candidates,
             Event::Requested(requested) => self.requested = requested,
             Event::Backing(reached) => self.backing_reached = reached,
+            Event::LockLost(term) => self.on_lock_lost(term),
+            Event::Rewound(id) => self.on_rewound(id),
+            Event::Seen(record) => self.take_as_seen(record),
+            Event::SeenDeleted(term, config) => self.see_number((term, config)),
         }
         self.settle();
     }
 
-    /// The next thing to do.
+    /// [`Ownership::poll_effect`] has something.
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// The next thing to do. All of it is to be done before the volume hears anything more: what ownership has admitted of a message
+    /// leans on the orders that it has given before.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -326,7 +426,8 @@ impl Ownership {
         let opening = self.opening.as_ref().and_then(Opening::timeout);
         let gave_way = self.gave_way.as_ref().map(GaveWay::timeout);
         let coordinator = self.coordinator.timeout(self.now, self.setup.timing.look);
-        let all = [of_role, coordinator, opening, gave_way].into_iter().flatten();
+        let restoring = self.restoring.map(|restoring| restoring.timeout(self.setup.timing.silence()));
+        let all = [of_role, coordinator, opening, gave_way, restoring, self.inquiry_timeout()].into_iter().flatten();
         // What is due and was not done waits for something else than time.
         all.filter(|at| *at > self.now).min()
     }
@@ -392,6 +493,7 @@ impl Ownership {
         if late > self.setup.timing.channel_dead {
             // This process did not run: what it has not heard may lie in its sockets. Others are not to blame.
             self.forgive(late);
+            self.inquiry.begin_anew();
         }
     }
 
@@ -416,6 +518,9 @@ impl Ownership {
         }
         self.settle_opening();
         self.settle_gave_way();
+        self.settle_inquiry();
+        self.stop_answered_opening();
+        self.settle_restoring();
         self.settle_coordinator();
         self.wake = self.poll_timeout();
         let (state, reason) = self.state_and_reason();
@@ -431,6 +536,8 @@ impl Ownership {
             Message::Here { sent, at, host, fresh } => {
                 self.on_here(Answer { sent, at, from: envelope.from, host, fresh });
             }
+            Message::Know { sent, rewinds } => self.on_know(&envelope, sent, rewinds),
+            Message::Known { sent, rewinds } => self.on_known(&envelope, sent, rewinds),
             Message::Beacon { sent } => self.on_beacon(&envelope, sent),
             Message::Seal => self.on_seal(&envelope),
             Message::TakeOver => self.on_take_over(envelope.from),
@@ -442,6 +549,7 @@ impl Ownership {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
+            | Message::Said { .. }
             | Message::Fetch { .. }
             | Message::Ask { .. }
             | Message::Cached { .. } => debug_assert!(false, "the volume handles {message:?}"),
@@ -450,7 +558,8 @@ impl Ownership {
 
     /// S1, S2, for every message of a volume, whoever handles it.
     fn hears(&mut self, envelope: &Envelope, message: &Message) -> bool {
-        if matches!(message, Message::Who { .. }) {
+        self.hear_of_another_owner(envelope, message);
+        if matches!(message, Message::Who { .. } | Message::Know { .. } | Message::Known { .. }) {
             return true;
         }
         if envelope.to != self.own && !planted!(self, hears_for_others) {
@@ -472,18 +581,28 @@ impl Ownership {
         }
         // A take-over is asked for by who may own no term any more: it tells of none, the record does.
         if (envelope.term, envelope.config) > self.seen && !matches!(message, Message::TakeOver) {
-            self.see(envelope, message);
+            self.see(envelope, is_owners(message));
         }
         true
     }
 
-    /// A message names a higher term or config than was seen.
-    fn see(&mut self, envelope: &Envelope, message: &Message) {
+    /// T9: whatever an owner is told of a higher term by, a question or what is meant for an incarnation that it is no more.
+    fn hear_of_another_owner(&mut self, envelope: &Envelope, message: &Message) {
+        let tells = envelope.term > self.seen.0 && !matches!(message, Message::TakeOver);
+        if tells && matches!(self.role, Role::Owning(_)) && !planted!(self, hears_terms_in_its_own_only) {
+            self.see(envelope, false);
+        }
+    }
+
+    /// A message names a higher term or config than was seen; it was sent by the owner of that term, or not.
+    fn see(&mut self, envelope: &Envelope, by_owner: bool) {
         let higher_term = envelope.term > self.seen.0;
         match &mut self.role {
-            // Only the record deposes an owner: it reads, and answers nothing that needs the others meanwhile.
-            Role::Owning(_) => return self.want_read(),
-            Role::Asking(_) if higher_term && is_owners(message) => self.give_up_asking(),
+            // T9: a record of that term was committed, whatever the coordinator shows now. Who hands over waits for the answer:
+            // it serves nobody meanwhile, and the term may be the one that it has proposed.
+            Role::Owning(owning) if higher_term && !owning.is_leaving() => self.on_told_of_higher_term(),
+            Role::Owning(_) => self.coordinator.want_read(),
+            Role::Asking(_) if higher_term && by_owner => self.give_up_asking(),
             // L2: the grace begins anew with each term.
             Role::Following(following) if higher_term => {
                 *following =
@@ -495,6 +614,34 @@ impl Ownership {
         }
         self.seen = (envelope.term, envelope.config);
         self.remember();
+    }
+
+    fn on_link(&mut self, node: NodeId, up: bool) {
+        let changed = if up { self.links_down.remove(&node) } else { self.links_down.insert(node) };
+        if changed {
+            self.inquiry.link(node, up, self.now);
+        }
+    }
+
+    /// Nothing is kept of a node that was registered once: whoever can write to the coordinator registers any number.
+    fn on_no_link(&mut self, node: NodeId) {
+        self.links_down.remove(&node);
+        self.inquiry.link(node, true, self.now);
+    }
+
+    /// This node has seen this record before, in another question: what is older than it went back (C3).
+    fn take_as_seen(&mut self, record: Record) {
+        self.see_number(record.version());
+        if self.known.as_ref().is_none_or(|known| known.version() < record.version()) {
+            self.known = Some(record);
+        }
+    }
+
+    fn see_number(&mut self, number: (Term, Config)) {
+        if number > self.seen {
+            self.seen = number;
+            self.remember();
+        }
     }
 
     fn remember(&mut self) {
@@ -518,7 +665,8 @@ impl Ownership {
             Report::Outdated { .. } => self.want_read(),
             Report::Grown(size_bytes) => self.on_grown(size_bytes),
             Report::PinsEnded => self.on_pins_ended(),
-            Report::TierFailed => self.on_tier_failed(),
+            Report::TierFailed { answers } => self.on_tier_failed(answers),
+            Report::WentBack => self.on_former_state(),
             Report::BackingQuiet => self.on_backing_quiet(),
         }
     }
@@ -557,10 +705,13 @@ fn is_owners(message: &Message) -> bool {
         | Message::Learn { .. } => true,
         Message::TakeOver
         | Message::Held { .. }
+        | Message::Said { .. }
         | Message::Granted { .. }
         | Message::Sealed { .. }
         | Message::Who { .. }
         | Message::Here { .. }
+        | Message::Know { .. }
+        | Message::Known { .. }
         | Message::Ask { .. }
         | Message::Cached { .. }
         | Message::Refused { .. } => false,

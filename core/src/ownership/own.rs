@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// What an owner knows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Owning {
     /// The record, as it was last decided.
     pub(super) record: Record,
@@ -29,6 +29,8 @@ pub(super) struct Owning {
     beacon_at: Instant,
     /// When former owners are asked again where they run (T6).
     ask_hosts_at: Instant,
+    /// When others are asked again what they have seen, by an owner to whom nobody else would say it (T9).
+    ask_around_at: Instant,
     /// What the volume was told last.
     pub(super) lease_told: Option<Instant>,
     /// The volume was told that all former owners are proven gone.
@@ -39,11 +41,13 @@ pub(super) struct Owning {
     pub(super) grown: Option<u64>,
     pub(super) goal: Option<Goal>,
     pub(super) guest: Option<Guest>,
+    /// Its tier has failed, and since then it answers nothing: a member that is well is looked for.
+    pub(super) silent_since: Option<Instant>,
     /// A change under way leaves this member out because there is one too many, and not because of anything it did.
     surplus: Option<NodeId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// The others are sealed (T3).
     Sealing(Sealing),
@@ -55,7 +59,7 @@ pub(super) enum Phase {
     Serving,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) incarnation: Incarnation,
     /// The lease that it has granted began then.
@@ -69,7 +73,7 @@ pub(super) struct Peer {
 }
 
 /// A node that is to become a member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Learner {
     /// What it is, once it has said so, and its clock then.
     incarnation: Option<Incarnation>,
@@ -97,6 +101,11 @@ impl Peer {
         Peer { incarnation, granted: None, open: None, sent: now, failed: false }
     }
 
+    /// It has answered the newest beacon.
+    pub(super) fn is_well(&self) -> bool {
+        !self.failed && self.open.is_none()
+    }
+
     fn is_lost(&self, now: Instant, member_drop: Duration) -> bool {
         self.failed || self.open.is_some_and(|open| now >= open + member_drop)
     }
@@ -115,12 +124,14 @@ impl Owning {
             since: now,
             beacon_at: now,
             ask_hosts_at: now,
+            ask_around_at: now,
             lease_told: None,
             proven_told: false,
             rewritten: false,
             grown: None,
             goal: None,
             guest: None,
+            silent_since: None,
             surplus: None,
         }
     }
@@ -130,7 +141,7 @@ impl Owning {
     }
 
     /// The volume is on its way to another owner, or to none.
-    fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         self.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Proposed)
     }
 
@@ -153,7 +164,7 @@ impl Owning {
     }
 
     /// C4: the other members of every set that the record may have.
-    fn asked(&self) -> impl Iterator<Item = Incarnation> {
+    pub(super) fn asked(&self) -> impl Iterator<Item = Incarnation> {
         let all = core::iter::once(&self.record).chain(&self.undecided).flat_map(|record| &record.members);
         let node = self.record.owner;
         all.copied().filter(move |member| member.node != node)
@@ -171,18 +182,22 @@ impl Ownership {
         let drops = owning.peers.values().filter_map(|peer| Some(peer.open? + timing.member_drop));
         let learners = owning.learners.values().filter(|learner| learner.stage == Teaching::Called);
         let learners = learners.flat_map(|learner| [learner.again, learner.until]);
-        let goal = owning.goal.as_ref().and_then(Goal::timeout);
+        let goal = owning.goal.as_ref().map(|goal| goal.until);
         let asks_hosts = owning.serving() && !owning.record.unfenced.is_empty() && !owning.proven_told;
         let hosts = Some(owning.ask_hosts_at).filter(|_| asks_hosts);
         let guest = owning.guest.as_ref().map(|guest| guest.until);
-        let rest = [own_phase, beacon, goal, guest, hosts, Some(self.next_look()), self.kept_out.next(self.now)];
+        let silent = owning.silent_since.map(|since| since + self.looks_for_well_member());
+        let rest =
+            [own_phase, beacon, goal, guest, hosts, silent, Some(self.next_look()), self.kept_out.next(self.now)];
         rest.into_iter().flatten().chain(drops).chain(learners).filter(|at| *at > self.now).min()
     }
 
     pub(super) fn settle_owning(&mut self) {
         // Nothing waits for it: it shows a coordinator that went back, and to an owner alone that it is none.
         self.look();
+        self.ask_around();
         self.send_beacons();
+        self.settle_failed_tier();
         self.settle_sealing();
         self.settle_custodian();
         self.settle_goal();
@@ -192,6 +207,18 @@ impl Ownership {
         self.recruit();
         self.next_change();
         self.tell_lease();
+    }
+
+    /// T9: an owner that is alone hears of its successor by the record, and where the coordinator does not answer by whoever has seen
+    /// that: no member refuses its messages, since it has none.
+    fn ask_around(&mut self) {
+        let (now, look) = (self.now, self.setup.timing.look);
+        let away = self.coordinator.away_since.is_some();
+        let Role::Owning(owning) = &mut self.role else { return };
+        if away && owning.peers.is_empty() && now >= owning.ask_around_at && !planted!(self, alone_asks_nobody) {
+            owning.ask_around_at = now + look;
+            self.ask_all_what_they_know();
+        }
     }
 
     // --- lease ---
@@ -214,6 +241,13 @@ impl Ownership {
     }
 
     pub(super) fn on_granted(&mut self, from: Incarnation, sent: Instant) {
+        if sent > self.now {
+            // It was sent by this owner, which does not know it any more (S10). Only who had a part in the volume was sent any.
+            if self.has_part(from.node) || planted!(self, grant_from_anybody) {
+                self.on_former_state();
+            }
+            return;
+        }
         let (now, timing) = (self.now, self.setup.timing);
         let counts_from = if planted!(self, lease_from_arrival) { now } else { sent };
         let Role::Owning(owning) = &mut self.role else { return };
@@ -226,6 +260,17 @@ impl Ownership {
         if owning.peers.values().all(|peer| peer.open.is_none()) {
             let newest = owning.peers.values().map(|peer| peer.sent).max().unwrap_or(now);
             owning.beacon_at = newest + timing.beacon;
+        }
+    }
+
+    /// This node has a part in the volume, and knows this one as a member of it, recorded or proposed, or as one that is to become it. Also
+    /// an owner that has stepped down since, and asks to be the next: what it answers for is the same process with the same clock.
+    fn has_part(&self, node: NodeId) -> bool {
+        let names = |record: &Record| record.member(node).is_some() && record.names(self.own);
+        let recorded = self.record.iter().chain(&self.known).any(names);
+        match &self.role {
+            Role::Owning(owning) => recorded || owning.peers.contains_key(&node),
+            _ => recorded && !planted!(self, owners_alone_go_back),
         }
     }
 
@@ -269,7 +314,9 @@ impl Ownership {
     fn next_change(&mut self) {
         let frozen = self.coordinator.went_back.is_some();
         let Role::Owning(owning) = &self.role else { return };
-        if frozen || matches!(owning.phase, Phase::Sealing(_)) || owning.is_leaving() {
+        // An owner that answers nothing leaves nobody out: a member that is cut off from it may be the one that takes over.
+        let silent = owning.silent_since.is_some();
+        if frozen || silent || matches!(owning.phase, Phase::Sealing(_)) || owning.is_leaving() {
             return;
         }
         if self.coordinator.change.is_some() {
@@ -281,6 +328,7 @@ impl Ownership {
         let ready = owning.learners.values().find(|learner| learner.stage == Teaching::Ready);
         let agreed = !matches!(owning.phase, Phase::Agreeing);
         let log = self.wanted_log(owning);
+        let flushed = self.wanted_flushed(record);
         if !lost.is_empty() {
             let new = record.without(&lost);
             self.announce(new, Stage::Ready);
@@ -295,6 +343,9 @@ impl Ownership {
         } else if log == LogState::Needed && log != record.log {
             let new = Record { log, ..record.changed() };
             self.announce(new, Stage::Ready);
+        } else if flushed < record.flushed {
+            let new = Record { flushed, ..record.changed() };
+            self.announce(new, Stage::Ready);
         } else if let Some(size_bytes) = owning.grown.filter(|size| *size > record.size_bytes) {
             let new = Record { size_bytes, ..record.changed() };
             self.announce(new, Stage::Ready);
@@ -304,6 +355,10 @@ impl Ownership {
         } else if log != record.log {
             let new = Record { log, ..record.changed() };
             self.announce(new, if planted!(self, through_uncovered) { Stage::Ready } else { Stage::Preparing });
+        } else if flushed != record.flushed {
+            let new = Record { flushed, ..record.changed() };
+            let covered = flushed == Flushed::Held || planted!(self, durable_uncovered);
+            self.announce(new, if covered { Stage::Ready } else { Stage::Preparing });
         } else if let Some(surplus) = self.surplus_member(owning) {
             let new = record.without(&[surplus]);
             if let Role::Owning(owning) = &mut self.role {
@@ -344,7 +399,10 @@ impl Ownership {
         let drained = self.figures.as_ref().is_some_and(|figures| figures.drained) || planted!(self, through_uncovered);
         let wanted = self.figures.as_ref().is_some_and(|figures| figures.wants_log);
         match owning.record.log {
-            LogState::Needed if (self.requested.through || few) && drained && owning.record.unfenced.is_empty() => {
+            // Also where the operator drains it through, and it is to stay so until a release.
+            LogState::Needed
+                if (self.requested.through || few || !wanted) && drained && owning.record.unfenced.is_empty() =>
+            {
                 LogState::Through
             }
             LogState::Through if !self.requested.through && !few && wanted => LogState::Needed,
@@ -352,11 +410,20 @@ impl Ownership {
         }
     }
 
+    /// A2: what the record is to say of flushes. As long as a registered node cannot read that, a record that says nothing stays
+    /// as it is.
+    fn wanted_flushed(&self, record: &Record) -> Flushed {
+        let says_so = self.requested.flushed_readable || record.flushed != Flushed::Unrecorded;
+        let wanted = self.figures.as_ref().and_then(|figures| figures.wants_flushed).filter(|_| says_so);
+        wanted.unwrap_or(record.flushed)
+    }
+
     /// C4: the volume asks both sets before the coordinator hears of the change.
     fn announce(&mut self, new: Record, stage: Stage) {
-        let propose = Order::Propose { config: new.config, members: new.members.clone(), log: new.log };
+        let Record { config, log, flushed, .. } = new;
+        let propose = Order::Propose { config, members: new.members.clone(), log, flushed };
         let order = if planted!(self, drops_uncommitted) && new.members.len() < self.known_members() {
-            Some(Order::Decide { config: new.config, members: new.members.clone(), log: new.log })
+            Some(Order::Decide { config, members: new.members.clone(), log, flushed })
         } else if planted!(self, asks_old_set_only) {
             None
         } else {
@@ -382,8 +449,22 @@ impl Ownership {
 
     /// A change that still waits to be covered has not been sent to anybody: it is taken back when one of those whom it
     /// waits for is lost; and one that waits for the backing, which may fail for long, when it is wanted no more, or there is
-    /// a copy to be had.
+    /// a copy to be had. One that is covered, and waits until it may be sent (C6), is taken back when one whom it would make a member
+    /// is lost.
     fn take_back(&mut self) {
+        if let Some(change) = self.coordinator.change.as_ref().filter(|_| self.coordinator.has_unsent_change())
+            && let Role::Owning(owning) = &self.role
+        {
+            let mut new = change.new.members.iter().filter(|member| owning.record.member(member.node).is_none());
+            let is_lost = |member: &Incarnation| match owning.peers.get(&member.node) {
+                Some(peer) => peer.incarnation != *member || peer.is_lost(self.now, self.setup.timing.member_drop),
+                None => true,
+            };
+            if new.any(is_lost) && !planted!(self, keeps_unsent_change) {
+                self.coordinator.change = None;
+                return self.on_undone();
+            }
+        }
         let Some(change) = self.coordinator.change.as_ref().filter(|change| change.stage == Stage::Preparing) else {
             return;
         };
@@ -391,11 +472,15 @@ impl Ownership {
         let waits_for_backing = change.new.log == LogState::Through && owning.record.log == LogState::Needed;
         let copy_is_ready = owning.learners.values().any(|learner| learner.stage == Teaching::Ready);
         let unwanted = copy_is_ready || self.wanted_log(owning) != LogState::Through;
+        let less_is_promised = self.wanted_flushed(&owning.record) < change.new.flushed;
+        // That more is promised can wait.
+        let waits_for_media = change.new.flushed > owning.record.flushed;
+        let gives_way = waits_for_media && (copy_is_ready || owning.goal.is_some());
         let is_lost = |member: Incarnation| match owning.peers.get(&member.node) {
             Some(peer) => peer.incarnation != member || peer.is_lost(self.now, self.setup.timing.member_drop),
             None => true,
         };
-        if owning.asked().any(is_lost) || (waits_for_backing && unwanted) {
+        if owning.asked().any(is_lost) || (waits_for_backing && unwanted) || less_is_promised || gives_way {
             self.coordinator.change = None;
             self.on_undone();
         }
@@ -407,8 +492,7 @@ impl Ownership {
         owning.undecided.clear();
         owning.surplus = None;
         let strangers = owning.let_go();
-        let record = &owning.record;
-        let decide = Order::Decide { config: record.config, members: record.members.clone(), log: record.log };
+        let decide = decided(&owning.record);
         self.order(decide);
         strangers.into_iter().for_each(|node| self.order(Order::Forget(node)));
         self.next_change();
@@ -454,7 +538,7 @@ impl Ownership {
         }
         self.restored();
         self.give_up_proposed_goal();
-        self.order(Order::Decide { config: record.config, members: record.members, log: record.log });
+        self.order(decided(&record));
         if record.size_bytes > before.size_bytes {
             self.order(Order::Size(record.size_bytes));
         }
@@ -657,11 +741,12 @@ impl Ownership {
 
     // --- pins ---
 
-    /// Since when this node has been what it is.
+    /// Since when this node has been what it is, in the term that the record shows: an owner may have been in an earlier boot before that.
     fn place_since(&self) -> Instant {
+        let term_since = if planted!(self, believes_earlier_boot) { Instant(0) } else { self.term_since };
         match &self.role {
             Role::Owning(owning) => owning.since,
-            Role::Outside(outside) => outside.since,
+            Role::Outside(outside) => outside.since.max(term_since),
             Role::Following(_) | Role::Asking(_) | Role::Leaving => Instant(u64::MAX),
         }
     }
@@ -731,6 +816,25 @@ impl Ownership {
         self.retire();
     }
 
+    /// T9: somebody has seen a record of a higher term. The record itself may show none any more, where the coordinator went back.
+    pub(super) fn on_told_of_higher_term(&mut self) {
+        self.want_read();
+        if !planted!(self, goes_on_when_told) {
+            self.retire();
+        }
+    }
+
+    /// T9: somebody else may own the volume by now, with a proof about this owner. If nobody does, the record still names this one,
+    /// and it takes over from itself.
+    pub(super) fn on_lock_lost(&mut self, term: Term) {
+        let owns = matches!(&self.role, Role::Owning(owning) if owning.record.term == term);
+        if owns && !planted!(self, goes_on_without_lock) {
+            self.counters.locks_lost += 1;
+            self.want_read();
+            self.retire();
+        }
+    }
+
     /// T9: nothing is answered any more, and no write is begun; the volume waits for its last one.
     pub(super) fn retire(&mut self) {
         let Role::Owning(owning) = &mut self.role else { return };
@@ -754,4 +858,10 @@ impl Ownership {
             self.effects.push_back(Effect::OpenTier { format: false });
         }
     }
+}
+
+/// The record says so, and nothing is proposed.
+fn decided(record: &Record) -> Order {
+    let Record { config, log, flushed, .. } = *record;
+    Order::Decide { config, members: record.members.clone(), log, flushed }
 }

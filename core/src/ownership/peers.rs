@@ -50,7 +50,7 @@ pub fn choose_peers(wanted: Wanted, present: &[NodeId], candidates: &[Candidate]
 }
 
 /// Nodes that were dropped lately.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct KeptOut {
     nodes: BTreeMap<NodeId, Absence>,
 }

@@ -24,6 +24,10 @@ pub struct Setup {
     pub host: Host,
     /// Of the tier's checkpoint; the default where there is none.
     pub remembered: Remembered,
+    /// The newest record that this node knows in whole, whatever process of it has read that.
+    pub known: Option<Record>,
+    /// Of coordinators that went back, what this node knows (C6).
+    pub rewinds: KnownRewinds,
     /// The tier is new: nothing has ever been in it.
     pub fresh: bool,
     /// The same on all nodes.
@@ -54,8 +58,10 @@ pub struct Requested {
     pub min_peers: u32,
     /// Write-through: nothing acknowledged is to depend on a log (A5).
     pub through: bool,
-    /// A flush promises every member's medium (A2).
+    /// A flush is to promise every member's medium: no member is on memory (A2).
     pub media: bool,
+    /// Each registered node reads a record that says what flushes have promised.
+    pub flushed_readable: bool,
     /// Bytes of tier that a member must have room for.
     pub tier_bytes: u64,
 }
@@ -106,6 +112,12 @@ impl Timing {
     /// How long another node must count for this node's lease to be over: clocks differ by 1 % each at most.
     pub fn lease_elsewhere(&self) -> Duration {
         Duration(self.lease.0 + self.lease.0 / 50)
+    }
+
+    /// Another node that has not answered for so long, asked again all the time, is silent (C5): the time in which a member is
+    /// left out, but for the first moment of it.
+    pub fn silence(&self) -> Duration {
+        Duration(self.member_drop.0 - self.channel_dead.0)
     }
 
     /// Whether the times fit together; the text says which do not.
@@ -159,7 +171,7 @@ pub struct Candidate {
 }
 
 /// What the operator, or the daemon for him, asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Make a member the owner, without an I/O error.
     HandOver {
@@ -179,11 +191,25 @@ pub enum Command {
         /// Although acknowledged writes are lost with the logs that are gone: those of the record that this node knows now.
         accept_loss: bool,
     },
+    /// Serve with what the media of the members have that answer, although all that was acknowledged and not synced is lost, and
+    /// whatever only silent ones have: those of the record that this node knows now (T10).
+    TakeSynced,
     /// The former owners are off, or cannot reach the backing: the operator's word. Said at a node that has no part in the
     /// volume, it is about the recorded owner as well.
-    Fenced,
-    /// The coordinator was restored from a backup: write the record of this owner anew (C3).
-    RestoreRecord,
+    Fenced {
+        /// Theirs, as the operator has seen them: his word is not about others that have come since.
+        terms: Vec<Term>,
+    },
+    /// The coordinator was restored from a backup: write the record anew as this node knows it (C3).
+    RestoreRecord {
+        /// What the operator has seen that this node knows.
+        saw: (Term, Config),
+    },
+    /// The coordinator went back, and this node cannot say what it knows of before: it is not waited for (C6).
+    CannotAnswer {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 /// Why a command was not carried out.
@@ -207,6 +233,10 @@ pub enum CommandError {
     LossSuspected,
     /// A recorded member is alive and has the log.
     MemberAlive,
+    /// A recorded member answers with what of its log a loss of power has left: that is not given up.
+    LogsAnswer,
+    /// A recorded member answers by now, and the change that gives up its log was sent before: whether it takes effect is not known.
+    Undecided,
     /// The record is not the one that this node knew when the operator gave his word: somebody has owned the volume since, or
     /// other logs are lost than he knew of.
     RecordChanged,
@@ -216,6 +246,16 @@ pub enum CommandError {
     NoRecord,
     /// The record is older than what this node has seen.
     RecordWentBack,
+    /// Another node knows a newer record: it is to be written anew there.
+    KnownElsewhere,
+    /// What is there now is not what the operator has seen.
+    NotAsSeen,
+    /// The coordinator went back, and nodes have not said yet what they know of before.
+    Unheard,
+    /// The node has said what it knows.
+    Answered,
+    /// The tier for the volume could not be made at this node.
+    NoTier,
     /// The record is what it should be.
     NothingToDo,
     /// Another node was faster, or the node has lost the volume meanwhile.
@@ -235,10 +275,17 @@ impl CommandError {
             CommandError::Served => "served",
             CommandError::LossSuspected => "loss-suspected",
             CommandError::MemberAlive => "member-alive",
+            CommandError::LogsAnswer => "logs-answer",
+            CommandError::Undecided => "undecided",
             CommandError::RecordChanged => "record-changed",
             CommandError::NeedsProof => "needs-proof",
             CommandError::NoRecord => "no-record",
             CommandError::RecordWentBack => "record-went-back",
+            CommandError::KnownElsewhere => "known-elsewhere",
+            CommandError::NotAsSeen => "not-as-seen",
+            CommandError::Unheard => "unheard",
+            CommandError::Answered => "answered",
+            CommandError::NoTier => "no-tier",
             CommandError::NothingToDo => "nothing-to-do",
             CommandError::Superseded => "superseded",
         }
@@ -252,6 +299,8 @@ pub enum Read {
     Is(Record),
     /// There is none.
     Absent,
+    /// The volume was deleted, with this number.
+    Deleted(Term, Config),
     /// The coordinator did not answer.
     Failed,
 }
@@ -282,6 +331,8 @@ pub enum Event {
     Message(Envelope, Message),
     /// A node can be reached, or can not.
     Link(NodeId, bool),
+    /// There is no link to this node any more, and none is tried: it is neither registered nor named by a record.
+    NoLink(NodeId),
     /// The volume has something to say; how far it was then.
     Volume(Report, Figures),
     /// How far the volume is, told from time to time.
@@ -303,6 +354,24 @@ pub enum Event {
     Requested(Requested),
     /// This node reaches the backing, or does not.
     Backing(bool),
+    /// The lock of this term on the backing, or the reservation that lets its owner write there, is lost: another node may take it
+    /// for proof that this one writes no more.
+    LockLost(Term),
+    /// The coordinator went back, as this node or any volume of it knows (C6).
+    Rewound(RewindId),
+    /// This node has seen this record, in whatever question: said before the answer to one that shows less.
+    Seen(Record),
+    /// This node has seen that the volume was deleted, with this number: said before the answer to a question that shows less.
+    SeenDeleted(Term, Config),
+}
+
+/// What the operator has decided where the record alone would not allow a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Override {
+    /// The record is written anew, with a number above all that were seen (C3).
+    Restores(ControlId),
+    /// The volume is opened without the logs of its members.
+    AcceptsLoss(ControlId),
 }
 
 /// What must be done.
@@ -320,6 +389,9 @@ pub enum Effect {
         compare: Record,
         /// What it becomes.
         new: Record,
+        /// It is by this command of the operator: his word goes into the audit log with it, and where it writes anew a
+        /// record that went back, that was his decision.
+        by: Option<Override>,
     },
     /// Send a message; it may be lost.
     Send(Envelope, Message),
@@ -335,7 +407,18 @@ pub enum Effect {
         /// As a new tier of a new incarnation (S7): what is in it goes.
         format: bool,
     },
-    /// Answer a command. `Ok` after [`Command::Open`] with `accept_loss` and after [`Command::Fenced`] goes into the audit log.
+    /// The coordinator shows a record that is older than what was seen. It is given a random name, durably, which all volumes of the
+    /// node are told ([`Event::Rewound`]), unless the node has given one to what it noticed since `sent`: that is the same restore.
+    RewindNoticed {
+        /// When the question was sent that this was the answer to.
+        sent: Instant,
+    },
+    /// The coordinator went back, which this volume's ownership has heard: kept durably, and told to that of the node's
+    /// other volumes ([`Event::Rewound`]) and, as far as it can be, to the coordinator.
+    Rewound(RewindId),
+    /// All nodes were heard since, as far as this volume is concerned: kept durably.
+    RewindSettled(RewindId),
+    /// Answer a command. `Ok` after [`Command::Fenced`] goes into the audit log.
     Answer(ControlId, Result<(), CommandError>),
 }
 

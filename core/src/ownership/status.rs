@@ -43,16 +43,26 @@ pub enum Reason {
     CoordinatorAway,
     /// The record is older than what was seen (C3): the operator must have it written anew.
     RecordWentBack,
+    /// The coordinator went back, and nodes have not said what they know of before: no owner without them (C6).
+    AwaitingAnswers,
     /// Nobody serves the volume.
     Released,
     /// The record does not name this node.
     NotNamed,
     /// Power was lost, and with it perhaps what was held (T10).
     EarlierLife,
+    /// Every member has lost what its medium had not synced, and by the record flushes have promised no more: the operator says
+    /// whether what is left is taken (T10).
+    UnsyncedLost,
     /// No member has its log any more: `--accept-loss` is the only way.
     LossSuspected,
+    /// No member has its log any more, and nothing acknowledged depended on it: any node may open the volume, with proof for its
+    /// last owner. One that was alone does it by itself when its machine was started anew (T11).
+    LogNotNeeded,
     /// The tier has failed.
     TierFailed,
+    /// The log is shorter than what this node has told others: it was put back to an earlier state (S10).
+    LogWentBack,
     /// No beacon of an owner is heard.
     OwnerSilent,
     /// Members are sealed.
@@ -102,11 +112,15 @@ impl Reason {
             Reason::NoRecord => "no-record",
             Reason::CoordinatorAway => "coordinator-away",
             Reason::RecordWentBack => "record-went-back",
+            Reason::AwaitingAnswers => "awaiting-answers",
             Reason::Released => "released",
             Reason::NotNamed => "not-named",
             Reason::EarlierLife => "earlier-life",
+            Reason::UnsyncedLost => "unsynced-lost",
             Reason::LossSuspected => "loss-suspected",
+            Reason::LogNotNeeded => "log-not-needed",
             Reason::TierFailed => "tier-failed",
+            Reason::LogWentBack => "log-went-back",
             Reason::OwnerSilent => "owner-silent",
             Reason::SealingMembers => "sealing-members",
             Reason::AwaitingMembers => "awaiting-members",
@@ -133,6 +147,8 @@ pub struct Counters {
     pub hand_overs: u64,
     /// Times that it was owner no more (T9).
     pub step_downs: u64,
+    /// Those of them that were because the lock on the backing, or the reservation of its device, was lost.
+    pub locks_lost: u64,
     /// Seals answered (T3).
     pub seals_answered: u64,
     /// Members left out by a committed change (A3).
@@ -153,6 +169,8 @@ pub struct Counters {
     pub proofs: u64,
     /// Times that all pins ended (T6).
     pub pins_ended: u64,
+    /// Times that others had heard more from this node than it knew (S10).
+    pub former_states: u64,
 }
 
 /// Ownership at a glance.
@@ -176,11 +194,23 @@ pub struct Status {
     pub lease: Option<Instant>,
     /// Former owners for whom there is no proof yet.
     pub unproven: Vec<Unfenced>,
+    /// Former owners, and where nobody serves here the recorded one, about whom the operator's word would count.
+    pub may_be_called_fenced: Vec<Unfenced>,
+    /// This node opens the volume by itself as soon as there is proof for these (T11); none: it does not.
+    pub opens_alone_after: Option<Vec<Unfenced>>,
     /// Since when the coordinator does not answer.
     pub coordinator_away_since: Option<Instant>,
+    /// While only logs count: recorded members whose power was lost, and that answer with what it has left of theirs (T10).
+    pub left: Vec<NodeId>,
+    /// The newest record that this node knows in whole; what the coordinator shows is older where it went back.
+    pub known: Option<Record>,
+    /// What the coordinator shows, where that is older than what was seen (C3).
+    pub went_back_to: Option<(Term, Config)>,
+    /// Nodes that have not said what they know since the coordinator went back (C6).
+    pub unheard: Vec<NodeId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Shown {
     state: State,
     reason: Reason,
@@ -211,7 +241,13 @@ impl Shown {
             learners: owning.map(|owning| owning.learners.keys().copied().collect()).unwrap_or_default(),
             lease: owning.and_then(|owning| owning.lease_told),
             unproven: unfenced.iter().filter(|former| !of.is_proven(former)).copied().collect(),
+            may_be_called_fenced: of.may_be_called_fenced(),
+            opens_alone_after: of.opens_alone().then(|| of.unproven_to_open()),
             coordinator_away_since: of.coordinator.away_since,
+            left: of.logs_left(),
+            known: of.newest_known().cloned(),
+            went_back_to: of.coordinator.went_back.as_ref().map(Record::version),
+            unheard: of.unheard_of_rewind(),
             record: record.cloned(),
         }
     }
@@ -230,20 +266,42 @@ impl Ownership {
             Role::Outside(outside) => (State::NoMember, self.reason_outside(outside.why)),
             Role::Following(following) => {
                 let state = if following.member { State::Following } else { State::Learner };
-                (state, if self.tier_failed { Reason::TierFailed } else { Reason::AsItShouldBe })
+                (state, self.reason_of_tier())
             }
             Role::Asking(asking) if asking.sealed => (State::Sealed, Reason::OwnerSilent),
             Role::Asking(_) => (State::Following, Reason::OwnerSilent),
             Role::Owning(owning) => self.shown_of_owner(owning),
-            Role::Leaving => (State::SteppingDown, Reason::AsItShouldBe),
+            Role::Leaving => (State::SteppingDown, self.reason_of_tier()),
         };
         if self.coordinator.went_back.is_some() {
             (state, Reason::RecordWentBack)
         } else if self.coordinator.away_since.is_some() {
             (state, Reason::CoordinatorAway)
+        } else if self.awaits_answers() && !self.inquiry.is_settled() {
+            (state, Reason::AwaitingAnswers)
         } else {
             (state, own)
         }
+    }
+
+    fn reason_of_tier(&self) -> Reason {
+        match self.tier_failed {
+            true if self.went_back == Some(self.own) => Reason::LogWentBack,
+            true => Reason::TierFailed,
+            false => Reason::AsItShouldBe,
+        }
+    }
+
+    fn logs_left(&self) -> Vec<NodeId> {
+        let Role::Outside(_) = &self.role else { return Vec::new() };
+        let Some(record) = self.record.as_ref().filter(|record| record.log == LogState::Needed) else {
+            return Vec::new();
+        };
+        let is_left = |member: &&Incarnation| {
+            let present = self.present(**member, Instant(0));
+            present.is_some_and(|present| member.is_earlier_life_of(present))
+        };
+        record.members.iter().filter(is_left).map(|member| member.node).collect()
     }
 
     fn reason_outside(&self, why: Why) -> Reason {
@@ -254,17 +312,31 @@ impl Ownership {
             let present = self.present(*member, Instant(0));
             present.is_some_and(|present| present != *member)
         };
+        let all_gone = record.members.iter().all(gone);
+        let some_left = !self.logs_left().is_empty();
         match why {
             Why::Unread => Reason::ReadingRecord,
             Why::NoRecord => Reason::NoRecord,
             Why::Released => Reason::Released,
-            Why::NotNamed | Why::EarlierLife if record.members.iter().all(gone) => Reason::LossSuspected,
+            Why::NotNamed | Why::EarlierLife if all_gone && record.log == LogState::Through => Reason::LogNotNeeded,
+            Why::NotNamed | Why::EarlierLife if all_gone && !some_left => Reason::LossSuspected,
+            Why::NotNamed | Why::EarlierLife if all_gone && !self.media_have_what_was_flushed(record) => {
+                Reason::UnsyncedLost
+            }
             Why::NotNamed => Reason::NotNamed,
             Why::EarlierLife => Reason::EarlierLife,
         }
     }
 
     fn shown_of_owner(&self, owning: &super::Owning) -> (State, Reason) {
+        if owning.silent_since.is_some() {
+            let state = match &owning.phase {
+                Phase::Sealing(_) | Phase::Agreeing => State::Agreeing,
+                Phase::Custodian => State::Custodian,
+                Phase::Serving => State::Owner,
+            };
+            return (state, Reason::TierFailed);
+        }
         let goal = owning.goal.as_ref().filter(|goal| goal.stage != GoalStage::Waiting);
         let going = goal.map(|goal| if goal.to.is_some() { Reason::HandingOver } else { Reason::Releasing });
         match &owning.phase {

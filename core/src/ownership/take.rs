@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// T3: who is sealed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sealing {
     others: BTreeMap<NodeId, Seal>,
     /// Who has not answered by then is left out.
@@ -21,7 +21,7 @@ pub(super) struct Sealing {
     handed_by: Option<Incarnation>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Seal {
     to: Incarnation,
     answer: Option<Sealed>,
@@ -88,7 +88,10 @@ impl Ownership {
             sealing.again = now + again_after;
             let open = sealing.others.values().filter(|seal| seal.answer.is_none());
             let open: Vec<Incarnation> = open.map(|seal| seal.to).collect();
-            open.into_iter().for_each(|to| self.send(to, Message::Seal));
+            for to in open {
+                self.say_committed(to);
+                self.send(to, Message::Seal);
+            }
         }
         let Role::Owning(owning) = &self.role else { return };
         let (Phase::Sealing(sealing), record) = (&owning.phase, &owning.record) else { return };
@@ -128,6 +131,7 @@ impl Ownership {
             config: record.config,
             members: record.members.clone(),
             log: record.log,
+            flushed: record.flushed,
             watermark: greatest,
             fetch: longest.map(|(to, sealed)| (to, sealed.held)),
             unfenced: record.unfenced.iter().map(|former| former.term).collect(),

@@ -35,6 +35,10 @@ pub struct Legs {
     /// The backing. Of reads: one for each operation. Of writes: those that waited for the backing; accepted .. completed
     /// there, and the reads of what a write covers in part.
     pub backing: Histogram,
+    /// Waiting for room or copies. Of writes, and of ranges that are made zero: arrived .. admitted, where there was no room or they
+    /// were slowed. Of reads: arrived .. begun, where there was no memory for them; and found .. answered, where some member did
+    /// not hold yet what they show, or there was no lease.
+    pub waiting: Histogram,
 }
 
 impl Legs {
@@ -44,14 +48,17 @@ impl Legs {
         self.local.merge(&other.local);
         self.network.merge(&other.network);
         self.backing.merge(&other.backing);
+        self.waiting.merge(&other.waiting);
     }
 
+    /// All but the waiting, which is kept apart.
     fn of_numbers(next: &mut impl FnMut() -> u64) -> Legs {
         Legs {
             client: Histogram::of_numbers(next),
             local: Histogram::of_numbers(next),
             network: Histogram::of_numbers(next),
             backing: Histogram::of_numbers(next),
+            waiting: Histogram::default(),
         }
     }
 
@@ -62,6 +69,7 @@ impl Legs {
             local: self.local.minus(&earlier.local),
             network: self.network.minus(&earlier.network),
             backing: self.backing.minus(&earlier.backing),
+            waiting: self.waiting.minus(&earlier.waiting),
         }
     }
 }
@@ -77,8 +85,6 @@ pub struct Seen {
     pub zeros: Histogram,
     /// Flushes: as the client saw it.
     pub flush: Histogram,
-    /// Writes and zeroed ranges that found no room, or were slowed: arrived .. admitted.
-    pub throttled: Histogram,
     /// Writes to the backing while destaging: one for each operation.
     pub destage: Histogram,
     /// Syncs of the backing.
@@ -99,7 +105,6 @@ impl Seen {
             writes: Legs::default(),
             zeros: Histogram::default(),
             flush: Histogram::default(),
-            throttled: Histogram::default(),
             destage: Histogram::default(),
             backing_sync: Histogram::default(),
             heat: HeatMap::default(),
@@ -120,7 +125,7 @@ impl Seen {
             &self.writes.backing,
             &self.zeros,
             &self.flush,
-            &self.throttled,
+            &self.writes.waiting,
             &self.destage,
             &self.backing_sync,
         ]
@@ -130,7 +135,9 @@ impl Seen {
     /// them.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let histograms = self.histograms().into_iter().flat_map(Histogram::numbers);
-        histograms.chain(self.heat.numbers()).chain(self.streams.numbers()).chain(self.miss_ratio.numbers())
+        let curves = self.heat.numbers().chain(self.streams.numbers()).chain(self.miss_ratio.numbers());
+        // Added later, and so at the end: who knows of fewer numbers takes no notice.
+        histograms.chain(curves).chain(self.reads.waiting.numbers())
     }
 
     /// Of what [`Seen::numbers`] gave; where it ends early zeros follow. Numbers from outside do no harm: what cannot be is
@@ -139,18 +146,22 @@ impl Seen {
         let mut numbers = numbers.fuse();
         let mut next = || numbers.next().unwrap_or(0);
         let next = &mut next;
-        Seen {
-            reads: Legs::of_numbers(next),
-            writes: Legs::of_numbers(next),
-            zeros: Histogram::of_numbers(next),
-            flush: Histogram::of_numbers(next),
-            throttled: Histogram::of_numbers(next),
+        let (reads, mut writes) = (Legs::of_numbers(next), Legs::of_numbers(next));
+        let (zeros, flush) = (Histogram::of_numbers(next), Histogram::of_numbers(next));
+        writes.waiting = Histogram::of_numbers(next);
+        let mut seen = Seen {
+            reads,
+            writes,
+            zeros,
+            flush,
             destage: Histogram::of_numbers(next),
             backing_sync: Histogram::of_numbers(next),
             heat: HeatMap::of_numbers(next),
             streams: Streams::of_numbers(next),
             miss_ratio: MissRatio::of_numbers(next),
-        }
+        };
+        seen.reads.waiting = Histogram::of_numbers(next);
+        seen
     }
 
     /// Adds what another look at the same volume has counted.
@@ -159,7 +170,6 @@ impl Seen {
         self.writes.merge(&other.writes);
         self.zeros.merge(&other.zeros);
         self.flush.merge(&other.flush);
-        self.throttled.merge(&other.throttled);
         self.destage.merge(&other.destage);
         self.backing_sync.merge(&other.backing_sync);
         self.heat.merge(&other.heat);
@@ -174,7 +184,6 @@ impl Seen {
             writes: self.writes.minus(&earlier.writes),
             zeros: self.zeros.minus(&earlier.zeros),
             flush: self.flush.minus(&earlier.flush),
-            throttled: self.throttled.minus(&earlier.throttled),
             destage: self.destage.minus(&earlier.destage),
             backing_sync: self.backing_sync.minus(&earlier.backing_sync),
             heat: self.heat.minus(&earlier.heat),
@@ -192,8 +201,9 @@ mod tests {
 
     fn some() -> Seen {
         let mut seen = Seen::new(1000);
-        for (number, histogram) in (1..).zip([&mut seen.reads.client, &mut seen.writes.network, &mut seen.backing_sync])
-        {
+        let Seen { reads, writes, backing_sync, .. } = &mut seen;
+        let some = [&mut reads.client, &mut writes.network, backing_sync, &mut reads.waiting, &mut writes.waiting];
+        for (number, histogram) in (1..).zip(some) {
             histogram.record_many(Duration::from_micros(number * 10), number);
         }
         seen.heat.write(4096, Duration::from_micros(70));

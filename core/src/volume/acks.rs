@@ -135,6 +135,8 @@ impl Volume {
     /// The tier has completed everything up to here.
     pub(super) fn on_held(&mut self, lsn: Lsn) {
         self.held = self.held.max(lsn);
+        // It is that of a record, or all that is accepted.
+        self.record_held = self.record_held.max(lsn.min(self.last_record));
         match self.role {
             Role::Alone | Role::Owner => self.commit(),
             Role::Follower => self.follower.answer(),
@@ -165,6 +167,7 @@ impl Volume {
             self.acks.held.pop_front();
             self.answer(id, Ok(()));
         }
+        self.answer_ready_reads();
         self.write_checkpoint();
         if self.role == Role::Owner {
             self.answer_flushed();
@@ -182,9 +185,13 @@ impl Volume {
         }
     }
 
-    /// Who waits for the media waits for those of all (A2). False: holding is all that is promised.
+    /// Who waits for the media waits for those of all (A2). False: holding is all that is promised. More than the record says
+    /// may be promised, less never.
     pub(super) fn flush_is_media(&self) -> bool {
         let Some(cluster) = &self.config.cluster else { return true };
+        if self.durable_is_promised() {
+            return true;
+        }
         let all_on_flash = || self.flash.is_some() && self.members.synced_by_all(self.synced).is_some();
         match cluster.flush {
             Flush::Media => true,
@@ -252,6 +259,14 @@ impl Volume {
         let held = core::mem::take(&mut self.acks.held);
         let synced = core::mem::take(&mut self.acks.synced);
         for Waiter { id, .. } in held.into_iter().chain(synced) {
+            self.answer_at(id, self.accepted, Ground::Vouched);
+        }
+    }
+
+    /// Flushes are to have the backing from now on: those that wait for media do, too, which nobody may have who is a member by
+    /// then.
+    pub(super) fn await_backing_for_flushes(&mut self) {
+        for Waiter { id, .. } in core::mem::take(&mut self.acks.synced) {
             self.answer_at(id, self.accepted, Ground::Vouched);
         }
     }

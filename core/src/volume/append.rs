@@ -22,6 +22,19 @@ pub(super) const UNSYNCED_BLOCKS_MAX: u32 = 16_384;
 /// checkpoint knows to be durable, and walks everything newer batch by batch.
 const SEGMENTS_UNTOLD_MAX: u32 = 8;
 
+/// What a sync of a flash tier makes durable.
+#[derive(Debug)]
+pub(super) struct TierSync {
+    /// The tier had completed every record up to here when it began,
+    held: Lsn,
+    /// and every batch up to this one.
+    batch: u64,
+    /// Number of the sync.
+    number: u64,
+    /// Was written before it began.
+    checkpoint: Option<Box<Checkpoint>>,
+}
+
 impl Volume {
     /// Accepts one record at the end of the log. `frame` holds the payload and belongs to the log from here on. The
     /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
@@ -54,7 +67,7 @@ impl Volume {
     /// The same for a record that has its place in the log already: an owner's, at a member.
     pub(super) fn append_descriptor(&mut self, descriptor: Descriptor, frame: Option<FrameId>) {
         let Descriptor { lsn, block, kind, .. } = descriptor;
-        self.accepted = lsn;
+        (self.accepted, self.last_record) = (lsn, lsn);
         self.group = descriptor.group;
         self.group_has_records = true;
         let (blocks, whole) = match kind {
@@ -250,11 +263,7 @@ impl Volume {
             self.fail_tier(error);
         }
         if self.tier_failed {
-            // Nothing of it counts any more, but its frames are free.
-            let flash = self.flash.as_mut().expect("looked at above");
-            let batch = flash.flying.remove(at).expect("found above");
-            flash.segments[batch.segment as usize].busy -= 1;
-            return self.let_frames_go(batch.frames);
+            return self.let_written_batches_go();
         }
         let time_batches = planted!(self, time_batches);
         let mut held = if planted!(self, acknowledge_by_completion) { own } else { Lsn(0) };
@@ -276,6 +285,18 @@ impl Volume {
         }
         if matches!(self.phase, Phase::Following | Phase::Agreeing) {
             self.hold_accepted();
+        }
+    }
+
+    /// The tier has failed: nothing of what was written counts any more, nor of what was written before it and waited for an
+    /// earlier batch; but the frames are free.
+    fn let_written_batches_go(&mut self) {
+        while let Some(flash) = &mut self.flash
+            && let Some(at) = flash.flying.iter().position(|batch| batch.done)
+        {
+            let batch = flash.flying.remove(at).expect("just found");
+            flash.segments[batch.segment as usize].busy -= 1;
+            self.let_frames_go(batch.frames);
         }
     }
 
@@ -314,8 +335,12 @@ impl Volume {
             self.control.reason_since = self.now;
             self.report_tier_failed();
             self.fail_tier_waiters();
+            self.fail_ready_reads();
             self.refuse_waiting(RequestError::Io);
             self.fail_resize();
+            if self.checkpoint_to_sync.is_some() {
+                self.give_up_checkpoint();
+            }
             // What was collected will never be written; its frames must not be missed for ever.
             let unwritten = self.flash.as_mut().map(|flash| flash.give_up()).unwrap_or_default();
             for frames in unwritten {
@@ -346,36 +371,56 @@ impl Volume {
         let blocked = low && flash.drained_awaits_sync();
         let asked = self.acks.tier_sync_would_help(self.held, self.synced, self.flush_is_media())
             || self.follower.tier_sync_would_help(self.held, self.synced)
-            || (self.journal.awaits_tier_sync && unsynced)
+            || (self.last_proposed_on_media() > self.synced && self.last_proposed_on_media() <= self.held)
+            || (self.journal_awaits_tier_sync() && unsynced)
             || (unsynced && self.phase == Phase::Stopping)
-            || (self.phase == Phase::Agreeing && self.tail.is_some_and(|tail| tail <= self.held && tail > self.synced))
-            || (low && flash.erased_segments() > 0);
-        if asked || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)) {
-            self.tier_syncing = true;
-            let (held, batch) = (self.held, flash.batch_held);
-            let flash = self.flash.as_mut().expect("looked at above");
-            flash.unsynced_blocks = 0;
-            let sync = flash.sync_begins();
-            let op = self.begin_op(Op::TierSync { held, batch, sync });
-            self.counters.tier_syncs += 1;
-            self.effects.push_back(Effect::TierSync { op });
+            || (self.phase == Phase::Agreeing && self.tail.is_some_and(|tail| tail <= self.held && tail > self.synced));
+        let tidies = (low && flash.erased_segments() > 0)
+            || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX));
+        // A checkpoint that is being written brings a sync of its own, which one begun now would only hold up.
+        if asked || (tidies && !self.checkpoint_busy) {
+            self.sync_tier();
         }
     }
 
-    pub(super) fn on_tier_synced(&mut self, held: Lsn, batch: u64, sync: u64, failed: Option<IoError>) {
+    /// Flash: begins a sync, of all that the tier has completed and of the checkpoint that waits for one. **Never two at one time**:
+    /// an error of write-back is told once to an open file (Linux' errseq_t), and of two syncs that overlap the other one would say
+    /// that what was lost is durable.
+    pub(super) fn sync_tier(&mut self) {
+        self.tier_syncing = true;
+        let held = self.held;
+        let checkpoint = self.checkpoint_to_sync.take();
+        let flash = self.flash.as_mut().expect("only flash is synced");
+        flash.unsynced_blocks = 0;
+        let sync = TierSync { held, batch: flash.batch_held, number: flash.sync_begins(), checkpoint };
+        let op = self.begin_op(Op::TierSync(Box::new(sync)));
+        self.counters.tier_syncs += 1;
+        self.effects.push_back(Effect::TierSync { op });
+    }
+
+    pub(super) fn on_tier_synced(&mut self, sync: TierSync, failed: Option<IoError>) {
         self.tier_syncing = false;
+        let TierSync { held, batch, number, checkpoint } = sync;
+        let carried = checkpoint.is_some();
         match failed {
-            Some(_) if planted!(self, retry_failed_sync) => {}
+            Some(_) if checkpoint.is_none() && planted!(self, retry_failed_sync) => {}
             Some(error) => self.fail_tier(error),
-            // What another sync has lost, this one did not save.
+            // What a write has lost, this did not save.
             None if self.tier_failed => {}
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
-                flash.sync_ended(sync);
+                flash.sync_ended(number);
                 self.on_synced(held);
+                if let Some(written) = checkpoint {
+                    self.checkpoint_taken(*written);
+                }
             }
         }
+        if carried && self.tier_failed {
+            self.give_up_checkpoint();
+        }
+        self.sync_checkpoint_if_written();
     }
 
     /// Flash: erases the heads of segments that nothing needs any more.
@@ -429,13 +474,6 @@ impl Volume {
         let low = self.segments_low();
         let soon = flash.free_segments_soon();
         soon < low || (flash.free_segments() < low / 2 && soon < 2 * low)
-    }
-
-    /// Flash: the largest request that finds room in a log that is empty but for its open segment and the one before.
-    pub(super) fn request_blocks_max(&self) -> u32 {
-        let Some(flash) = &self.flash else { return u32::MAX };
-        let segments = self.config.superblock.layout.segments() - SEGMENTS_KEPT_FREE - 2;
-        self.dirty_blocks_max().min(segments * (flash.segment_data_blocks() / 2))
     }
 
     /// Flash: moves the live records out of the emptiest segment when free segments run low.

@@ -8,7 +8,8 @@
 
 use super::members::Changes;
 use super::*;
-use crate::cluster::{Config, LogState};
+use crate::cluster::{Config, Flushed, LogState};
+use crate::status::Flush;
 
 /// A change of the record that may take effect.
 #[derive(Clone, Debug)]
@@ -16,6 +17,7 @@ struct Proposal {
     config: Config,
     members: Vec<Incarnation>,
     log: LogState,
+    flushed: Flushed,
     /// Everything acknowledged before it lies at or below this position,
     acknowledged: Lsn,
     /// and everything that a flush has promised to be on the media at or below this one.
@@ -39,20 +41,27 @@ pub(super) struct OpenChanges {
 }
 
 impl Volume {
-    pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState) {
-        let on_media = if self.flush_is_media() { self.synced.min(self.committed) } else { Lsn(0) };
+    pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState, flushed: Flushed) {
+        let becomes_durable = flushed == Flushed::Durable && self.flushed_recorded != Flushed::Durable;
+        let on_media = match self.flush_is_media() {
+            // Flushes were answered for what was only held.
+            _ if becomes_durable => self.committed,
+            true => self.synced.min(self.committed),
+            false => Lsn(0),
+        };
         if !planted!(self, ask_recorded_only) {
             let changes = self.members.propose(self.own().node, &members);
             self.carry_out(changes);
         }
         let acknowledged = self.committed;
-        let proposal = Proposal { config, members, log, acknowledged, on_media, covered_told: false };
+        let proposal = Proposal { config, members, log, flushed, acknowledged, on_media, covered_told: false };
         self.open_changes.proposals.push(proposal);
         self.look_at_copies();
     }
 
-    pub(super) fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState) {
+    pub(super) fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState, flushed: Flushed) {
         self.open_changes.proposals.clear();
+        self.flushed_recorded = flushed;
         self.standing.config = config;
         self.checkpoint_wanted = true;
         self.log_needed = log == LogState::Needed;
@@ -66,7 +75,37 @@ impl Volume {
             || self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
     }
 
-    /// The last position that a proposed member must have on its medium before it may be recorded.
+    /// The record, or a change of it that is undecided, says that what a flush was answered for is durable: no flush is answered
+    /// for less (A2, C4).
+    pub(super) fn durable_is_promised(&self) -> bool {
+        let proposals = &self.open_changes.proposals;
+        let recorded = self.flushed_recorded == Flushed::Durable && !planted!(self, flush_for_less_than_recorded);
+        recorded || proposals.iter().any(|proposal| proposal.flushed == Flushed::Durable)
+    }
+
+    /// What the record is to say of flushes (A2). A learner counts as well: one in memory may be recorded only when less is
+    /// promised, or flushes would have to wait for its medium, which it has not got.
+    pub(super) fn wants_flushed(&self) -> Option<Flushed> {
+        let flush = self.config.cluster.as_ref()?.flush;
+        if self.role != Role::Owner || self.phase != Phase::Serving {
+            return None;
+        }
+        match flush {
+            Flush::Media | Flush::Destage => Some(Flushed::Durable),
+            Flush::Replicated => Some(Flushed::Held),
+            Flush::Best => {
+                let peers = &self.members.peers;
+                let in_memory = self.flash.is_none() || peers.iter().any(|peer| peer.agreed && peer.synced.is_none());
+                let all_have_said = peers.iter().all(|peer| peer.agreed);
+                match in_memory {
+                    true => Some(Flushed::Held),
+                    false => all_have_said.then_some(Flushed::Durable),
+                }
+            }
+        }
+    }
+
+    /// The last position that everybody must have on its medium before what is proposed may be recorded.
     pub(super) fn last_proposed_on_media(&self) -> Lsn {
         let open = self.open_changes.proposals.iter().filter(|proposal| !proposal.covered_told);
         open.map(|proposal| proposal.on_media).max().unwrap_or(Lsn(0))
@@ -105,7 +144,8 @@ impl Volume {
         let written = self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty();
         let in_backing =
             proposal.log == LogState::Needed || (written && self.backing_has_durably(proposal.acknowledged));
-        held && in_backing
+        let own_on_media = self.flash.is_none() || self.synced >= proposal.on_media;
+        held && in_backing && own_on_media
     }
 
     /// What the backing had completed and then failed to sync is written again from its oldest on, and what was pinned once more

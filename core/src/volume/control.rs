@@ -506,35 +506,43 @@ impl Volume {
 
     pub(super) fn on_checkpoint_written(&mut self, written: Box<Checkpoint>, failed: Option<IoError>) {
         if let Some(error) = failed {
-            return self.fail_tier(error);
+            self.fail_tier(error);
+        }
+        if self.tier_failed {
+            return self.give_up_checkpoint();
         }
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.checkpoint_taken(*written),
             TierKind::Flash => {
-                let sync = self.flash.as_mut().expect("a flash tier").sync_begins();
-                let op = self.begin_op(Op::CheckpointSync(written, sync));
-                self.counters.tier_syncs += 1;
-                self.effects.push_back(Effect::TierSync { op });
+                self.checkpoint_to_sync = Some(written);
+                self.sync_checkpoint_if_written();
             }
         }
     }
 
-    pub(super) fn on_checkpoint_durable(&mut self, written: Checkpoint, sync: u64, failed: Option<IoError>) {
-        match failed {
-            Some(error) => self.fail_tier(error),
-            // What another sync has lost, this one did not save.
-            None if self.tier_failed => {}
-            None => {
-                self.flash.as_mut().expect("a flash tier").sync_ended(sync);
-                self.checkpoint_taken(written);
-            }
+    /// The tier has failed, and what was under way for the checkpoint, its write or the sync that carried it, has ended. It
+    /// counts for nothing, none follows it, and whoever waits for its end (a step down does) goes on. Never earlier: a write
+    /// that is still in flight could land in a tier that is opened anew.
+    pub(super) fn give_up_checkpoint(&mut self) {
+        self.checkpoint_to_sync = None;
+        self.checkpoint_copying = false;
+        self.checkpoint_busy = false;
+    }
+
+    /// Flash: one that was written during a sync is synced by the next.
+    pub(super) fn sync_checkpoint_if_written(&mut self) {
+        if self.checkpoint_to_sync.is_some()
+            && !self.tier_failed
+            && (!self.tier_syncing || planted!(self, overlap_tier_syncs))
+        {
+            self.sync_tier();
         }
     }
 
     /// One copy is durable: what waits for it goes on. The same is written once more, in the other place, before
     /// anything newer: were the newest copy damaged while it alone says how far the backing is, the older one would
     /// have groups sent again whose records are partly gone.
-    fn checkpoint_taken(&mut self, written: Checkpoint) {
+    pub(super) fn checkpoint_taken(&mut self, written: Checkpoint) {
         self.checkpoint = written.clone();
         if self.checkpoint_copying {
             self.checkpoint_copying = false;

@@ -5,7 +5,7 @@
 //! 2. a record of group g+1 goes out only when everything of group g is durable in the backing *and* the tier vouches for
 //!    it: by a durable checkpoint; or, one group behind, by holding on its medium all that sending g once more needs
 //!    (see [`Volume::vouched`]). So a restart sends at most one complete group again, and that takes nothing back;
-//! 3. a record never overtakes an older one of the same block that the backing is still writing;
+//! 3. a record never overtakes an older one of the same block that is chosen and that the backing has not completed;
 //! 4. a record ends only when the backing has *synced* it and the checkpoint says so; a failed write or sync means
 //!    that everything since the last good sync is written again;
 //! 5. nothing goes out before the backing is locked by this process.
@@ -157,6 +157,11 @@ impl Destage {
     /// Measured speed while destaging.
     pub(super) fn bytes_per_sec(&self) -> u64 {
         self.rate_bytes_per_sec
+    }
+
+    /// The backing has something to do from now on.
+    pub(super) fn begin_work(&mut self, now: Instant) {
+        self.busy_since.get_or_insert(now);
     }
 
     /// Records of a journaled batch that are done because newer ones of it cover them.
@@ -330,7 +335,7 @@ impl Volume {
     }
 
     /// Everything since the last good sync is written again.
-    fn rewind(&mut self) {
+    pub(super) fn rewind(&mut self) {
         self.rewrite_pins_again();
         let d = &mut self.destage;
         d.queue.clear();
@@ -429,8 +434,11 @@ impl Volume {
         let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
         if self.wants_journal() {
             let recorded = self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint);
-            if settled && recorded && self.begin_batch() {
-                self.destage.busy_since.get_or_insert(self.now);
+            if settled && recorded {
+                self.begin_batch();
+            } else if settled && self.durable < self.destage.collected && !planted!(self, await_superseded) {
+                // What was chosen last was superseded before it went out: the sync that ends it waits for nothing.
+                self.destage.unsynced_since = Some(self.now);
             }
             return false;
         }
@@ -516,7 +524,7 @@ impl Volume {
                 self.destage.queue.push_front((id, lsn));
                 break;
             }
-            if self.destage.range_in_flight || (self.live.overtakes(id) && !planted!(self, overtake_same_block)) {
+            if self.destage.range_in_flight || self.overtakes(id) {
                 self.destage.deferred.push((id, lsn));
                 continue;
             }
@@ -524,7 +532,21 @@ impl Volume {
                 self.destage.deferred.push((id, lsn));
                 break;
             }
+            // There was no frame for it, and it waits to be tried again: so does everything behind it.
+            if self.destage.failing.is_some() && !planted!(self, overtake_deferred) {
+                break;
+            }
         }
+    }
+
+    /// Rule 3.
+    fn overtakes(&self, id: u32) -> bool {
+        let in_flight_only = planted!(self, overtake_deferred);
+        let overtakes = match in_flight_only {
+            true => self.live.has_older(id, |state| state == State::InFlight),
+            false => self.live.overtakes(id),
+        };
+        overtakes && !planted!(self, overtake_same_block)
     }
 
     fn way_of(&self, id: u32) -> Way {
@@ -597,7 +619,7 @@ impl Volume {
                 && record.descriptor.has_payload()
                 && record.descriptor.block.0 == block.0 + 1
                 && !self.destage.ahead.is_reading(lsn)
-                && !self.live.overtakes(id);
+                && !self.overtakes(id);
             if !joins {
                 return;
             }
@@ -763,25 +785,45 @@ impl Volume {
             self.destage.writing[write].failed = failed;
             return self.end_write(write);
         }
-        if !self.has_lease() {
-            // It is read once more when there is one.
-            return self.destage.leaseless.push(write);
-        }
         let (id, _) = self.destage.writing[write].records[0];
         let record = *self.live.get(id);
         let target = self.destage.writing[write].old_block.expect("it was read");
-        let source = match self.destage.writing[write].frames.first() {
-            Some(&frame) => Source::Frame(frame, 0),
-            None => Source::Zero,
+        let (source, checks) = match self.destage.writing[write].frames.first() {
+            Some(&frame) => (Source::Frame(frame, 0), Checks::from_slice(&[(frame, self.check_of(id))])),
+            None => (Source::Zero, Checks::new()),
         };
         for (sector, count) in record.mask.runs() {
             let start = (u64::from(sector) * SECTOR_BYTES) as u16;
             let length = (u64::from(count) * SECTOR_BYTES) as u16;
             self.effects.push_back(Effect::Copy { source, target, start, length });
         }
-        let length = self.block_bytes(record.descriptor.block) as u16;
-        let parts = Parts::from_slice(&[Part { frame: target, from: 0, length, check: None }]);
-        self.write_parts(write, record.descriptor.block.byte(), parts);
+        // Nothing is left to be filled: the payload is verified, after it was copied, and the whole block has a checksum
+        // of its own on its way to the backing.
+        let checks = if planted!(self, copy_sectors_unchecked) { Checks::new() } else { checks };
+        let (block, base, to) = (record.descriptor.block, Source::Zero, BLOCK_BYTES as u16);
+        let op = self.begin_op(Op::SectorsMerged { write });
+        self.effects.push_back(Effect::Merge { op, checks, target, base, from: 0, to, block, term: self.term });
+    }
+
+    /// The old block has the record's sectors, and this checksum. Or the payload has rotted in memory.
+    pub(super) fn on_sectors_merged(&mut self, write: usize, merged: Result<u32, IoError>) {
+        let checksum = match merged {
+            Ok(checksum) => checksum,
+            Err(error) => {
+                self.destage.writing[write].failed = Some(error);
+                return self.end_write(write);
+            }
+        };
+        if !self.has_lease() {
+            // It is read once more when there is one.
+            return self.destage.leaseless.push(write);
+        }
+        let (id, _) = self.destage.writing[write].records[0];
+        let block = self.live.get(id).descriptor.block;
+        let frame = self.destage.writing[write].old_block.expect("it was read");
+        let check = Some(Check { block, mask: SectorMask::FULL, term: self.term, checksum });
+        let parts = Parts::from_slice(&[Part { frame, from: 0, length: self.block_bytes(block) as u16, check }]);
+        self.write_parts(write, block.byte(), parts);
     }
 
     pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {

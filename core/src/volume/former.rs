@@ -270,6 +270,7 @@ impl Volume {
     /// Whose cache is asked, until when, and what it brought in this term.
     pub fn former(&self) -> Option<FormerStatus> {
         let Former { who, until, hits, misses, .. } = self.former_cache.former.as_ref()?;
-        Some(FormerStatus { node: who.node, until: *until, hits: *hits, misses: *misses })
+        let asked = self.former_cache.asked.len() as u32;
+        Some(FormerStatus { node: who.node, until: *until, hits: *hits, misses: *misses, asked })
     }
 }

@@ -19,7 +19,12 @@
 //!    the same records, never by an ordered group;
 //! 5. nothing is written over the newest complete batch, however often the writing of the next one fails;
 //! 6. a batch has only records that the tier has synced: a replay must not bring back what a restart after a loss of
-//!    power has shown to be gone.
+//!    power has shown to be gone;
+//! 7. a batch speaks of every record up to its last one, also of those that newer ones of their group have ended, which
+//!    are in neither batch nor backing. What has ended them may lie behind the batch, and not yet be in the log. So
+//!    nothing of a batch is written before every record that had ended another when the batch was chosen is held by all
+//!    members and synced by the tier. The records of the batch end no more from then on: a block that is written all
+//!    the time delays a batch once, by one sync of the tier, however often it is written meanwhile.
 //!
 //! What an earlier life left in the journal is brought into the backing by the executor, before [`Event::BackingReady`]:
 //! it applies the newest complete batch and syncs the backing; tells it to [`Volume::journal_replayed`]; waits until
@@ -60,6 +65,8 @@ const BATCH_RECORDS_MAX: usize = 32_768;
 enum Stage {
     /// No batch.
     Idle,
+    /// Chosen. What has ended records that the batch speaks of is not durably in the log yet (rule 7).
+    AwaitingLog { through: Lsn },
     /// Payloads of the next piece that left memory are read from the tier. None left: it waits for frames.
     Loading { left: u32 },
     /// A piece is on its way into the journal.
@@ -156,7 +163,7 @@ pub(super) struct Journal {
     group_bytes: Option<u64>,
     group_began: u64,
     /// A batch could begin, had the tier synced its first record (rule 6).
-    pub(super) awaits_tier_sync: bool,
+    awaits_tier_sync: bool,
     /// Blocks of one area; 0: there is no journal.
     area_blocks: u32,
     sequence: u64,
@@ -359,8 +366,8 @@ impl Volume {
         self.live.get(id).descriptor.lsn <= self.synced || planted!(self, journal_unsynced_records)
     }
 
-    /// Begins a batch. The caller has made sure of rule 1. False: nothing can be chosen now.
-    pub(super) fn begin_batch(&mut self) -> bool {
+    /// Begins a batch, if anything can be chosen now. The caller has made sure of rule 1.
+    pub(super) fn begin_batch(&mut self) {
         let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
         let most = (rate_blocks as usize).max(BATCH_PAYLOADS_MIN);
         let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
@@ -396,14 +403,43 @@ impl Volume {
         }
         if chosen.is_empty() {
             self.journal.awaits_tier_sync = self.live.cursor().is_some_and(|id| !self.is_synced(id));
-            return false;
+            return;
         }
         self.journal.awaits_tier_sync = false;
         // Sent again group by group it would take the backing back: only the checkpoint, or a replay, ends it.
         self.destage.repeatable = false;
-        let kept = self.keep_newest(&chosen);
-        self.begin_writing(kept);
-        true
+        self.journal.batch = self.keep_newest(&chosen);
+        self.journal.stage = Stage::AwaitingLog { through: self.live.superseded_by() };
+        self.write_when_log_has();
+    }
+
+    /// Rule 7: begins to write the chosen batch when it may say what it says. True: the batch was given up, and something
+    /// else may be chosen.
+    fn write_when_log_has(&mut self) -> bool {
+        let Stage::AwaitingLog { through } = self.journal.stage else { return false };
+        if through <= self.committed.min(self.synced) || planted!(self, journal_over_unheld) {
+            self.begin_writing();
+        } else if self.tier_failed && !self.must_journal() {
+            // The log will never have it. What was chosen goes out by itself, as far as that is possible without the tier.
+            self.rewind();
+            return true;
+        }
+        false
+    }
+
+    /// A sync of the tier begun now would let a batch begin, or go on.
+    pub(super) fn journal_awaits_tier_sync(&self) -> bool {
+        match self.journal.stage {
+            Stage::AwaitingLog { through } => through <= self.held && through > self.synced,
+            Stage::Idle => self.journal.awaits_tier_sync,
+            Stage::Loading { .. }
+            | Stage::Writing
+            | Stage::Syncing
+            | Stage::ApplyingRanges
+            | Stage::Applying
+            | Stage::Erasing { .. }
+            | Stage::ErasingSync { .. } => false,
+        }
     }
 
     /// Which of the chosen records still contribute a sector; the others are done when the batch is.
@@ -439,7 +475,8 @@ impl Volume {
         kept
     }
 
-    fn begin_writing(&mut self, batch: Vec<(u32, Lsn)>) {
+    fn begin_writing(&mut self) {
+        self.destage.begin_work(self.now);
         self.journal.sequence += 1;
         self.journal.written = true;
         let area = match planted!(self, overwrite_complete_batch) {
@@ -447,11 +484,10 @@ impl Volume {
             true => 0,
             false => self.journal.first_block(self.journal.free_area()),
         };
-        let records = batch.iter().map(|&(id, _)| self.live.get(id).descriptor).collect();
+        let records = self.journal.batch.iter().map(|&(id, _)| self.live.get(id).descriptor).collect();
         let (sequence, through) = (self.journal.sequence, self.destage.collected);
         self.journal.head = JournalBatch { sequence, through, term: self.term, records }.encode(&self.id, area);
         self.journal.at = area;
-        self.journal.batch = batch;
         self.journal.taken = 0;
         self.load_piece();
     }
@@ -544,6 +580,7 @@ impl Volume {
             Stage::Writing => Stage::Syncing,
             Stage::Erasing { area } => Stage::ErasingSync { area },
             Stage::Idle
+            | Stage::AwaitingLog { .. }
             | Stage::Loading { .. }
             | Stage::Syncing
             | Stage::ApplyingRanges
@@ -589,6 +626,7 @@ impl Volume {
                 self.destage.hold_back(data.into_iter().map(|(_, id, lsn)| (id, lsn)).collect());
             }
             Stage::Idle
+            | Stage::AwaitingLog { .. }
             | Stage::Loading { .. }
             | Stage::Writing
             | Stage::ApplyingRanges
@@ -599,6 +637,9 @@ impl Volume {
 
     /// Hands the next part of a synced batch to the ordinary way to the backing. False: nothing to hand over now.
     pub(super) fn apply_batch(&mut self) -> bool {
+        if self.write_when_log_has() {
+            return true;
+        }
         if self.journal.stage == (Stage::Loading { left: 0 }) {
             self.load_piece();
         }
@@ -629,7 +670,11 @@ impl Volume {
     /// Something is on its way to the journal.
     pub(super) fn journal_is_writing(&self) -> bool {
         match self.journal.stage {
-            Stage::Idle | Stage::Loading { .. } | Stage::ApplyingRanges | Stage::Applying => false,
+            Stage::Idle
+            | Stage::AwaitingLog { .. }
+            | Stage::Loading { .. }
+            | Stage::ApplyingRanges
+            | Stage::Applying => false,
             Stage::Writing | Stage::Syncing | Stage::Erasing { .. } | Stage::ErasingSync { .. } => true,
         }
     }

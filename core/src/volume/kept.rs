@@ -24,6 +24,8 @@ type Window = (Lsn, Lsn);
 #[derive(Default)]
 pub struct Kept {
     committed: Lsn,
+    /// No pinned window begins before this; none: nothing is pinned.
+    pinned_above: Option<Lsn>,
     windows: SmallVec<[Window; PINS_MAX + 1]>,
     /// What follows pinned windows in their groups.
     rests: SmallVec<[Window; PINS_MAX]>,
@@ -79,7 +81,8 @@ impl Kept {
     /// What a member keeps by its own word, of these records in log order. The standing is a possible one.
     pub fn of<'a>(standing: &Standing, records: impl Iterator<Item = &'a Descriptor> + Clone) -> Kept {
         let mark = &standing.mark;
-        let mut kept = Kept { committed: standing.committed, ..Kept::default() };
+        let pinned_above = mark.pins.iter().map(|pin| pin.above).min();
+        let mut kept = Kept { committed: standing.committed, pinned_above, ..Kept::default() };
         kept.windows.push((mark.watermark, mark.through));
         // The oldest window last: where two have a block, it counts from the older one on.
         let mut pins: SmallVec<[_; PINS_MAX]> = mark.pins.iter().collect();
@@ -101,9 +104,9 @@ impl Kept {
         kept
     }
 
-    /// Everything up to here is history, whatever it is about.
-    pub(super) fn history_through(standing: &Standing, destaged: Lsn) -> Lsn {
-        standing.mark.pins.iter().map(|pin| pin.above).fold(destaged, Lsn::min)
+    /// Everything up to here is history, whatever it is about, of a log whose backing has everything up to `destaged`.
+    pub fn history_through(&self, destaged: Lsn) -> Lsn {
+        self.pinned_above.map_or(destaged, |above| above.min(destaged))
     }
 
     /// All members are known to hold everything up to here.

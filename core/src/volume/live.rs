@@ -102,6 +102,8 @@ pub struct LiveLog {
     kept_above: Lsn,
     /// Records up to here are not superseded.
     fixed_through: Lsn,
+    /// The newest record that has ended an older one.
+    superseded_by: Lsn,
     /// Nor are those of these blocks, pinned from a position on.
     pinned: ZeroMap,
     /// Of these blocks everything up to a position is history, pinned or not: what was newer there has ended when no pin kept
@@ -127,6 +129,7 @@ impl LiveLog {
             keeper: None,
             kept_above: Lsn(u64::MAX),
             fixed_through: Lsn(0),
+            superseded_by: Lsn(0),
             pinned: ZeroMap::default(),
             history: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
@@ -298,6 +301,12 @@ impl LiveLog {
         }
     }
 
+    /// The newest record that has ended an older one, or nothing. Whatever records have ended by being superseded, their
+    /// blocks are whole wherever the log holds everything up to here.
+    pub fn superseded_by(&self) -> Lsn {
+        self.superseded_by
+    }
+
     /// Records up to here are part of their block whatever comes (D4).
     pub fn fix_through(&mut self, lsn: Lsn) {
         self.fixed_through = lsn;
@@ -430,12 +439,18 @@ impl LiveLog {
         !left.is_empty()
     }
 
-    /// True when an older record of the same block is being written by the backing.
+    /// True when an older record of the same block is being written by the backing, or is chosen and still to be: its turn may
+    /// have come before, and something was missing for it.
     pub fn overtakes(&self, id: u32) -> bool {
+        self.has_older(id, |state| matches!(state, State::InFlight | State::Queued | State::Batched))
+    }
+
+    /// True when an older record of the same block is in such a state.
+    pub fn has_older(&self, id: u32, such: impl Fn(State) -> bool) -> bool {
         let mut older = self.table.get(id).older;
         while older != NONE {
             let record = self.table.get(older);
-            if record.state == State::InFlight {
+            if such(record.state) {
                 return true;
             }
             older = record.older;
@@ -515,6 +530,7 @@ impl LiveLog {
             if !same_group || pinned || !record.mask.without(mask).is_empty() {
                 break;
             }
+            self.superseded_by = by.lsn;
             if record.descriptor.lsn > self.kept_above {
                 let kept = self.table.get_mut(id);
                 (kept.state, kept.older) = (State::Superseded, NONE);
@@ -674,6 +690,24 @@ impl LiveLog {
         self.index.get(block)
     }
 
+    /// The newest of the records above a position that have some of the wanted sectors of a block; 0: there is none.
+    pub fn newest_above(&self, lsn: Lsn, block: BlockIndex, wanted: SectorMask) -> Lsn {
+        let zeroed = if self.zeros.is_empty() { Lsn(0) } else { self.zeros.zeroed(block) };
+        let floor = lsn.max(zeroed);
+        let mut id = self.newest(block);
+        while id != NONE {
+            let Record { descriptor, mask, older, .. } = self.table.get(id);
+            if descriptor.lsn <= floor {
+                break;
+            }
+            if !mask.and(wanted).is_empty() {
+                return descriptor.lsn;
+            }
+            id = *older;
+        }
+        if zeroed > lsn { zeroed } else { Lsn(0) }
+    }
+
     /// Where the wanted sectors of a block are, newest content first.
     pub fn find(&self, block: BlockIndex, wanted: SectorMask) -> SmallVec<[(SectorMask, Found); 2]> {
         let mut found = SmallVec::new();
@@ -736,6 +770,28 @@ impl LiveLog {
             assert_eq!(self.table.get(id).descriptor.block, block);
             assert_ne!(self.table.get(id).descriptor.lsn, Lsn(0));
             assert_ne!(self.table.get(id).state, State::Superseded, "nobody reads what is superseded");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule 3 of destage: what is chosen and not yet completed is not overtaken, wherever it waits.
+    #[test]
+    fn a_record_overtakes_each_older_one_of_its_block_that_is_still_to_be_written() {
+        for state in [State::Idle, State::Queued, State::Batched, State::InFlight, State::Written] {
+            let mut live = LiveLog::new(4, 4);
+            for (id, mask) in [(0, 0b0000_1111), (1, 0b0011_0000), (2, 0b1111_0000)] {
+                let kind = Kind::Data { mask: SectorMask(mask), checksum: 0 };
+                let lsn = Lsn(u64::from(id) + 1);
+                let descriptor = Descriptor { lsn, block: BlockIndex(7), group: Group(1), term: Term(1), kind };
+                live.append(id, descriptor, false, &mut Vec::new());
+            }
+            live.set_state(0, state);
+            let is_chosen = matches!(state, State::Queued | State::Batched | State::InFlight);
+            assert_eq!([0, 1, 2].map(|id| live.overtakes(id)), [false, is_chosen, is_chosen], "{state:?}");
         }
     }
 }

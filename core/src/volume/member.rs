@@ -101,7 +101,10 @@ impl Volume {
             | Message::TakeOver
             | Message::Who { .. }
             | Message::Here { .. }
+            | Message::Know { .. }
+            | Message::Known { .. }
             | Message::Learn { .. } => panic!("{message:?} is for ownership"),
+            Message::Said { .. } => unreachable!("heard whatever this node is"),
         }
         self.release_payloads(payload);
     }
@@ -144,6 +147,10 @@ impl Volume {
             return;
         }
         if self.accepted > tail && !planted!(self, keep_longer_tail) {
+            if self.committed > tail.max(self.durable) {
+                // It is not this log that is too long: who begins the term held all that, and has it no more (S10).
+                return self.say_committed(from);
+            }
             return self.refuse_peer(from, Refusal::BeyondTail);
         }
         // A learner begins where the owner's log does (S7). A member has all of that.
@@ -402,17 +409,30 @@ impl Volume {
 
     // --- Held ---
 
+    /// What would be held here after the death of this process: no more is ever said to be, or a start would count as one in a former
+    /// state (S10). Positions behind the newest record have none, since what they had was in the backing before it was sent (S6): they
+    /// are known by the checkpoint, once that is durable.
+    pub(super) fn outlives(&self) -> Lsn {
+        let recorded = match &self.flash {
+            Some(_) => self.checkpoint.destaged,
+            None => self.checkpoint.destaged.max(self.checkpoint.accepted),
+        };
+        let found = self.record_held.max(recorded);
+        if planted!(self, tell_unrecorded) { self.held } else { self.held.min(found) }
+    }
+
     /// Tells the owner how far this node is, as soon as all it would say is so.
     pub(super) fn answer_owner(&mut self) {
         let Some(owner) = self.follower.owner else { return };
         let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
-        if !self.follower.answer || !told || self.tier_failed {
+        if !self.follower.answer || !told || self.tier_failed || self.went_back {
             return;
         }
         self.follower.answer = false;
-        let synced = self.flash.is_some().then_some(self.synced);
+        let held = self.outlives();
+        let synced = self.flash.is_some().then_some(self.synced.min(held));
         let mark = self.recorded_mark();
-        let (accepted, held, room, host) = (self.accepted, self.held, self.room(), self.cluster().host);
+        let (accepted, room, host) = (self.accepted, self.room(), self.cluster().host);
         self.peer_counters.messages += 1;
         self.send(owner, Message::Held { accepted, held, synced, mark, room, host });
     }

@@ -17,7 +17,7 @@
 //! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
+//! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
@@ -35,18 +35,21 @@ mod control;
 mod destage;
 mod flash;
 mod former;
+mod former_state;
 mod frames;
 mod free_ids;
 mod journal;
 mod kept;
+mod largest;
 mod live;
 mod marks;
 mod member;
 mod members;
 mod pace;
 mod pins;
-mod ranges;
+pub(crate) mod ranges;
 mod read;
+mod ready;
 mod recorder;
 mod recover;
 mod rewrite;
@@ -57,7 +60,7 @@ mod terms;
 mod write;
 
 use crate::api::*;
-use crate::cluster::{Host, Incarnation, NodeId};
+use crate::cluster::{Flushed, Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
 use crate::seen::Seen;
 use crate::status::*;
@@ -70,6 +73,7 @@ use flash::FlashLog;
 pub use former::KeptCache;
 use frames::FramePool;
 pub use kept::Kept;
+pub use largest::request_bytes_max;
 use live::LiveLog;
 pub use recorder::MEASURED_BYTES_MAX;
 pub use rules::Rules;
@@ -164,10 +168,9 @@ use planted;
 enum Op {
     Batch { sequence: u64 },
     Summary { segment: u32 },
-    TierSync { held: Lsn, batch: u64, sync: u64 },
+    TierSync(Box<append::TierSync>),
     Erase { segment: u32 },
     Checkpoint(Box<Checkpoint>),
-    CheckpointSync(Box<Checkpoint>, u64),
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
@@ -178,11 +181,38 @@ enum Op {
     JournalWrite,
     JournalSync,
     OldBlock { write: usize },
+    SectorsMerged { write: usize },
     Destage { write: usize },
     BackingSync { through: Lsn },
     LoadForPeer { message: usize, segment: u32 },
     Send { message: usize },
     Recover(recover::Step),
+}
+
+impl Op {
+    /// It writes to the tier, or syncs it.
+    fn changes_tier(&self) -> bool {
+        match self {
+            Op::Batch { .. } | Op::Summary { .. } | Op::TierSync(_) | Op::Erase { .. } | Op::Checkpoint(_) => true,
+            // What a recovery repairs ends before anybody can own a term.
+            Op::Recover(_) => true,
+            Op::Merge { .. }
+            | Op::ReadBacking { .. }
+            | Op::ReadTier { .. }
+            | Op::LoadForWrite { .. }
+            | Op::LoadAhead { .. }
+            | Op::LoadForCompaction { .. }
+            | Op::LoadForJournal { .. }
+            | Op::JournalWrite
+            | Op::JournalSync
+            | Op::OldBlock { .. }
+            | Op::SectorsMerged { .. }
+            | Op::Destage { .. }
+            | Op::BackingSync { .. }
+            | Op::LoadForPeer { .. }
+            | Op::Send { .. } => false,
+        }
+    }
 }
 
 /// One volume. See the module.
@@ -226,12 +256,14 @@ pub struct Volume {
     lease_until: Instant,
     /// There was one until then, at least.
     lease_held_until: Instant,
-    /// Answers that wait for a lease.
-    leaseless: Vec<(RequestId, Pieces)>,
     /// The record lets logs alone stand for what is acknowledged (A5).
     log_needed: bool,
+    /// What the record says of flushes; no proposal counts here (A2).
+    flushed_recorded: Flushed,
     /// Somebody knows of a higher term than the own: nothing more is acknowledged.
     outdated: bool,
+    /// It was put back to an earlier state of itself (S10).
+    went_back: bool,
     stepping_down: bool,
     remember_wanted: bool,
     /// By then this node looks after its peers, if it runs.
@@ -241,6 +273,9 @@ pub struct Volume {
     group_has_records: bool,
     accepted: Lsn,
     held: Lsn,
+    /// The newest record that was accepted, and the newest that is held: positions behind it have none.
+    last_record: Lsn,
+    record_held: Lsn,
     committed: Lsn,
     synced: Lsn,
     durable: Lsn,
@@ -249,6 +284,8 @@ pub struct Volume {
     recovered: Lsn,
     tier_failed: bool,
     tier_syncing: bool,
+    /// Written, and synced with the next sync of the tier.
+    checkpoint_to_sync: Option<Box<Checkpoint>>,
 
     checkpoint: Checkpoint,
     checkpoint_busy: bool,
@@ -329,9 +366,10 @@ impl Volume {
             early_requests: VecDeque::new(),
             lease_until: Instant(u64::MAX),
             lease_held_until: Instant(0),
-            leaseless: Vec::new(),
             log_needed: true,
+            flushed_recorded: Flushed::Unrecorded,
             outdated: false,
+            went_back: false,
             stepping_down: false,
             remember_wanted: false,
             streams_due: None,
@@ -339,6 +377,8 @@ impl Volume {
             group_has_records: false,
             accepted: Lsn(0),
             held: Lsn(0),
+            last_record: Lsn(0),
+            record_held: Lsn(0),
             committed: Lsn(0),
             synced: Lsn(0),
             durable: Lsn(0),
@@ -346,6 +386,7 @@ impl Volume {
             recovered: Lsn(0),
             tier_failed: false,
             tier_syncing: false,
+            checkpoint_to_sync: None,
             checkpoint: Checkpoint::default(),
             checkpoint_busy: false,
             checkpoint_copying: false,
@@ -405,8 +446,7 @@ impl Volume {
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
     /// [`REQUEST_BYTES_MAX`].
     pub fn request_bytes_max(&self) -> u32 {
-        let blocks = (self.frames_reserved() - self.frames_kept() - 1).min(self.request_blocks_max() - 1);
-        (u64::from(blocks) * BLOCK_BYTES).min(REQUEST_BYTES_MAX) as u32
+        request_bytes_max(&self.config.superblock.layout, self.config.frames)
     }
 
     /// Checks a request's bounds before it is handed in.
@@ -515,7 +555,7 @@ impl Volume {
         self.expire_hold();
         self.extend_window();
         self.destage();
-        if self.journal.awaits_tier_sync {
+        if self.journal_awaits_tier_sync() {
             self.sync_log_if_wanted();
         }
         // After destage, which may wait for frames as well, and which everybody waits for.
@@ -581,10 +621,9 @@ impl Volume {
         match op {
             Op::Batch { sequence } => self.on_batch_done(sequence, failed),
             Op::Summary { segment } => self.on_summary_done(segment, failed),
-            Op::TierSync { held, batch, sync } => self.on_tier_synced(held, batch, sync, failed),
+            Op::TierSync(sync) => self.on_tier_synced(*sync, failed),
             Op::Erase { segment } => self.on_erased(segment, failed),
             Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::CheckpointSync(written, sync) => self.on_checkpoint_durable(*written, sync, failed),
             Op::Merge { task, edge } => {
                 let merged = match outcome {
                     Outcome::Merged(checksum) => Ok(checksum),
@@ -610,6 +649,14 @@ impl Volume {
             Op::JournalWrite => self.on_journal_written(failed),
             Op::JournalSync => self.on_journal_synced(failed),
             Op::OldBlock { write } => self.on_old_block_read(write, failed),
+            Op::SectorsMerged { write } => {
+                let merged = match outcome {
+                    Outcome::Merged(checksum) => Ok(checksum),
+                    Outcome::Failed(error) => Err(error),
+                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
+                };
+                self.on_sectors_merged(write, merged);
+            }
             Op::Destage { write } => {
                 if failed.is_none() {
                     self.recorder.seen.destage.record(took);
@@ -636,11 +683,7 @@ impl Volume {
     /// Most live blocks before writes wait.
     fn dirty_blocks_max(&self) -> u32 {
         match &self.flash {
-            // Room for headers, for segments half dead, and for compaction to have somewhere to go.
-            Some(flash) => {
-                let segments = self.config.superblock.layout.segments();
-                (segments - segments / 8 - 4) * flash.segment_data_blocks() / 4 * 3
-            }
+            Some(_) => largest::log_dirty_blocks_max(&self.config.superblock.layout),
             None => self.pool.total() - 2 * self.frames_reserved(),
         }
     }
@@ -724,10 +767,14 @@ impl Volume {
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = offset;
         let mut looked_at = 0;
+        // To call a range zero is to have read it (A8, L3).
+        let answers = self.has_lease() && !self.is_mute();
         while at < end && looked_at < EXTENT_BLOCKS_MAX {
             let block = BlockIndex::of_byte(at);
             looked_at += 1;
             let found = self.live.find(block, SectorMask::FULL);
+            let may_show =
+                answers && self.may_be_shown(self.live.newest_above(self.committed, block, SectorMask::FULL));
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
             if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
@@ -744,7 +791,7 @@ impl Volume {
             }
             let extent = Extent {
                 length: next.min(end) - at,
-                zero: found.iter().all(|(_, source)| *source == live::Found::Zero),
+                zero: may_show && found.iter().all(|(_, source)| *source == live::Found::Zero),
                 dirty: found.iter().any(|(_, source)| *source != live::Found::Backing),
                 cached: self.pool.cached_frame(block).is_some()
                     || (self.flash.is_none() && found.iter().all(|(_, s)| matches!(s, live::Found::Record(_)))),
@@ -770,6 +817,7 @@ impl Volume {
         assert!(self.synced <= self.held);
         assert!(self.durable <= self.committed || self.role == Role::Alone, "D1");
         assert!(self.committed <= self.accepted);
+        assert!(self.live.superseded_by() <= self.accepted, "what has ended another is in the log, or on its way");
         self.live.validate();
         self.pool.validate();
         for (&id, &frame) in &self.staged {

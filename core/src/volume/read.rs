@@ -37,6 +37,8 @@ struct Reading {
     pieces: Pieces,
     /// For an edge: what the frames of records among the pieces must be.
     checks: Checks,
+    /// For a client: the newest record among the pieces that some member did not hold when the read began.
+    shows: Lsn,
     left: u32,
     failed: bool,
     /// Nothing had to be waited for.
@@ -86,6 +88,8 @@ pub(super) struct Reads {
     waiting: VecDeque<(Target, u64, u32)>,
     /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
     waiting_edges: VecDeque<(Target, u64, u32)>,
+    /// Whole, and not to be shown yet.
+    pub(super) ready: super::ready::ReadyReads,
 }
 
 /// Which frames a read may take.
@@ -120,6 +124,7 @@ impl Reads {
         let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
         !self.reading.iter().any(|(_, reading)| by_client(&reading.target))
             && !self.waiting.iter().any(|(target, ..)| by_client(target))
+            && self.ready.is_empty()
     }
 }
 
@@ -148,6 +153,9 @@ impl Volume {
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => Share::Nothing,
         };
         if !self.try_read(target, offset, length, share) {
+            if let Target::Client(id) = target {
+                self.recorder.waits(id);
+            }
             self.reads.line(target).push_back((target, offset, length));
         }
     }
@@ -169,6 +177,9 @@ impl Volume {
                 return;
             }
             self.reads.waiting.pop_front();
+            if let Target::Client(id) = target {
+                self.recorder.admitted(id, self.now);
+            }
         }
     }
 
@@ -181,6 +192,7 @@ impl Volume {
             Target::Client(_) | Target::Prefetch(_) => true,
             Target::Edge { .. } | Target::Nobody => true,
         });
+        self.drop_ready_reads(ids);
     }
 
     /// The whole newest content of a block can be had without any device.
@@ -222,6 +234,8 @@ impl Volume {
         let last = BlockIndex::of_byte(end - 1);
         let mut plans: SmallVec<[BlockPlan; 1]> = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
         let mut frames_needed = 0;
+        let all_held = self.committed == self.accepted;
+        let mut shows = Lsn(0);
         for block in first.0..=last.0 {
             let block = BlockIndex(block);
             let from = offset.max(block.byte()) - block.byte();
@@ -229,9 +243,18 @@ impl Volume {
             let wanted =
                 SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
             let plan = self.plan_block(block, wanted);
+            if !all_held {
+                shows = shows.max(self.live.newest_above(self.committed, block, wanted));
+            }
             frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
             frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));
             plans.push(plan);
+        }
+        if let Target::Client(id) = target
+            && self.never_shown(shows)
+        {
+            self.answer(id, Err(RequestError::Io));
+            return true;
         }
         // Pin what is in memory before anything is allocated: allocation evicts.
         let available_before = self.pool.available();
@@ -266,6 +289,7 @@ impl Volume {
             target,
             pieces: Pieces::new(),
             checks: Checks::new(),
+            shows,
             left: 0,
             failed: false,
             from_memory: false,
@@ -524,17 +548,13 @@ impl Volume {
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { target, pieces, checks, failed, from_memory, .. } = self.reads.reading.remove(read);
+        let Reading { target, pieces, checks, shows, failed, from_memory, .. } = self.reads.reading.remove(read);
         match target {
             Target::Client(id) if self.is_mute() => {
                 self.recorder.forget(id);
                 self.unpin_pieces(&pieces);
             }
-            Target::Client(id) if !failed && !self.has_lease() => self.leaseless.push((id, pieces)),
-            Target::Client(id) if !failed => {
-                self.recorder.answered(id, from_memory, self.now);
-                self.effects.push_back(Effect::Reply { id, result: Ok(pieces) });
-            }
+            Target::Client(id) if !failed => self.answer_read(id, pieces, shows, from_memory),
             Target::Client(id) => {
                 self.unpin_pieces(&pieces);
                 self.answer(id, Err(RequestError::Io));
@@ -570,6 +590,7 @@ impl Volume {
         for id in open {
             self.answer(id, Err(RequestError::Shutdown));
         }
+        self.abandon_ready_reads();
     }
 
     pub(super) fn unpin_pieces(&mut self, pieces: &Pieces) {

@@ -38,7 +38,7 @@ struct Open {
     /// Of a read or write.
     bytes: u32,
     /// It waits for room.
-    throttled: bool,
+    waits: bool,
 }
 
 /// Requests by their ids: open addressing with linear probing, as [`super::block_map`] does it.
@@ -148,7 +148,7 @@ impl Recorder {
             Request::Flush => (What::Flush, 0),
             Request::Prefetch { .. } => return,
         };
-        self.open.insert(Open { id, at: now, what, bytes, throttled: false });
+        self.open.insert(Open { id, at: now, what, bytes, waits: false });
     }
 
     /// A read is begun.
@@ -165,21 +165,27 @@ impl Recorder {
         self.reuse.touch(first, count);
     }
 
-    /// It finds no room, or is slowed.
+    /// It finds no room or memory, or is slowed.
     pub(super) fn waits(&mut self, id: RequestId) {
         if let Some(open) = self.open.get_mut(id) {
-            open.throttled = true;
+            open.waits = true;
         }
     }
 
     /// What had to wait for room is admitted.
     pub(super) fn admitted(&mut self, id: RequestId, now: Instant) {
         if let Some(open) = self.open.get_mut(id)
-            && core::mem::take(&mut open.throttled)
+            && core::mem::take(&mut open.waits)
         {
-            let since = open.at;
-            self.seen.throttled.record(now - since);
+            let (since, what) = (open.at, open.what);
+            let legs = if what == What::Read { &mut self.seen.reads } else { &mut self.seen.writes };
+            legs.waiting.record(now - since);
         }
+    }
+
+    /// A read waited so long for copies of what it shows, or a lease.
+    pub(super) fn read_waited(&mut self, took: Duration) {
+        self.seen.reads.waiting.record(took);
     }
 
     /// The backing has what this request waited for.
@@ -290,7 +296,7 @@ impl Recorder {
         assert_eq!(self.open.len, self.open.places.iter().flatten().count());
         assert!(self.open.places.iter().flatten().all(|open| self.open.find(open.id).is_ok()), "each is found");
         assert!(self.sent <= self.on_way.len());
-        let Seen { streams, heat, reads, writes, flush, throttled, .. } = &*self.seen;
+        let Seen { streams, heat, reads, writes, flush, .. } = &*self.seen;
         let (read, written) = (streams.reads(), streams.writes());
         assert_eq!(read.sequential + read.random, counters.reads);
         assert_eq!(read.sequential_bytes + read.random_bytes, counters.read_bytes);
@@ -300,7 +306,8 @@ impl Recorder {
         assert_eq!((cells(heat.reads()), cells(heat.writes())), (reads.client.count(), writes.client.count()));
         assert!(reads.client.count() <= counters.reads && writes.client.count() <= counters.writes);
         assert!(writes.local.count() <= counters.writes && writes.network.count() <= counters.writes);
-        assert!(flush.count() <= counters.flushes && throttled.count() <= counters.throttled_writes);
+        assert!(flush.count() <= counters.flushes && writes.waiting.count() <= counters.throttled_writes);
+        assert!(reads.waiting.count() <= 2 * counters.reads, "once for memory, once for copies");
     }
 }
 
@@ -320,7 +327,7 @@ mod tests {
     }
 
     fn open(id: u64, at: u64) -> Open {
-        Open { id: RequestId(id), at: Instant(at), what: What::Flush, bytes: 0, throttled: false }
+        Open { id: RequestId(id), at: Instant(at), what: What::Flush, bytes: 0, waits: false }
     }
 
     #[test]

@@ -21,18 +21,16 @@
 use super::flash::{following_number, segment_number};
 use super::kept::Kept;
 use super::live::{NONE, State};
-use super::ranges::ZeroMap;
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
+use crate::log::{self, FoundBatch, FoundBatches, Witness};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Metadata blocks read at one time: 4 MiB.
 const SCAN_BLOCKS: u32 = 1024;
 /// Segments whose heads are read, and payloads that are verified, at one time.
 const PARALLEL: usize = 32;
-/// A segment whose head does not decode; real numbers begin at 1.
-const UNKNOWN_NUMBER: u64 = 0;
 
 const TOO_SHORT: &str = "the tier is shorter than its superblock says";
 const MISPLACED: &str = "a record in the tier is for a place that does not exist: it was not written by this volume";
@@ -58,13 +56,6 @@ pub(super) enum Step {
 type Writes = VecDeque<(TierBlock, Vec<u8>)>;
 
 #[derive(Debug)]
-pub(super) struct FoundBatch {
-    pub(super) segment: u32,
-    pub(super) at: u32,
-    pub(super) batch: Batch,
-}
-
-#[derive(Debug)]
 struct FoundRecord {
     descriptor: Descriptor,
     id: u32,
@@ -81,10 +72,7 @@ pub(super) struct Recovery {
     records: Vec<FoundRecord>,
     // flash
     next_segment: u32,
-    /// Number, used blocks and last batch of each segment that is in use.
-    segments: BTreeMap<u32, (u64, u32, u64)>,
-    /// Sealed segments: `(number, first batch, last batch)`, and their records, used if all of them are synced.
-    sealed: BTreeMap<u32, Summary>,
+    found: FoundBatches,
     /// Segments without a head that have something in the place of their summary.
     left_summaries: Vec<u32>,
     /// Segments whose head is no head: damaged, or the first batch of a new life landed in part, and their payload with it.
@@ -93,44 +81,11 @@ pub(super) struct Recovery {
     summaries: BTreeMap<u32, u64>,
     /// Highest counter of a segment's life in anything that decodes, used or not: the next one is above it.
     counter_max: u32,
-    /// Segments to be walked batch by batch.
-    batches: BTreeMap<u64, FoundBatch>,
-    doubtful: Vec<FoundBatch>,
-    synced: u64,
     pub(super) verify: Vec<Doubt>,
     pub(super) verify_next: usize,
     pub(super) chunks: Vec<Chunk>,
     pub(super) bad_from: Option<u64>,
     pub(super) rewrites: Rewrites,
-}
-
-/// Which records newer ones of the same group cover.
-fn covered(records: &[FoundRecord]) -> Vec<bool> {
-    let mut sectors: BTreeMap<BlockIndex, SectorMask> = BTreeMap::new();
-    let mut zeroed = ZeroMap::default();
-    let mut newer_group = None;
-    let is_covered = |FoundRecord { descriptor: Descriptor { lsn, group, block, kind, .. }, .. }: &FoundRecord| {
-        // The records of a group are neighbours in the log.
-        if newer_group.replace(*group) != Some(*group) {
-            sectors.clear();
-            zeroed = ZeroMap::default();
-        }
-        match *kind {
-            Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => {
-                let newer = sectors.entry(*block).or_default();
-                let covered = zeroed.zeroed(*block) > Lsn(0) || mask.without(*newer).is_empty();
-                *newer = newer.or(mask);
-                covered
-            }
-            Kind::ZeroBlocks { blocks, .. } => {
-                zeroed.zero(*block, u64::from(blocks), *lsn);
-                false
-            }
-        }
-    };
-    let mut covered: Vec<bool> = records.iter().rev().map(is_covered).collect();
-    covered.reverse();
-    covered
 }
 
 /// Keeps what `keep` says of each; what is dropped.
@@ -243,10 +198,8 @@ impl Volume {
         let Some(newest) = valid.pop() else {
             return self.refuse_tier("both checkpoints of the tier are damaged");
         };
-        let size = newest.size_bytes;
-        let is_a_size = (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) && size.is_multiple_of(SECTOR_BYTES);
         let can_grow = [newest.term.0, newest.start.0, newest.life].iter().all(|&number| number < u32::MAX);
-        if !is_a_size || !can_grow {
+        if !is_a_size(newest.size_bytes) || !can_grow {
             return self.refuse_tier("the checkpoint of the tier has a size or a number that no volume has");
         }
         if newest.standing.is_some() && self.config.cluster.is_none() {
@@ -264,7 +217,7 @@ impl Volume {
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.scan_table(0),
             TierKind::Flash => {
-                self.recovery_mut().synced = self.checkpoint.batches_synced;
+                self.recovery_mut().found.synced = self.checkpoint.batches_synced;
                 self.scan_segments();
             }
         }
@@ -300,7 +253,6 @@ impl Volume {
     fn on_table(&mut self, first: u32, bytes: &[u8]) {
         let layout = self.config.superblock.layout;
         let base = first * crate::format::DESCRIPTORS_PER_BLOCK;
-        let history = self.history_through();
         let id = self.id;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
@@ -310,7 +262,6 @@ impl Volume {
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
                 Ok(None) => {}
-                Ok(Some(descriptor)) if descriptor.lsn <= history && !planted!(self, bring_back_destaged) => {}
                 Ok(Some(descriptor)) => {
                     recovery.records.push(FoundRecord { descriptor, id: index, batch: 0, segment: 0 });
                 }
@@ -366,29 +317,27 @@ impl Volume {
         if bytes.len() != TIER_BLOCK_BYTES {
             return self.refuse_tier(TOO_SHORT);
         }
-        let number = match Batch::decode(&self.id, at, bytes) {
-            Ok(batch) => batch.segment,
-            // Torn when the segment was opened again, or damaged: its summary may know more than its head.
-            Err(_) if bytes.iter().any(|&byte| byte != 0) => UNKNOWN_NUMBER,
-            Err(_) => {
-                self.recovery_mut().pending += 1;
-                let summary = self.segment_block(segment, self.config.superblock.layout.segment_blocks);
-                let at = TierBlock(summary.0 - self.config.superblock.layout.summary_blocks);
-                let op = self.begin_op(Op::Recover(Step::LeftSummary { segment }));
-                self.effects.push_back(Effect::TierScan { op, at, blocks: 1 });
-                return self.scan_segments();
+        match Batch::decode(&self.id, at, bytes) {
+            Ok(batch) => {
+                self.recovery_mut().found.lives.insert(segment, batch.segment);
+                self.scan_summary(segment, self.config.superblock.layout.summary_blocks, Step::SummaryOf { segment });
             }
-        };
-        {
-            let recovery = self.recovery_mut();
-            recovery.segments.insert(segment, (number, 0, 0));
-            recovery.pending += 1;
-            let layout = self.config.superblock.layout;
-            let summary = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
-            let op = self.begin_op(Op::Recover(Step::SummaryOf { segment }));
-            self.effects.push_back(Effect::TierScan { op, at: summary, blocks: layout.summary_blocks });
+            // Torn when the segment was opened again, or damaged: its summary may know more than its head.
+            Err(_) if bytes.iter().any(|&byte| byte != 0) => {
+                self.recovery_mut().unreadable.insert(segment);
+                self.scan_summary(segment, self.config.superblock.layout.summary_blocks, Step::SummaryOf { segment });
+            }
+            Err(_) => self.scan_summary(segment, 1, Step::LeftSummary { segment }),
         }
         self.scan_segments();
+    }
+
+    fn scan_summary(&mut self, segment: u32, blocks: u32, step: Step) {
+        self.recovery_mut().pending += 1;
+        let layout = self.config.superblock.layout;
+        let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
+        let op = self.begin_op(Op::Recover(step));
+        self.effects.push_back(Effect::TierScan { op, at, blocks });
     }
 
     /// The segment is unused: its head was erased, or never landed. A summary in it lists records that have ended, or that
@@ -405,32 +354,20 @@ impl Volume {
         self.recovery_mut().pending -= 1;
         let layout = self.config.superblock.layout;
         let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
-        let decoded = Summary::decode(&self.id, at, bytes);
-        let recovery = self.recovery_mut();
-        let number = recovery.segments[&segment].0;
-        if let Ok(summary) = &decoded {
+        let summary = Summary::decode(&self.id, at, bytes).ok();
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        if let Some(summary) = &summary {
             recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
             recovery.summaries.insert(segment, summary.last_batch);
         }
-        if number == UNKNOWN_NUMBER {
-            recovery.unreadable.insert(segment);
-        }
-        match decoded {
-            // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
-            Ok(summary) if number == UNKNOWN_NUMBER && summary.last_batch <= self.checkpoint.batches_synced => {
-                let recovery = self.recovery_mut();
-                recovery.segments.insert(segment, (summary.segment, 0, 0));
-                recovery.sealed.insert(segment, summary);
+        let number = recovery.found.lives.get(&segment).copied();
+        match log::witness(number, summary, self.checkpoint.batches_synced) {
+            Witness::Summary(summary) => {
+                recovery.found.lives.insert(segment, summary.segment);
+                recovery.found.sealed.insert(segment, summary);
             }
-            _ if number == UNKNOWN_NUMBER => {
-                self.recovery_mut().segments.remove(&segment);
-                self.search(segment, 1);
-            }
-            // A summary of an earlier life, or of batches that may not all have landed, says nothing.
-            Ok(summary) if summary.segment == number && summary.last_batch <= self.checkpoint.batches_synced => {
-                self.recovery_mut().sealed.insert(segment, summary);
-            }
-            Ok(_) | Err(_) => self.walk(segment, 0),
+            Witness::Headers => self.walk(segment, 0),
+            Witness::Search => self.search(segment, 1),
         }
         self.scan_segments();
     }
@@ -446,7 +383,7 @@ impl Volume {
         self.recovery_mut().pending -= 1;
         let layout = self.config.superblock.layout;
         let place = self.segment_block(segment, at);
-        let number = self.recovery_mut().segments[&segment].0;
+        let number = self.recovery_mut().found.lives[&segment];
         let end = layout.segment_blocks - layout.summary_blocks;
         if let Ok(batch) = Batch::decode(&self.id, place, bytes)
             && batch.segment == number
@@ -456,21 +393,9 @@ impl Volume {
                 return self.refuse_tier(MISPLACED);
             }
             let marked = if planted!(self, forget_marks) { 0 } else { batch.synced_through };
-            let recovery = self.recovery_mut();
-            recovery.synced = recovery.synced.max(marked);
-            let found = FoundBatch { segment, at, batch };
-            // Two batches of one number: the later start's is the log's, the other was cut off by its recovery.
-            match recovery.batches.get(&found.batch.sequence) {
-                Some(other) if other.batch.start >= found.batch.start => recovery.doubtful.push(found),
-                Some(_) => {
-                    let sequence = found.batch.sequence;
-                    let other = recovery.batches.insert(sequence, found).expect("looked at above");
-                    recovery.doubtful.push(other);
-                }
-                None => {
-                    recovery.batches.insert(found.batch.sequence, found);
-                }
-            }
+            let found = &mut self.recovery_mut().found;
+            found.tell_synced(marked);
+            found.add(FoundBatch { segment, at, batch });
             if next + 2 <= end {
                 self.walk(segment, next);
             }
@@ -502,9 +427,9 @@ impl Volume {
                 && !planted!(self, forget_marks)
             {
                 let recovery = self.recovery_mut();
-                // True whatever became of the batch that says it: what was durable then still has to be there.
-                recovery.synced = recovery.synced.max(batch.synced_through);
+                recovery.found.tell_synced(batch.synced_through);
                 recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
+                recovery.found.behind.insert((batch.sequence, batch.start));
             }
             next += 1;
         }
@@ -519,58 +444,17 @@ impl Volume {
     fn order_batches(&mut self) {
         let layout = self.config.superblock.layout;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
-        let synced = recovery.synced;
-        // Batches at or below `synced` are whole unless damaged. They are known by their segment: a segment that was
-        // walked holds an unbroken run of batches up to where the next segment's begin, or to the end of the log.
-        let mut firsts: Vec<(u64, u32)> = Vec::new();
-        for (&sequence, found) in &recovery.batches {
-            if found.at == 0 {
-                firsts.push((sequence, found.segment));
-            }
+        if let Some(reason) = recovery.found.damage(self.checkpoint.batches_synced) {
+            return self.refuse_tier(reason);
         }
-        for (&segment, summary) in &recovery.sealed {
-            firsts.push((summary.first_batch, segment));
+        if recovery.found.goes_on_behind() && !planted!(self, end_before_bad_head) {
+            return self
+                .refuse_tier("the head of a segment in the tier is damaged: an acknowledged write may be behind it");
         }
-        firsts.sort_unstable();
-        for pair in firsts.windows(2) {
-            let ((first, segment), (next, next_segment)) = (pair[0], pair[1]);
-            let number = |s: &u32| recovery.segments[s].0;
-            // By the count alone: a later start may have opened the next one.
-            let follows = number(&next_segment) as u32 == following_number(number(&segment)) as u32;
-            if !follows || recovery.sealed.contains_key(&segment) {
-                continue;
-            }
-            let missing = (first..next).any(|s| s <= synced && !recovery.batches.contains_key(&s));
-            if missing {
-                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
-            }
-        }
-        // No segment with a batch above the checkpoint's can have been freed: all of those must be there.
-        let checkpointed = self.checkpoint.batches_synced;
-        if (checkpointed + 1..=synced).any(|sequence| !recovery.batches.contains_key(&sequence)) {
-            return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
-        }
-        // The last segment must hold everything that was synced.
-        let newest = recovery.batches.keys().next_back().copied().unwrap_or(0);
-        let newest_sealed = recovery.sealed.values().map(|summary| summary.last_batch).max().unwrap_or(0);
-        if newest.max(newest_sealed) < synced {
-            return self.refuse_tier("the end of the log in the tier is damaged: an acknowledged write may be in it");
-        }
-        // A cut-off life may have left a batch where this log's own one did not land: its start is too low for its place.
-        let mut start = Start(0);
-        for (&sequence, found) in recovery.batches.range(..=synced) {
-            if sequence > checkpointed && found.batch.start < start {
-                return self.refuse_tier("a synced batch in the tier is damaged: an acknowledged write may be in it");
-            }
-            start = start.max(found.batch.start);
-        }
-        let mut cut = None;
-        for (expected, (&sequence, found)) in (synced + 1..).zip(recovery.batches.range(synced + 1..)) {
-            if sequence != expected || found.batch.start < start {
-                cut = Some(expected);
-                break;
-            }
-            start = found.batch.start;
+        let end = recovery.found.end();
+        for (&sequence, found) in
+            recovery.found.unproven().take_while(|(sequence, _)| end.is_none_or(|end| **sequence < end))
+        {
             let mut at = found.at + 1;
             for record in &found.batch.records {
                 if let Kind::Data { mask, checksum } = record.kind {
@@ -581,7 +465,7 @@ impl Volume {
                 }
             }
         }
-        recovery.bad_from = cut.filter(|_| !planted!(self, accept_torn_tail));
+        recovery.bad_from = end.filter(|_| !planted!(self, accept_torn_tail));
         self.verify_some();
     }
 
@@ -590,7 +474,11 @@ impl Volume {
         let data_blocks = layout.segment_blocks - layout.summary_blocks;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
-        let mut last_batch = recovery.synced;
+        let FoundBatches { lives, sealed, batches, cut_off, synced, .. } = core::mem::take(&mut recovery.found);
+        // Number, used blocks and last batch of each segment that is in use.
+        let mut segments: BTreeMap<u32, (u64, u32, u64)> =
+            lives.into_iter().map(|(segment, number)| (segment, (number, 0, 0))).collect();
+        let mut last_batch = synced;
         // A member has what it has: its owner gives out the positions. Any other must not give one out again.
         let member = self.config.cluster.is_some();
         let mut last = if member { self.destaged } else { self.checkpoint.accepted.max(self.destaged) };
@@ -598,7 +486,7 @@ impl Volume {
         let mut erase = Vec::new();
         // What was not full when its process died is never written to again: without a summary its head would be the only witness.
         let mut half_full: BTreeMap<u32, Summary> = BTreeMap::new();
-        for (sequence, found) in core::mem::take(&mut recovery.batches) {
+        for (sequence, found) in batches {
             if sequence < bad_from || !member {
                 last = found.batch.records.iter().map(|record| record.lsn).fold(last, Lsn::max);
             }
@@ -607,7 +495,7 @@ impl Volume {
                 continue;
             }
             last_batch = last_batch.max(sequence);
-            let used = recovery.segments.get_mut(&found.segment).expect("its head was read");
+            let used = segments.get_mut(&found.segment).expect("its head was read");
             let told = half_full.entry(found.segment).or_insert_with(|| Summary {
                 segment: used.0,
                 first_batch: sequence,
@@ -628,20 +516,20 @@ impl Volume {
             }
             used.1 = used.1.max(at);
             used.2 = used.2.max(sequence);
-            if sequence > recovery.synced {
+            if sequence > synced {
                 kept.push(found);
             }
         }
-        for found in core::mem::take(&mut recovery.doubtful) {
+        for found in cut_off {
             erase.push((found.segment, found.at));
         }
-        for (&segment, (_, used, _)) in &recovery.segments {
-            if !recovery.sealed.contains_key(&segment) && *used < data_blocks {
+        for (&segment, (_, used, _)) in &segments {
+            if !sealed.contains_key(&segment) && *used < data_blocks {
                 // The end of what is kept: what was cut off there before may be gone from sight only.
                 erase.push((segment, *used));
             }
         }
-        for (segment, summary) in core::mem::take(&mut recovery.sealed) {
+        for (segment, summary) in sealed {
             last_batch = last_batch.max(summary.last_batch);
             for (descriptor, payload) in summary.records {
                 last = last.max(descriptor.lsn);
@@ -649,17 +537,16 @@ impl Volume {
                 let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
                 recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
             }
-            let known = recovery.segments.get_mut(&segment).expect("its head was read");
+            let known = segments.get_mut(&segment).expect("its head was read");
             known.1 = data_blocks;
             known.2 = summary.last_batch;
         }
         // A summary that lists batches which are cut off would bring them back once the numbers have grown past it; so
         // would one that was erased and is gone from sight only.
         let summaries = core::mem::take(&mut recovery.summaries);
-        let untold = recovery.segments.keys().filter(|segment| !summaries.contains_key(segment));
+        let untold = segments.keys().filter(|segment| !summaries.contains_key(segment));
         let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
         erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
-        let segments = core::mem::take(&mut recovery.segments);
         erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
         if planted!(self, keep_cut_off_batches) {
             erase.clear();
@@ -698,30 +585,15 @@ impl Volume {
         within_volume && within_tier
     }
 
-    /// Everything up to here has ended, whatever becomes of the pins.
-    fn history_through(&self) -> Lsn {
-        match self.config.cluster {
-            None => self.destaged,
-            Some(_) => Kept::history_through(&self.standing, self.destaged),
-        }
-    }
-
     /// Of what was found, in log order and each once, the records that the log goes on with; and what a member keeps.
     /// None: the tier is refused.
     fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Kept>)> {
-        let (destaged, history) = (self.destaged, self.history_through());
         let mut records = core::mem::take(&mut self.recovery_mut().records);
-        records.retain(|r| r.descriptor.lsn > history || planted!(self, bring_back_destaged));
-        // Of two copies of one record the later batch's is kept: compaction may have freed the earlier place.
-        records.sort_unstable_by_key(|r| (r.descriptor.lsn, core::cmp::Reverse(r.batch)));
-        records.dedup_by_key(|r| r.descriptor.lsn);
+        log::once_in_log_order(&mut records, |record| (record.descriptor.lsn, record.batch));
         let kept = self.config.cluster.map(|_| Kept::of(&self.standing, records.iter().map(|r| &r.descriptor)));
-        if let Some(kept) = &kept {
-            let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
-            let durable = records.partition_point(|r| r.descriptor.lsn <= destaged);
-            let mut keep = kept.needed(&descriptors[..durable]);
-            keep.resize(records.len(), true);
-            divide(&mut records, &keep);
+        let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
+        if !planted!(self, bring_back_destaged) {
+            divide(&mut records, &log::goes_on(&descriptors, self.destaged, kept.as_ref()));
         }
         if !records.iter().all(|record| self.is_possible(record)) {
             self.refuse_tier(MISPLACED);
@@ -733,7 +605,7 @@ impl Volume {
             // The log would drop the same, one record after the other; but where the record that superseded many was
             // superseded itself and is gone, they would all be live for a moment, and more than there are places for.
             None if without_payload(&records) > places => {
-                let keep: Vec<bool> = covered(&records).iter().map(|covered| !covered).collect();
+                let keep: Vec<bool> = log::covered(records.iter().map(|r| &r.descriptor)).iter().map(|c| !c).collect();
                 divide(&mut records, &keep);
             }
             None => {}
@@ -749,7 +621,7 @@ impl Volume {
 
     /// Ends what newer records of the same group cover and nobody needs.
     fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Kept) {
-        let covered = covered(records);
+        let covered = log::covered(records.iter().map(|r| &r.descriptor));
         let unreadable = core::mem::take(&mut self.recovery_mut().unreadable);
         // What had ended before the window was told may be found in a segment whose next life has begun: its payload is gone.
         let stays = |r: &FoundRecord| kept.is_in_window(r.descriptor.lsn) && !unreadable.contains(&r.segment);
@@ -841,8 +713,15 @@ impl Volume {
             self.durable = last;
         }
         self.held = last;
+        (self.last_record, self.record_held) = (last, last);
         self.committed = match self.role {
             Role::Alone => last,
+            // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
+            Role::Follower | Role::Owner if self.life > self.checkpoint.life => self.destaged,
+            // Never more than is here. A member has said to hold what is committed, and its death takes nothing of that (`outlives`). So the
+            // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
+            // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where
+            // nobody does, nothing here can be told from a log that ends there.
             Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
         };
         self.synced = last;

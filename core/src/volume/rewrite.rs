@@ -16,9 +16,10 @@
 //! One sync covers them, before the new start's checkpoint. What this costs is bounded: the log never has more than
 //! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and a summary, or one block, for each segment.
 
-use super::recover::{FoundBatch, Step};
+use super::recover::Step;
 use super::*;
 use crate::format::{Batch, Summary, TIER_BLOCK_BYTES};
+use crate::log::FoundBatch;
 use alloc::collections::BTreeMap;
 
 /// Payload blocks that are read at one time for verification.

@@ -22,8 +22,11 @@ rules! {
     repeat_any_group,
     release_without_backing_sync,
     retry_failed_sync,
+    overlap_tier_syncs,
     fill_over_newer_write,
     overtake_same_block,
+    overtake_deferred,
+    await_superseded,
     supersede_across_groups,
     reuse_segment_early,
     accept_torn_tail,
@@ -47,9 +50,12 @@ rules! {
     overwrite_complete_batch,
     erase_newest_first,
     journal_unsynced_records,
+    journal_over_unheld,
     forget_replay,
     trust_unsynced,
     merge_unchecked,
+    copy_sectors_unchecked,
+    merge_sectors_unchecked,
     acknowledge_by_completion,
     destage_unheld,
     retire_before_checkpoint,
@@ -59,6 +65,7 @@ rules! {
     believe_older_checkpoint,
     stop_at_bad_header,
     forget_marks,
+    end_before_bad_head,
     reuse_frames_at_once,
     keep_zeroed_data,
     fua_is_no_barrier,
@@ -71,6 +78,8 @@ rules! {
     acknowledge_before_members,
     /// A2: a flush is answered by the own medium.
     flush_by_own_sync,
+    /// A2: a flush is answered for what is asked for, before the record says that it is no more.
+    flush_for_less_than_recorded,
     /// A1: too few copies are enough.
     ignore_min_peers,
     /// C4: who is only proposed is not asked.
@@ -85,6 +94,10 @@ rules! {
     trust_payload,
     /// S5: what is superseded goes before everybody holds it.
     free_uncommitted,
+    /// S10: who has less than others have heard from it goes on.
+    goes_on_in_former_state,
+    /// S10: a member says to hold positions that nothing in its tier shows yet.
+    tell_unrecorded,
     /// S9: a log that is longer than the tail goes on.
     keep_longer_tail,
     /// D1: what is not committed goes to the backing.
@@ -97,9 +110,13 @@ rules! {
     watermark_over_uncommitted,
     /// T9: an owner that steps down commits what it alone holds.
     commit_alone_at_the_end,
+    /// T9: an owner that steps down waits for no erasure, summary or sync of its tier.
+    rests_but_for_batches,
     /// T4: answered before everybody has the tail.
     answer_before_agreed,
     answer_before_synced,
+    /// A8: a read shows what some member does not hold.
+    show_uncommitted,
     /// L3: no look at the lease.
     read_without_lease,
     /// T5: nothing is pinned.

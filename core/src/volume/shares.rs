@@ -166,12 +166,12 @@ impl Volume {
     /// The share of payloads, and that of reads: a good quarter of the arena, of which the largest request is all but
     /// what is kept and one frame for what is not aligned; and no more than that takes in arenas from 128 MiB on.
     pub(super) fn frames_reserved(&self) -> u32 {
-        (self.pool.total() / 15 * 4).clamp(16, FRAMES_RESERVED_MAX)
+        super::largest::frames_reserved(self.pool.total())
     }
 
     /// Frames that no client takes.
     pub(super) fn frames_kept(&self) -> u32 {
-        (self.frames_reserved() / 16).clamp(2, FRAMES_KEPT_MAX)
+        super::largest::frames_kept(self.frames_reserved())
     }
 
     /// Frames in which destage may have payloads at one time that it had to load.

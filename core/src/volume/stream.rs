@@ -61,6 +61,8 @@ pub(super) struct Stream {
     since: [Option<Instant>; 4],
     send_again_at: Instant,
     send_again_after: Duration,
+    /// When the peer is told again what it has said (S10).
+    pub(super) said_at: Instant,
     pace: Pace,
 }
 
@@ -152,6 +154,7 @@ impl Volume {
             since: [None; 4],
             send_again_at: self.now,
             send_again_after: Duration(0),
+            said_at: self.now,
             pace: Pace::new(self.now),
         }
     }
@@ -176,6 +179,7 @@ impl Volume {
     pub(super) fn send_streams(&mut self) {
         for at in 0..self.members.peers.len() {
             self.send_again_if_due(at);
+            self.say_what_was_heard(at);
             if !self.members.peers[at].agreed {
                 self.send_begin(at);
             } else {
@@ -464,6 +468,7 @@ impl Volume {
     pub(super) fn on_interrupted(&mut self, node: NodeId) {
         for at in 0..self.members.peers.len() {
             if self.members.peers[at].who.node == node {
+                self.members.peers[at].stream.said_at = self.now;
                 self.send_again(at);
             }
         }
@@ -478,7 +483,7 @@ impl Volume {
             let failed = open.filter(|_| !peer.failure_told).map(|since| since + stall);
             let tell = (peer.agreed && peer.stream.committed_told < self.committed)
                 .then_some(peer.stream.committed_told_at + COMMITTED_DELAY);
-            [again, failed, tell].into_iter().flatten().min()
+            [again, failed, tell, Some(peer.stream.said_at)].into_iter().flatten().min()
         };
         self.members.peers.iter().filter_map(due).min()
     }
@@ -486,17 +491,17 @@ impl Volume {
     // --- what a peer says ---
 
     pub(super) fn on_held_by_peer(&mut self, at: usize, said: Message) {
-        let Message::Held { accepted: _, held, synced, mark, room, host: _ } = said else {
+        let Message::Held { accepted: theirs, held, synced, mark, room, host: _ } = said else {
             unreachable!("called with what a peer holds")
         };
         let (now, after) = (self.now, self.cluster().resend_after);
         let (accepted, newest) = (self.accepted, self.standing.mark.number);
         let (stall_max, quickest) = (self.cluster().stall_max, self.quickest_but(at));
-        let peer = &mut self.members.peers[at];
-        // A peer that says to hold what it cannot have is not believed.
-        if held > accepted || mark > newest {
-            return;
+        // Of this term only this owner can have sent it: it knows less than it did (S10).
+        if theirs > accepted || held > accepted || mark > newest {
+            return self.goes_back();
         }
+        let peer = &mut self.members.peers[at];
         if !core::mem::replace(&mut peer.agreed, true) {
             peer.stream.sent = held;
             self.live.seek(peer.stream.reader, held);

@@ -28,6 +28,8 @@ pub(super) enum Role {
 pub(super) struct Fetching {
     from: Incarnation,
     through: Lsn,
+    /// The backing has everything up to here (T3).
+    watermark: Lsn,
     ask_again_at: Instant,
     /// The last progress, or the beginning.
     moved_at: Instant,
@@ -57,6 +59,9 @@ impl Volume {
     pub fn set_flush(&mut self, flush: crate::status::Flush) {
         if let Some(cluster) = &mut self.config.cluster {
             cluster.flush = flush;
+            if flush == crate::status::Flush::Destage {
+                self.await_backing_for_flushes();
+            }
         }
     }
 
@@ -94,13 +99,14 @@ impl Volume {
             (Role::Follower, Some(recorded)) => recorded,
             (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
         };
+        let outlives = if self.role == Role::Follower { self.outlives() } else { self.held };
         Figures {
             term: if self.role == Role::Follower { self.checkpoint.term } else { self.term },
             config: standing.config,
             agreed: standing.agreed,
             accepted: self.accepted,
-            held: self.held,
-            synced: self.flash.is_some().then_some(self.synced),
+            held: outlives,
+            synced: self.flash.is_some().then_some(self.synced.min(outlives)),
             committed: self.committed,
             mark: standing.mark.clone(),
             serving: self.role == Role::Owner && self.phase == Phase::Serving,
@@ -109,6 +115,7 @@ impl Volume {
                 && self.control.effective == Policy::Through
                 && self.standing.mark.pins.is_empty(),
             wants_log: self.role == Role::Owner && self.wants_log(),
+            wants_flushed: self.wants_flushed(),
             tier_failed: self.tier_failed,
         }
     }
@@ -119,6 +126,16 @@ impl Volume {
         let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
         if !known || self.stepping_down {
             return self.release_payloads(payload);
+        }
+        if let Message::Said { held, mark } = message {
+            return self.on_said(&envelope, held, mark);
+        }
+        if self.went_back && self.role == Role::Follower {
+            self.release_payloads(payload);
+            if !matches!(message, Message::Refused { .. }) {
+                self.refuse_peer(envelope.from, Refusal::TierFailed);
+            }
+            return;
         }
         if let Some(why) = self.unfit(&envelope) {
             self.release_payloads(payload);
@@ -161,8 +178,8 @@ impl Volume {
                     self.on_held_by_peer(at, message);
                 }
             }
-            Message::Append { from, through, records, .. } => {
-                let (committed, sync, mark) = (Lsn(0), Lsn(0), None);
+            Message::Append { from, through, committed, records, .. } => {
+                let (sync, mark) = (Lsn(0), None);
                 let append = member::Append { from, through, committed, sync, records, mark, payload };
                 return self.take_fetched(&envelope, append);
             }
@@ -177,7 +194,10 @@ impl Volume {
             | Message::TakeOver
             | Message::Who { .. }
             | Message::Here { .. }
+            | Message::Know { .. }
+            | Message::Known { .. }
             | Message::Learn { .. } => panic!("{message:?} is for ownership"),
+            Message::Said { .. } => unreachable!("heard whatever this node is"),
         }
         self.release_payloads(payload);
     }
@@ -201,8 +221,8 @@ impl Volume {
                 self.remember(term, config);
             }
             Order::Own(own) => self.begin_term(own),
-            Order::Propose { config, members, log } => self.propose(config, members, log),
-            Order::Decide { config, members, log } => self.decide(config, &members, log),
+            Order::Propose { config, members, log, flushed } => self.propose(config, members, log, flushed),
+            Order::Decide { config, members, log, flushed } => self.decide(config, &members, log, flushed),
             Order::Learn(who) => {
                 let changes = self.members.learn(who);
                 self.carry_out(changes);
@@ -263,6 +283,7 @@ impl Volume {
         // What an owner of an earlier process, or of none, was granted is not this one's (L3).
         self.lease_until = Instant(0);
         self.log_needed = own.log == LogState::Needed;
+        self.flushed_recorded = own.flushed;
         self.drop_clean_cache();
         // From here on everything is kept for whom the record names.
         let changes = self.members.decide(self.own().node, &own.members);
@@ -275,6 +296,7 @@ impl Volume {
         self.fetching = own.fetch.filter(|(_, through)| *through > self.accepted).map(|(from, through)| Fetching {
             from,
             through,
+            watermark: own.watermark,
             ask_again_at: self.now,
             moved_at: self.now,
         });
@@ -328,10 +350,7 @@ impl Volume {
         if !self.has_lease() {
             return;
         }
-        for (id, pieces) in core::mem::take(&mut self.leaseless) {
-            self.recorder.answered(id, false, self.now);
-            self.effects.push_back(Effect::Reply { id, result: Ok(pieces) });
-        }
+        self.answer_ready_reads();
         self.write_out_leaseless();
     }
 
@@ -356,7 +375,7 @@ impl Volume {
             return;
         }
         self.outdated |= !self.members.is_alone();
-        self.report(Report::TierFailed);
+        self.report(Report::TierFailed { answers: !self.outdated });
     }
 
     // --- agreeing ---
@@ -418,9 +437,16 @@ impl Volume {
 
     fn take_fetched(&mut self, envelope: &Envelope, append: member::Append) {
         let from_there = self.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
+        let in_backing = self.fetching.as_ref().map_or(Lsn(0), |fetching| fetching.watermark);
+        if from_there && append.committed > self.held.max(in_backing) {
+            // All members held that, this one as well: what is between here and there may be incomplete (S5, S10).
+            self.release_payloads(append.payload);
+            return self.goes_back();
+        }
         if !from_there || append.from > self.accepted {
             return self.release_payloads(append.payload);
         }
+        let append = member::Append { committed: Lsn(0), ..append };
         let before = self.accepted;
         self.take_append(append);
         if self.accepted > before
@@ -451,10 +477,15 @@ impl Volume {
         }
     }
 
-    /// Stops when the last write under way has ended.
+    /// Stops when the last write under way has ended, and whatever else changes the tier or makes it durable: the tier is opened
+    /// anew after that, by a process that asks nothing of what this one had under way.
     pub(super) fn go_on_stepping_down(&mut self) {
-        let flash_rests = self.flash.as_ref().is_none_or(|flash| flash.flying.is_empty());
-        let rests = self.backing_rests() && !self.journal_is_writing() && flash_rests && !self.checkpoint_busy;
+        let tier_rests = if planted!(self, rests_but_for_batches) {
+            self.flash.as_ref().is_none_or(|flash| flash.flying.is_empty())
+        } else {
+            !self.ops.iter().any(|(_, (_, _, op))| op.changes_tier())
+        };
+        let rests = self.backing_rests() && !self.journal_is_writing() && tier_rests && !self.checkpoint_busy;
         if rests {
             self.phase = Phase::Stopped;
             self.report(Report::BackingQuiet);

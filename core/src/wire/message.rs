@@ -38,6 +38,9 @@ mod kind {
     pub(super) const LEARN: u8 = 14;
     pub(super) const ASK: u8 = 15;
     pub(super) const CACHED: u8 = 16;
+    pub(super) const KNOW: u8 = 17;
+    pub(super) const KNOWN: u8 = 18;
+    pub(super) const SAID: u8 = 19;
 }
 
 const REFUSALS: [(Refusal, u8); 7] = [
@@ -68,6 +71,9 @@ fn kind_of(message: &Message) -> u8 {
         Message::Learn { .. } => kind::LEARN,
         Message::Ask { .. } => kind::ASK,
         Message::Cached { .. } => kind::CACHED,
+        Message::Know { .. } => kind::KNOW,
+        Message::Known { .. } => kind::KNOWN,
+        Message::Said { .. } => kind::SAID,
     }
 }
 
@@ -78,6 +84,7 @@ pub fn records_of(message: &Message) -> &[Descriptor] {
         Message::Begin { .. }
         | Message::Mark(_)
         | Message::Held { .. }
+        | Message::Said { .. }
         | Message::Beacon { .. }
         | Message::Granted { .. }
         | Message::Seal
@@ -88,6 +95,8 @@ pub fn records_of(message: &Message) -> &[Descriptor] {
         | Message::Who { .. }
         | Message::Here { .. }
         | Message::Learn { .. }
+        | Message::Know { .. }
+        | Message::Known { .. }
         | Message::Ask { .. } => &[],
     }
 }
@@ -100,6 +109,7 @@ pub fn payload_blocks(message: &Message) -> usize {
 /// Oldest version whose speakers know the message: one of an older version would take it for a damaged one.
 pub fn version_of(message: &Message) -> u16 {
     match message {
+        Message::Know { .. } | Message::Known { .. } | Message::Said { .. } => 3,
         Message::Ask { .. } | Message::Cached { .. } => 2,
         Message::Begin { .. }
         | Message::Append { .. }
@@ -197,6 +207,15 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
                 out.extend_from_slice(&record.encode(&envelope.volume, record_place(Lsn(*number), index)));
             }
         }
+        Message::Know { sent, rewinds } | Message::Known { sent, rewinds } => {
+            put_u64(out, sent.0);
+            let Rewinds { open, settled } = rewinds;
+            put_u32(out, open.len().min(REWINDS_TOLD_MAX) as u32);
+            put_u32(out, settled.len().min(REWINDS_TOLD_MAX) as u32);
+            let told = open.iter().take(REWINDS_TOLD_MAX).chain(settled.iter().take(REWINDS_TOLD_MAX));
+            told.for_each(|id| put_u64(out, id.0));
+        }
+        Message::Said { held, mark } => [held.0, mark.0].iter().for_each(|number| put_u64(out, *number)),
         Message::Refused { why } => out.push(code(&REFUSALS, *why)),
     }
 }
@@ -206,6 +225,10 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
     let mut bytes = Bytes { rest: body };
     let volume = bytes.array()?;
     let (term, config) = (Term(bytes.u32()?), Config(bytes.u32()?));
+    // Whatever is taken as seen must leave room for what comes after it.
+    if term > TERM_MAX || config > CONFIG_MAX {
+        return Err("message: a term or config that no volume reaches");
+    }
     let (from, to) = (bytes.incarnation()?, bytes.incarnation()?);
     let [kind, padding @ ..] = bytes.array::<8>()?;
     if padding != [0; 7] {
@@ -220,9 +243,9 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
         kind::APPEND => bytes.append(&volume)?,
         kind::MARK => Message::Mark(bytes.mark()?),
         kind::HELD => {
-            let [accepted, held, synced] = [bytes.lsn()?, bytes.lsn()?, bytes.lsn()?];
-            let synced = (synced.0 != NO_POSITION).then_some(synced);
-            let mark = MarkNumber(bytes.u64()?);
+            let (accepted, held) = (bytes.lsn()?, bytes.lsn()?);
+            let synced = bytes.lsn_or_none()?;
+            let mark = bytes.mark_number()?;
             let room = Room { blocks: bytes.u32()?, ranges: bytes.u32()? };
             Message::Held { accepted, held, synced, mark, room, host: bytes.host()? }
         }
@@ -241,6 +264,9 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
             Message::Here { sent, at, host: bytes.host()?, fresh: bytes.truth()? }
         }
         kind::LEARN => Message::Learn { sent: bytes.instant()?, at: bytes.instant()? },
+        kind::KNOW => Message::Know { sent: bytes.instant()?, rewinds: bytes.rewinds()? },
+        kind::KNOWN => Message::Known { sent: bytes.instant()?, rewinds: bytes.rewinds()? },
+        kind::SAID => Message::Said { held: bytes.lsn()?, mark: bytes.mark_number()? },
         kind::ASK => bytes.ask()?,
         kind::CACHED => bytes.cached(&volume)?,
         _ => return Err("message: unknown kind"),
@@ -270,11 +296,42 @@ fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
 
 impl Bytes<'_> {
     fn lsn(&mut self) -> Result<Lsn, Reason> {
-        self.u64().map(Lsn)
+        match self.u64()? {
+            position @ ..=POSITION_MAX => Ok(Lsn(position)),
+            _ => Err("message: a position that no log reaches"),
+        }
+    }
+
+    fn lsn_or_none(&mut self) -> Result<Option<Lsn>, Reason> {
+        if self.rest.starts_with(&NO_POSITION.to_le_bytes()) {
+            self.u64()?;
+            return Ok(None);
+        }
+        self.lsn().map(Some)
+    }
+
+    fn mark_number(&mut self) -> Result<MarkNumber, Reason> {
+        self.lsn().map(|number| MarkNumber(number.0))
     }
 
     fn instant(&mut self) -> Result<Instant, Reason> {
         self.u64().map(Instant)
+    }
+
+    fn rewinds(&mut self) -> Result<Rewinds, Reason> {
+        let (open, settled) = (self.u32()? as usize, self.u32()? as usize);
+        if open.max(settled) > REWINDS_TOLD_MAX {
+            return Err("message: more rewinds than one tells of");
+        }
+        let mut list = |count: usize| -> Result<Vec<RewindId>, Reason> {
+            (0..count)
+                .map(|_| match RewindId(self.u64()?) {
+                    id if id.is_name() => Ok(id),
+                    _ => Err("message: a rewind without a name"),
+                })
+                .collect()
+        };
+        Ok(Rewinds { open: list(open)?, settled: list(settled)? })
     }
 
     fn truth(&mut self) -> Result<bool, Reason> {
@@ -306,7 +363,11 @@ impl Bytes<'_> {
             pins.push(Pin { term: Term(term), above: self.lsn()?, through: self.lsn()?, part: self.part()? });
         }
         let (number, watermark, through) = (MarkNumber(number), Lsn(watermark), Lsn(through));
-        Ok(Mark { number, watermark, through, part, size_bytes, pins })
+        let mark = Mark { number, watermark, through, part, size_bytes, pins };
+        if !mark.is_possible() {
+            return Err("mark: of what no volume has");
+        }
+        Ok(mark)
     }
 
     fn ask(&mut self) -> Result<Message, Reason> {

@@ -50,6 +50,13 @@ const SEALED: &str = "\
 const ASK: &str = "\
     101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
     0000bbbbbbbbbbbbbbbb040000000f000000000000004d00000000000000050000000000000040000000";
+const KNOWN: &str = "\
+    101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
+    0000bbbbbbbbbbbbbbbb0400000012000000000000004f000000000000000100000002000000030000000200000005000000\
+    000000000600000000000000";
+const SAID: &str = "\
+    101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
+    0000bbbbbbbbbbbbbbbb040000001300000000000000ea030000000000000900000000000000";
 const CACHED: &str = "\
     101112131415161718191a1b1c1d1e1f03000000070000000100000000000000aaaaaaaaaaaaaaaa00000000020000000000\
     0000bbbbbbbbbbbbbbbb0400000010000000000000004d00000000000000e803000002000100000000000000050000000001\
@@ -145,6 +152,17 @@ fn held() -> Message {
     }
 }
 
+fn known() -> Message {
+    Message::Known {
+        sent: Instant(79),
+        rewinds: Rewinds { open: vec![RewindId(0x0000_0002_0000_0003)], settled: vec![RewindId(5), RewindId(6)] },
+    }
+}
+
+fn said() -> Message {
+    Message::Said { held: Lsn(1002), mark: MarkNumber(9) }
+}
+
 fn ask() -> Message {
     Message::Ask { number: 77, first: BlockIndex(5), blocks: 64 }
 }
@@ -201,6 +219,7 @@ fn one_of_each() -> Vec<Message> {
             room: Room::default(),
             host: host(),
         },
+        said(),
         Message::Beacon { sent: Instant(77) },
         Message::Granted { sent: Instant(78) },
         Message::Seal,
@@ -212,6 +231,8 @@ fn one_of_each() -> Vec<Message> {
         Message::Here { sent: Instant(82), at: Instant(83), host: host(), fresh: true },
         Message::Here { sent: Instant(84), at: Instant(85), host: host(), fresh: false },
         Message::Learn { sent: Instant(86), at: Instant(87) },
+        Message::Know { sent: Instant(88), rewinds: Rewinds { open: vec![RewindId(1)], settled: vec![] } },
+        known(),
         ask(),
         cached(),
         Message::Cached { number: 78, kept: 0, records: Vec::new() },
@@ -258,7 +279,16 @@ fn frames_of_the_channel_have_their_golden_bytes() {
 #[test]
 fn messages_have_their_golden_bytes() {
     let sealed = Message::Sealed { held: Lsn(1003), mark: mark(), host: host() };
-    for (golden, message) in [(APPEND, append()), (HELD, held()), (SEALED, sealed), (ASK, ask()), (CACHED, cached())] {
+    let messages = [
+        (APPEND, append()),
+        (HELD, held()),
+        (SEALED, sealed),
+        (ASK, ask()),
+        (CACHED, cached()),
+        (KNOWN, known()),
+        (SAID, said()),
+    ];
+    for (golden, message) in messages {
         let bytes = body(&message);
         assert_eq!(hex(&bytes), golden);
         assert_eq!(decode_message(&bytes), Ok((envelope(), message)));
@@ -283,6 +313,37 @@ fn whatever_is_encoded_is_decoded_to_the_same() {
     }
 }
 
+/// A peer may lie, and what follows from such numbers ends a daemon, or spoils the tier for its next start.
+#[test]
+fn what_no_volume_has_is_refused() {
+    let far = POSITION_MAX + 1;
+    let marks = [
+        Mark { size_bytes: u64::MAX, ..mark() },
+        Mark { size_bytes: VOLUME_BYTES_MAX + SECTOR_BYTES, ..mark() },
+        Mark { size_bytes: 513, ..mark() },
+        Mark { size_bytes: 0, ..mark() },
+        Mark { number: MarkNumber(far), ..mark() },
+        Mark { watermark: Lsn(far), ..mark() },
+        Mark { through: Lsn(far), ..mark() },
+        Mark { part: Part { block: BlockIndex(u64::MAX), blocks: 1 }, ..mark() },
+        Mark { pins: vec![Pin { term: Term(2), above: Lsn(9), through: Lsn(8), part: Part::default() }], ..mark() },
+        Mark { pins: vec![Pin { term: Term(2), above: Lsn(9), through: Lsn(far), part: Part::default() }], ..mark() },
+    ];
+    for mark in marks {
+        assert!(decode_message(&body(&Message::Mark(mark.clone()))).is_err(), "{mark:?}");
+    }
+    let messages = [
+        Message::Begin { tail: Lsn(u64::MAX), committed: Lsn(4), whole_from: Lsn(3), mark: mark() },
+        Message::Fetch { from: Lsn(far) },
+        Message::Sealed { held: Lsn(far), mark: mark(), host: host() },
+        Message::Said { held: Lsn(far), mark: MarkNumber(1) },
+        Message::Said { held: Lsn(1), mark: MarkNumber(far) },
+    ];
+    for message in messages {
+        assert!(decode_message(&body(&message)).is_err(), "{message:?}");
+    }
+}
+
 fn random_append(state: &mut u64) -> Message {
     let from = xorshift(state) >> 8;
     let mut last = from;
@@ -298,7 +359,7 @@ fn random_append(state: &mut u64) -> Message {
     }
     let through = Lsn(last + xorshift(state) % 4);
     let mark = (xorshift(state).is_multiple_of(2)).then(mark);
-    Message::Append { from: Lsn(from), through, committed: Lsn(xorshift(state)), sync: Lsn(last), records, mark }
+    Message::Append { from: Lsn(from), through, committed: Lsn(xorshift(state) >> 2), sync: Lsn(last), records, mark }
 }
 
 #[test]
@@ -433,6 +494,22 @@ fn a_hello_of_a_later_version_is_understood() {
     body.extend_from_slice(b"a field that this version does not know");
     let found = ChannelFrame::decode(FrameKind::Hello, &body);
     assert_eq!(found, Ok(ChannelFrame::Hello(Hello { wire_max: 9, ..hello() })));
+}
+
+/// What is taken as seen is durable, and what comes after it must have a number.
+#[test]
+fn terms_and_configs_that_no_volume_reaches_are_refused() {
+    let highest = Envelope { term: TERM_MAX, config: CONFIG_MAX, ..envelope() };
+    let above = [Envelope { term: Term(TERM_MAX.0 + 1), ..highest }, Envelope { config: Config(u32::MAX), ..highest }];
+    for message in one_of_each() {
+        let decoded = |envelope: &Envelope| {
+            let mut bytes = Vec::new();
+            encode_message(envelope, &message, &mut bytes);
+            decode_message(&bytes)
+        };
+        assert_eq!(decoded(&highest), Ok((highest, message.clone())));
+        assert!(above.iter().all(|envelope| decoded(envelope).is_err()), "{message:?}");
+    }
 }
 
 #[test]

@@ -226,16 +226,16 @@ fn a_write_that_finds_no_room_is_throttled_until_there_is_some() {
         timed.work();
     }
     let before = timed.seen().writes.client.count();
-    assert_eq!((timed.answered, before, timed.seen().throttled.count()), (timed.asked - 1, timed.asked - 1, 0));
+    assert_eq!((timed.answered, before, timed.seen().writes.waiting.count()), (timed.asked - 1, timed.asked - 1, 0));
     timed.now += 3 * SECOND;
     timed.handle(Event::BackingReady);
     timed.work();
     while timed.answered < timed.asked {
         timed.step();
     }
-    let (count, sum_us) = of(&timed.seen().throttled);
+    let (count, sum_us) = of(&timed.seen().writes.waiting);
     assert!(count == 1 && (3_000_000..4_000_000).contains(&sum_us), "{count} waited {sum_us} us");
-    assert!(timed.seen().writes.client.max_us() >= timed.seen().throttled.max_us());
+    assert!(timed.seen().writes.client.max_us() >= timed.seen().writes.waiting.max_us());
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub fn hash(block: BlockIndex, mask: SectorMask, term: Term, bytes: &Block) -> u
 }
 
 /// A tier, and on flash the arena beside it.
+#[derive(Clone)]
 pub struct Disks {
     pub layout: TierLayout,
     pub frames: Vec<Block>,

@@ -4,7 +4,7 @@ use crate::story::KINDS;
 use crate::weather::FAIR;
 use crate::world::{BLOCKS, Make, World};
 use forebay_core::api::{Order, Own, Report};
-use forebay_core::cluster::{Config, LogState, Message};
+use forebay_core::cluster::{Config, Flushed, LogState, Message};
 use forebay_core::status::FormerStatus;
 use forebay_core::types::*;
 
@@ -100,8 +100,19 @@ pub fn a_former_owner_that_is_no_member_any_more_is_not_asked() {
         read(&mut world, 4);
         world.nodes[0].cut_off = true;
         let members = world.members(&[1]);
-        world.order(1, Order::Propose { config: Config(4), members: members.clone(), log: LogState::Needed });
-        world.order(1, Order::Decide { config: Config(4), members, log: LogState::Needed });
+        world.order(
+            1,
+            Order::Propose {
+                config: Config(4),
+                members: members.clone(),
+                log: LogState::Needed,
+                flushed: Flushed::Unrecorded,
+            },
+        );
+        world.order(
+            1,
+            Order::Decide { config: Config(4), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
         write_half(&mut world, 5);
         // It hears again, and does not know that it is none.
         world.nodes[0].cut_off = false;

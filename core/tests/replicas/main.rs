@@ -1,11 +1,15 @@
 //! A log that several nodes keep: real volumes joined by pipes that lose, delay, reorder and duplicate. Who owns the
 //! volume is decided by the test, by the rules of docs/protocol.md.
 
+mod broken_tiers;
 mod disks;
+mod flushes;
 mod former_cache;
+mod former_states;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod oracle;
+mod reads;
 mod seen;
 mod storm;
 mod story;

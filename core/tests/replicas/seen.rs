@@ -23,7 +23,7 @@ fn a_write_takes_as_long_among_the_members_as_the_last_of_them() {
     for makes in KINDS {
         let [make, _] = makes;
         for (nodes, late_ms) in [(2, 0), (2, 300), (3, 300)] {
-            let Legs { client, local, network, backing } = written(&vec![make; nodes], Some((nodes - 1, late_ms)));
+            let Legs { client, local, network, backing, .. } = written(&vec![make; nodes], Some((nodes - 1, late_ms)));
             assert_eq!([&client, &local, &network, &backing].map(|leg| leg.count()), [BLOCKS, BLOCKS, BLOCKS, 0]);
             // A message to the slow one, and what disks take meanwhile.
             let (from, to) = (late_ms * MS / 1_000, late_ms * MS / 1_000 + 2_000);

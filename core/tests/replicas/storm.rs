@@ -208,12 +208,18 @@ impl Storm {
     fn propose(&mut self, members: Vec<Incarnation>) {
         let config = Config(self.ruler.config + 1);
         self.ruler.proposed = Some((members.clone(), None));
-        self.world.order(self.world.owner, Order::Propose { config, members, log: LogState::Needed });
+        self.world.order(
+            self.world.owner,
+            Order::Propose { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
     }
 
     fn decide(&mut self) {
         let (config, members) = (Config(self.ruler.config), self.ruler.members.clone());
-        self.world.order(self.world.owner, Order::Decide { config, members, log: LogState::Needed });
+        self.world.order(
+            self.world.owner,
+            Order::Decide { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
     }
 
     /// Nodes that are there and no members are to be learnt; what was not reported again is looked at.

@@ -4,7 +4,7 @@ use crate::weather::{FAIR, ROUGH, Weather};
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
-use forebay_core::status::{BackingState, Flush, Phase, Policy, Reason};
+use forebay_core::status::{BackingState, Phase, Policy, Reason};
 use forebay_core::types::*;
 
 impl World {
@@ -24,6 +24,7 @@ impl World {
             config: Config(1),
             members,
             log: LogState::Needed,
+            flushed: Flushed::Unrecorded,
             watermark: Lsn(0),
             fetch: None,
             unfenced: Vec::new(),
@@ -91,6 +92,7 @@ impl World {
             config: Config(config),
             members: self.members(former),
             log: LogState::Needed,
+            flushed: Flushed::Unrecorded,
             watermark,
             fetch: fetch.filter(|(_, held)| *held > self.figures(owner).accepted),
             unfenced: Vec::new(),
@@ -116,11 +118,14 @@ impl World {
         let config = Config(config);
         let mut members = self.members(members);
         members.push(who);
-        self.order(owner, Order::Propose { config, members: members.clone(), log: LogState::Needed });
+        self.order(
+            owner,
+            Order::Propose { config, members: members.clone(), log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
         self.until("the learner holds all that was acknowledged", |world| {
             world.reported(owner, |report| *report == Report::Covered { config })
         });
-        self.order(owner, Order::Decide { config, members, log: LogState::Needed });
+        self.order(owner, Order::Decide { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded });
     }
 
     /// What an owner has acknowledged, every member holds.
@@ -137,7 +142,7 @@ impl World {
 
 pub const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
 
-fn two(weather: Weather, makes: [Make; 2]) -> World {
+pub fn two(weather: Weather, makes: [Make; 2]) -> World {
     let mut world = World::new(1, weather, &makes);
     world.found(0, &[0, 1]);
     world.until_serving();
@@ -175,10 +180,21 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
         world.run_ms(900);
         assert_eq!(world.open(), 1);
         let members = world.members(&[0]);
-        world.order(0, Order::Propose { config: Config(2), members: members.clone(), log: LogState::Needed });
+        world.order(
+            0,
+            Order::Propose {
+                config: Config(2),
+                members: members.clone(),
+                log: LogState::Needed,
+                flushed: Flushed::Unrecorded,
+            },
+        );
         world.run_ms(500);
         assert_eq!(world.open(), 1, "an undecided change drops nobody (C4)");
-        world.order(0, Order::Decide { config: Config(2), members, log: LogState::Needed });
+        world.order(
+            0,
+            Order::Decide { config: Config(2), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
         world.until_answered();
         assert_eq!(world.backing[0][0], 1, "the backing has it");
         assert_eq!(world.status(0).reason, Reason::TooFewPeers);
@@ -208,8 +224,19 @@ pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_cop
         world.begin_term(1, Own { unfenced: vec![Term(1)], ..own });
         assert_eq!(world.status(1).phase, Phase::Agreeing);
         let members = world.members(&[1]);
-        world.order(1, Order::Propose { config: Config(3), members: members.clone(), log: LogState::Needed });
-        world.order(1, Order::Decide { config: Config(3), members, log: LogState::Needed });
+        world.order(
+            1,
+            Order::Propose {
+                config: Config(3),
+                members: members.clone(),
+                log: LogState::Needed,
+                flushed: Flushed::Unrecorded,
+            },
+        );
+        world.order(
+            1,
+            Order::Decide { config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        );
         world.until_serving();
         assert_eq!((world.status(1).reason, world.status(1).requested), (Reason::TooFewPeers, Policy::Back));
         world.order(1, Order::Proven);
@@ -286,7 +313,7 @@ pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowled
         assert_eq!(world.backing[0], [1; 8], "with too few members it was answered because the backing has it (A1)");
         world.until("a sync fails", |world| matches!(world.status(0).backing, BackingState::Failing(_)));
         let (config, members) = (Config(2), world.members(&[0]));
-        world.order(0, Order::Propose { config, members, log: LogState::Through });
+        world.order(0, Order::Propose { config, members, log: LogState::Through, flushed: Flushed::Unrecorded });
         world.run_ms(3_000);
         assert!(!world.reported(0, |report| *report == Report::Covered { config }));
         world.syncs_fail = false;
@@ -497,39 +524,6 @@ pub fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
 }
 
 #[test]
-pub fn a_flush_promises_the_media_of_all_while_all_are_on_flash() {
-    let mut world = two(FAIR, [FLASH, FLASH]);
-    assert!(world.write(0, 8));
-    world.until_answered();
-    let synced = world.figures(1).synced.expect("it is on flash");
-    world.nodes[1].cut_off = true;
-    world.flush();
-    world.run_ms(300);
-    assert_eq!(world.open(), 1, "the member has not synced it, as far as the owner knows");
-    world.nodes[1].cut_off = false;
-    world.until_answered();
-    assert!(world.figures(1).synced > Some(synced), "the member has synced it");
-    assert!(world.figures(0).synced >= Some(world.status(0).accepted));
-    // With a member in memory, holding is what is promised.
-    let mut world = two(FAIR, [FLASH, MEMORY]);
-    assert!(world.write(0, 8));
-    world.flush();
-    world.until_answered();
-    assert!(world.figures(0).synced < Some(world.status(0).accepted), "no sync was needed");
-}
-
-#[test]
-pub fn a_flush_asked_to_mean_destage_waits_for_the_backing() {
-    let make = Make { flush: Flush::Destage, ..MEMORY };
-    let mut world = two(FAIR, [make, make]);
-    assert!(world.write(0, 8));
-    world.until_answered();
-    world.flush();
-    world.until_answered();
-    assert_eq!(world.backing[0], [1; 8]);
-}
-
-#[test]
 pub fn nothing_goes_to_the_backing_before_the_member_knows_the_window() {
     for makes in KINDS {
         let mut world = two(FAIR, makes);
@@ -601,7 +595,7 @@ pub fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
     let members = world.members(&[1, 2]);
     world.until_serving();
     world.nodes[2].cut_off = false;
-    world.order(1, Order::Propose { config: Config(3), members, log: LogState::Needed });
+    world.order(1, Order::Propose { config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded });
     world.run_ms(20);
     let refused =
         |report: &Report| matches!(report, Report::PeerFailed { why: PeerFailure::Refused(Refusal::BeyondTail), .. });

@@ -56,6 +56,7 @@ pub const FLASH: Make = Make { kind: TierKind::Flash, tier_blocks: 4096, frames:
 enum Work {
     Nothing(Outcome),
     TierWrite(TierBlock, Vec<u8>, Vec<FrameId>),
+    TierSync,
     TierRead(TierBlock, Checks),
     BackingRead(BlockIndex, Frames),
     BackingWrite(Vec<(u64, Stamp)>, Outcome),
@@ -82,10 +83,28 @@ pub struct Node {
     pub disks: Disks,
     pub life: u64,
     pub reports: Vec<Report>,
+    /// So much it has said to hold: what starts on its tier holds that.
+    pub told: Lsn,
     /// The last write of an earlier process lands then.
     pub late_until: u64,
     /// Nothing reaches it, and nothing leaves it.
     pub cut_off: bool,
+}
+
+/// What may be under way to a tier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TierWork {
+    Checkpoint,
+    Erasure,
+    Log,
+    Sync,
+}
+
+/// What of a tier fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fails {
+    Writes,
+    Syncs,
 }
 
 enum Asked {
@@ -119,6 +138,8 @@ pub struct World {
     pub syncs_fail: bool,
     /// Records reach the node of this number so many milliseconds late, and everything else at once.
     pub slow: Option<(usize, u64)>,
+    /// What the tier of the node of this number does not do any more.
+    pub tier_fails: Option<(usize, Fails)>,
     /// Commands that were answered.
     pub answers: Vec<(ControlId, Result<(), ControlError>)>,
 }
@@ -145,6 +166,7 @@ impl World {
             backing_hangs: None,
             syncs_fail: false,
             slow: None,
+            tier_fails: None,
             answers: Vec::new(),
         };
         for make in makes {
@@ -159,8 +181,8 @@ impl World {
         let own = Incarnation { node: NodeId(node as u64 + 1), tier: 0, life: 0 };
         let layout = layout_of(&make);
         let disks = Disks::new(layout, frames_of(&make, layout));
-        let reports = Vec::new();
-        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, late_until: 0, cut_off: false });
+        let (reports, told) = (Vec::new(), Lsn(0));
+        self.nodes.push(Node { make, own, volume: None, disks, life: 0, reports, told, late_until: 0, cut_off: false });
         self.format(node);
         node
     }
@@ -170,6 +192,7 @@ impl World {
         let layout = layout_of(&self.nodes[node].make);
         self.nodes[node].disks = Disks::new(layout, frames_of(&self.nodes[node].make, layout));
         self.nodes[node].own.tier = self.chance.draw();
+        self.nodes[node].told = Lsn(0);
         self.start(node);
     }
 
@@ -231,6 +254,8 @@ impl World {
             volume.status(Instant(world.now)).phase != Phase::Recovering
         });
         assert_eq!(self.status(at).phase, Phase::Following);
+        let (held, told) = (self.figures(at).held, self.nodes[at].told);
+        assert!(held >= told, "node {at} holds {held} after its start, and has said to hold {told}\n{}", self.tell());
     }
 
     /// The process ends at once. What it had asked of devices lands or not.
@@ -383,6 +408,47 @@ impl World {
         }
     }
 
+    /// What is under way to a node's tier.
+    pub fn tier_work(&self, at: usize) -> Vec<TierWork> {
+        let life = self.nodes[at].life;
+        let work = self.agenda.values().filter_map(|due| match due {
+            Due::Done { node, life: l, work, .. } if (*node, *l) == (at, life) => Some(work),
+            Due::Done { .. } | Due::Arrive(_) => None,
+        });
+        let mut found: Vec<TierWork> = work
+            .filter_map(|work| match work {
+                // The blocks after the superblock are its places.
+                Work::TierWrite(TierBlock(1 | 2), ..) => Some(TierWork::Checkpoint),
+                Work::TierWrite(_, head, frames) if frames.is_empty() && head.iter().all(|byte| *byte == 0) => {
+                    Some(TierWork::Erasure)
+                }
+                Work::TierWrite(..) => Some(TierWork::Log),
+                Work::TierSync => Some(TierWork::Sync),
+                _ => None,
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Whether nothing is under way from a node to the backing or its journal.
+    pub fn backing_rests(&self, at: usize) -> bool {
+        let life = self.nodes[at].life;
+        !self.agenda.values().any(|due| match due {
+            Due::Done { node, life: l, work: Work::BackingWrite(..) | Work::Nothing(_), .. } => {
+                (*node, *l) == (at, life)
+            }
+            Due::Done { .. } | Due::Arrive(_) => false,
+        })
+    }
+
+    /// Whether a write of the node's checkpoint, and a sync of its tier, are under way.
+    pub fn checkpoint_and_sync(&self, at: usize) -> (bool, bool) {
+        let work = self.tier_work(at);
+        (work.contains(&TierWork::Checkpoint), work.contains(&TierWork::Sync))
+    }
+
     pub fn tell(&self) -> String {
         let tell = |node: &Node| match &node.volume {
             None => "dead\n".into(),
@@ -411,7 +477,12 @@ impl World {
     fn happen(&mut self, due: Due) {
         match due {
             Due::Done { node, life, op, work } => {
-                let outcome = self.carry_out(node, work);
+                let fails = match work {
+                    Work::TierWrite(..) => self.tier_fails == Some((node, Fails::Writes)),
+                    Work::TierSync => self.tier_fails == Some((node, Fails::Syncs)),
+                    _ => false,
+                };
+                let outcome = if fails { Outcome::Failed(IoError::Failed) } else { self.carry_out(node, work) };
                 if self.nodes[node].life == life && self.nodes[node].volume.is_some() {
                     self.hand(node, Event::Done { op, outcome });
                 }
@@ -423,6 +494,7 @@ impl World {
     fn carry_out(&mut self, node: usize, work: Work) -> Outcome {
         match work {
             Work::Nothing(outcome) => outcome,
+            Work::TierSync => Outcome::Ok,
             Work::TierWrite(at, head, frames) => {
                 let disks = &mut self.nodes[node].disks;
                 let blocks: Vec<Block> = frames.iter().map(|frame| disks.frames[frame.0 as usize]).collect();
@@ -460,6 +532,10 @@ impl World {
     // --- pipes ---
 
     fn post(&mut self, from: usize, letter: Letter) {
+        if let Message::Held { held, .. } = letter.message {
+            let told = &mut self.nodes[from].told;
+            *told = held.max(*told);
+        }
         let copies = 1 + u32::from(self.chance.percent(self.weather.twice_percent));
         for _ in 0..copies {
             let lost = self.lose.is_some_and(|lose| lose(&letter.message));
@@ -534,7 +610,8 @@ impl World {
             Effect::BackingSync { op } if self.syncs_fail => {
                 self.later(node, op, Work::Nothing(Outcome::Failed(IoError::Failed)));
             }
-            Effect::TierSync { op } | Effect::BackingSync { op } | Effect::JournalSync { op } => {
+            Effect::TierSync { op } => self.later(node, op, Work::TierSync),
+            Effect::BackingSync { op } | Effect::JournalSync { op } => {
                 self.later(node, op, Work::Nothing(Outcome::Ok));
             }
             Effect::JournalWrite { op, .. } => self.later(node, op, Work::Nothing(Outcome::Ok)),
@@ -653,6 +730,13 @@ impl World {
         let request = Request::Read { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 };
         self.request(request, Asked::Read { first: block * 8 });
         true
+    }
+
+    /// Asks for a block while writes of it are under way.
+    pub fn read_beside(&mut self, block: u64) -> u64 {
+        self.busy.remove(&block);
+        assert!(self.read(block));
+        self.request_last()
     }
 
     /// Asks for a block to be cached; nothing is shown of it.

@@ -28,6 +28,7 @@ use super::replies::{Label, Replies};
 use crate::Backend;
 use core::num::NonZeroU32;
 use forebay_core::api::{Pieces, Request, RequestError};
+use forebay_core::roles::Client;
 use forebay_core::types::*;
 use forebay_io::past_cache;
 use forebay_io::socket::{Moved, VECTORS_MAX};
@@ -236,6 +237,7 @@ struct Answer {
 pub struct Connection {
     channel: Channel,
     number: u32,
+    client: Client,
     export: ExportInfo,
     contexts: ContextSet,
     phase: Phase,
@@ -276,6 +278,16 @@ impl Connection {
         connection
     }
 
+    /// Who is at the other end.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Name of the export that it has chosen.
+    pub fn export_name(&self) -> &str {
+        &self.export.name
+    }
+
     /// Takes over a client after negotiation. `number` must be unique among the connections that ever reach the
     /// volume: it is the upper half of every [`RequestId`] from here.
     pub fn new(channel: Channel, number: u32, negotiated: Negotiated, now: Instant) -> Connection {
@@ -285,6 +297,7 @@ impl Connection {
         Connection {
             channel,
             number,
+            client: negotiated.client,
             export: negotiated.export,
             contexts: negotiated.contexts,
             phase: Phase::Open,

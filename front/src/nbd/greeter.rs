@@ -9,7 +9,9 @@
 use super::channel::Channel;
 use super::handshake::{Exports, Handshake, Negotiated, Outcome};
 use super::tls::TlsServer;
+use forebay_core::roles::Client;
 use forebay_core::types::Instant;
+use forebay_io::certificate;
 use forebay_io::socket::{self, Moved, vector};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,6 +23,8 @@ const RECEIVE_BYTES: usize = 4096;
 pub struct Greeter {
     channel: Channel,
     tls: Option<TlsServer>,
+    /// Who is at the other end, as soon as something was received that it may be told an answer to.
+    client: Option<Client>,
     since: Instant,
     handshake: Handshake,
     unsent: Vec<u8>,
@@ -54,7 +58,16 @@ impl Greeter {
             Some(_) => Handshake::requiring_tls(&mut unsent),
             None => Handshake::new(&mut unsent),
         };
-        Greeter { channel: Channel::plain(socket), tls, since: now, handshake, unsent, unsent_at: 0, end: None }
+        Greeter {
+            channel: Channel::plain(socket),
+            tls,
+            client: None,
+            since: now,
+            handshake,
+            unsent,
+            unsent_at: 0,
+            end: None,
+        }
     }
 
     /// The socket, to wait on.
@@ -115,6 +128,7 @@ impl Greeter {
                         Err(_) => return Greeting::Closed("TLS could not be started"),
                     }
                     self.handshake = self.handshake.encrypted();
+                    self.client = None;
                 }
                 None => {}
             }
@@ -125,7 +139,9 @@ impl Greeter {
                 Moved::WouldBlock => return Greeting::WaitsReadable(self),
                 Moved::Failed(_) => return Greeting::Closed(FAILED),
             };
-            self.end = match self.handshake.feed(&buffer[..got], exports, &mut self.unsent) {
+            // Nothing is decrypted before the TLS handshake has ended, so the certificate is there, and was found good.
+            let client = self.client.get_or_insert_with(|| certificate::client(&self.channel));
+            self.end = match self.handshake.feed(&buffer[..got], client, exports, &mut self.unsent) {
                 Outcome::Continue => None,
                 Outcome::StartTls => Some(End::StartTls),
                 Outcome::Ready(negotiated) => Some(End::Ready(negotiated)),

@@ -16,6 +16,7 @@
 //! they would be taken for bytes of the encrypted session.
 
 use super::proto::*;
+use forebay_core::roles::Client;
 use forebay_core::types::{BLOCK_BYTES, Duration, REQUEST_BYTES_MAX};
 
 /// A handshake that takes longer is closed by the caller.
@@ -42,27 +43,46 @@ pub struct ExportInfo {
     pub request_bytes_max: u32,
 }
 
-/// The exports of a server.
+/// The exports of a server. One that a client may not use is to this client as if there were none.
 pub trait Exports {
     /// The export of this name; the empty name asks for the default export.
-    fn lookup(&self, name: &str) -> Option<ExportInfo>;
-    /// Names of all exports with their descriptions.
-    fn list(&self) -> Vec<(String, String)>;
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo>;
+    /// Names of all exports that the client may use, with their descriptions.
+    fn list(&self, client: &Client) -> Vec<(String, String)>;
 }
 
 /// A server of one export, which is the default one as well.
 impl Exports for ExportInfo {
-    fn lookup(&self, name: &str) -> Option<ExportInfo> {
-        (name.is_empty() || name == self.name).then(|| self.clone())
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
+        (client.may_use(None) && (name.is_empty() || name == self.name)).then(|| self.clone())
     }
+    fn list(&self, client: &Client) -> Vec<(String, String)> {
+        let seen = client.may_use(None).then(|| (self.name.clone(), self.description.clone()));
+        seen.into_iter().collect()
+    }
+}
+
+/// Exports as one client may see them: what answers options has no others.
+struct Seen<'a> {
+    exports: &'a dyn Exports,
+    client: &'a Client,
+}
+
+impl Seen<'_> {
+    fn lookup(&self, name: &str) -> Option<ExportInfo> {
+        self.exports.lookup(self.client, name)
+    }
+
     fn list(&self) -> Vec<(String, String)> {
-        vec![(self.name.clone(), self.description.clone())]
+        self.exports.list(self.client)
     }
 }
 
 /// What negotiation ended with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Negotiated {
+    /// Who has chosen.
+    pub client: Client,
     /// The export.
     pub export: ExportInfo,
     /// How requests and replies are framed.
@@ -169,7 +189,8 @@ impl Handshake {
     ///
     /// # Panics
     /// When fed again after `Ready` or `Close`.
-    pub fn feed(&mut self, bytes: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Outcome {
+    pub fn feed(&mut self, bytes: &[u8], client: &Client, exports: &dyn Exports, out: &mut Vec<u8>) -> Outcome {
+        let exports = &Seen { exports, client };
         assert!(self.phase != Phase::Ended, "a handshake that has ended is not fed");
         self.input.extend_from_slice(bytes);
         let mut at = 0;
@@ -222,6 +243,7 @@ impl Handshake {
                         Step::StartTls => break Outcome::StartTls,
                         Step::Enter(export, contexts) => {
                             break Outcome::Ready(Box::new(Negotiated {
+                                client: client.clone(),
                                 export,
                                 framing: self.framing,
                                 contexts,
@@ -282,7 +304,7 @@ impl Handshake {
         option: OptionKind,
         payload: &[u8],
         no_zeroes: bool,
-        exports: &dyn Exports,
+        exports: &Seen<'_>,
         out: &mut Vec<u8>,
     ) -> Step {
         if self.encryption == Encryption::Required {
@@ -369,7 +391,7 @@ impl Handshake {
         put_option_reply(out, option, reply, text);
     }
 
-    fn on_info(&mut self, option: OptionKind, payload: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Step {
+    fn on_info(&mut self, option: OptionKind, payload: &[u8], exports: &Seen<'_>, out: &mut Vec<u8>) -> Step {
         let query = match InfoQuery::decode(payload) {
             Ok(query) => query,
             Err(why) => {
@@ -405,7 +427,7 @@ impl Handshake {
         Step::Next
     }
 
-    fn on_contexts(&mut self, option: OptionKind, payload: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) {
+    fn on_contexts(&mut self, option: OptionKind, payload: &[u8], exports: &Seen<'_>, out: &mut Vec<u8>) {
         let set = option == OptionKind::SetMetaContext;
         if set {
             // A new selection replaces the old one even where it fails.

@@ -13,6 +13,8 @@
 //! - No lock proves that a server is done with a connection's requests. So nothing is changed by a new connection
 //!   before a flush on it was answered, nor, where the one before was lost with changes unanswered, before `nbd_quiet`
 //!   has passed since. What that cannot rule out is written down in docs/losses.md.
+//! - An opening has had a flush answered ([`handshake::flush`]): what an earlier process was told is written, and nobody has in a log
+//!   any more, is durable before a client's flush is promised here.
 //! - Reads change nothing and are asked again by the next connection; they fail when none comes in [`PATIENCE`].
 //! - The shard's thread never blocks: connecting is done by a thread that lives while there is no connection.
 //!

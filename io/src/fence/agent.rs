@@ -7,10 +7,11 @@
 //! - Secrets go by standard input only, and out of every message.
 //! - An agent that does not end within the limit is ended with all that it has started.
 
+use crate::program;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -157,13 +158,11 @@ impl fmt::Debug for Agent {
 impl Agent {
     /// Finds an installed agent by its name. `limit`: most that one action may take.
     pub fn find(name: &str, options: Vec<(String, String)>, limit: Duration) -> Result<Agent, AgentError> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-        Agent::find_in(std::env::split_paths(&path).chain(sbin), name, options, limit)
+        Agent::find_by(program::find, name, options, limit)
     }
 
-    fn find_in(
-        folders: impl Iterator<Item = PathBuf>,
+    fn find_by(
+        find: impl Fn(&str) -> io::Result<PathBuf>,
         name: &str,
         options: Vec<(String, String)>,
         limit: Duration,
@@ -189,9 +188,12 @@ impl Agent {
         if bytes > OPTION_BYTES_MAX {
             return unusable(format!("its options take {bytes} bytes, and may take {OPTION_BYTES_MAX}"));
         }
-        let mut places = folders.map(|folder| folder.join(name));
-        let Some(program) = places.find(|place| is_program(place)) else {
-            return Err(AgentError::Missing { agent: name.to_owned() });
+        let program = match find(name) {
+            Ok(program) => program,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(AgentError::Missing { agent: name.to_owned() });
+            }
+            Err(error) => return unusable(error.to_string()),
         };
         Ok(Agent { name: name.to_owned(), program, options, limit })
     }
@@ -294,11 +296,6 @@ struct Ended {
     errors: String,
 }
 
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
 /// Reads to the end on a thread of its own, so that a full pipe never stops the agent.
 fn collect(mut from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
@@ -332,7 +329,8 @@ mod tests {
         writer.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(writer.wait().unwrap().success());
         let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        Agent::find_in([folder.path().to_owned()].into_iter(), "fence_test", options, limit).unwrap()
+        let find = |name: &str| program::find_in([folder.path().to_owned()].into_iter(), name);
+        Agent::find_by(find, "fence_test", options, limit).unwrap()
     }
 
     const LIMIT: Duration = Duration::from_secs(20);
@@ -415,7 +413,12 @@ mod tests {
     #[test]
     fn names_and_options_that_could_mean_something_else_are_refused() {
         let find = |name: &str, option: (&str, &str)| {
-            Agent::find_in(std::iter::empty(), name, vec![(option.0.into(), option.1.into())], LIMIT)
+            Agent::find_by(
+                |_| Err(io::ErrorKind::NotFound.into()),
+                name,
+                vec![(option.0.into(), option.1.into())],
+                LIMIT,
+            )
         };
         for name in ["ipmilan", "/usr/sbin/fence_ipmilan", "fence_../x", "fence_a b"] {
             assert!(matches!(find(name, ("ip", "x")), Err(AgentError::Unusable { .. })), "{name}");

@@ -14,7 +14,8 @@
 //! The device aborts what the expelled host had sent (preempt *and abort*), so nothing of it lands afterwards.
 //! NVMe: the kernel's own target (nvmet) has reservations from Linux 6.13 on; tested is SCSI.
 
-use crate::file::{FileKind, kind_of};
+use crate::file::{DeviceFile, FileKind};
+use crate::folder::Held;
 use forebay_core::cluster::NodeId;
 use std::fmt;
 use std::fs::File;
@@ -228,14 +229,32 @@ pub struct ReservableDevice {
 impl ReservableDevice {
     /// Opens a whole block device, and changes nothing. Needs CAP_SYS_ADMIN for what follows.
     pub fn open(path: &Path) -> Result<ReservableDevice, ReservationError> {
+        ReservableDevice::open_by(path, || {
+            let held = Held::of(path)?;
+            Ok((held.kind()?, held.open(true, libc::O_NONBLOCK)?))
+        })
+    }
+
+    /// The same of a backing that is open: its own device, whatever its path leads to by now.
+    pub fn of(backing: &DeviceFile) -> Result<ReservableDevice, ReservationError> {
+        ReservableDevice::open_by(backing.path(), || {
+            let way = format!("/proc/self/fd/{}", backing.raw());
+            let options = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
+            Ok((backing.kind(), options.open(way)?))
+        })
+    }
+
+    fn open_by(
+        path: &Path,
+        open: impl FnOnce() -> io::Result<(FileKind, File)>,
+    ) -> Result<ReservableDevice, ReservationError> {
         let path = path.to_owned();
         let failed = |error| ReservationError::Failed { attempted: "open", path: path.clone(), error };
         let unusable = |reason: &str| ReservationError::Unusable { path: path.clone(), reason: reason.into() };
-        if kind_of(&path).map_err(failed)? != FileKind::Block {
+        let (kind, file) = open().map_err(failed)?;
+        if kind != FileKind::Block {
             return Err(unusable("a reservation is of a block device, and it is a file"));
         }
-        let options = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
-        let file = options.open(&path).map_err(failed)?;
         let device = file.metadata().map_err(failed)?.rdev();
         let number = format!("/sys/dev/block/{}:{}/partition", libc::major(device), libc::minor(device));
         if Path::new(&number).exists() {
@@ -244,9 +263,20 @@ impl ReservableDevice {
         Ok(ReservableDevice { file, path })
     }
 
+    /// One that is open and registered already, by the same description: to open and close a device again and again is told to everybody
+    /// who watches it.
+    pub fn of_open(device: &DeviceFile) -> io::Result<ReservableDevice> {
+        Ok(ReservableDevice { file: device.file().try_clone()?, path: device.path().to_owned() })
+    }
+
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its number: of the device that is open, whatever its path leads to by now.
+    pub fn number(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.rdev())
     }
 
     /// Registers this host's path under a key, whatever key it was registered under before.
@@ -283,14 +313,21 @@ impl ReservableDevice {
     }
 
     fn must_be_registered(&self, own: ReservationKey) -> Result<(), ReservationError> {
+        if self.is_registered(own)? {
+            return Ok(());
+        }
+        let reason = "this host is registered with it no more: another node has expelled it";
+        Err(ReservationError::Unusable { path: self.path.clone(), reason: reason.into() })
+    }
+
+    /// Whether this host's path is registered under this key still. It changes nothing: the key gives way to itself, and where it is
+    /// not registered the device refuses that.
+    pub fn is_registered(&self, own: ReservationKey) -> Result<bool, ReservationError> {
         let key = own.0.get();
         let order = Order::Register(Registration { old_key: key, new_key: key, flags: 0, padding: 0 });
         match self.ask(&order)? {
-            Answer::Done => Ok(()),
-            Answer::Conflict => {
-                let reason = "this host is registered with it no more: another node has expelled it";
-                Err(ReservationError::Unusable { path: self.path.clone(), reason: reason.into() })
-            }
+            Answer::Done => Ok(true),
+            Answer::Conflict => Ok(false),
             Answer::Other(status) => Err(self.refused(&order, status)),
         }
     }

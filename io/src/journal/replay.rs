@@ -16,11 +16,11 @@ use crate::backing::Backing;
 use crate::backing::faulty::{DeviceOperation, Fate};
 use crate::clock::{now, until};
 use crate::file::DeviceFile;
+use crate::folder;
 use crate::memory::{AlignedBuffer, Buffers};
 use crate::operation::{Operation, OperationKind};
 use forebay_core::format::{Descriptor, JournalBatch, Kind, TIER_BLOCK_BYTES, payload_checksum};
 use forebay_core::types::*;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -129,7 +129,7 @@ impl ReplayReport {
 
 /// What a journal holds. Reads only and takes no lock, so what a running daemon is writing looks incomplete.
 pub fn inspect(path: &Path) -> Result<ReplayReport, JournalError> {
-    let file = File::open(path).map_err(failed("open the journal", path))?;
+    let file = folder::open_file(path).map_err(failed("open the journal", path))?;
     let file = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
     let (report, _) = look(&mut JournalReader { file: Arc::new(file), wrappers: None }, None, None)?;
     Ok(report)
@@ -148,7 +148,7 @@ pub fn replay(path: &Path, request: &ReplayRequest, backing: &mut Backing) -> Re
 
 /// Writes the batch of a journal, if it belongs into the image, into a copy of the image. The journal is only read.
 pub fn copy_into(path: &Path, request: &ReplayRequest, copy: &mut Backing) -> Result<ReplayReport, JournalError> {
-    let file = File::open(path).map_err(failed("open the journal", path))?;
+    let file = folder::open_file(path).map_err(failed("open the journal", path))?;
     let file = DeviceFile::buffered(file, path, "it is only read").map_err(failed("look at the journal", path))?;
     let mut journal = JournalReader { file: Arc::new(file), wrappers: Some(copy) };
     let (report, chosen) = look(&mut journal, Some(&request.volume), request.tier)?;

@@ -55,7 +55,7 @@ fn a_journal_is_reserved_found_again_and_removed() {
     assert_eq!(path_of(&link).unwrap(), path, "found by every name of the image");
     assert!(path_of(&folder.path().join("missing")).is_err());
 
-    remove(&path).unwrap();
+    remove(&path, &VOLUME).unwrap();
     std::fs::write(path.with_extension("forebay-journal.new"), b"an interrupted attempt").unwrap();
     let journal = Journal::create(&path, &VOLUME, AREAS, SECOND).unwrap();
     assert_eq!((journal.blocks(), journal.path()), (128, path.as_path()));
@@ -68,7 +68,7 @@ fn a_journal_is_reserved_found_again_and_removed() {
     assert!(second.to_string().contains(&format!("process {}", std::process::id())), "{second}");
     drop(journal);
     assert_eq!(Journal::open(&path, &VOLUME, SECOND).unwrap().blocks(), 128);
-    remove(&path).unwrap();
+    remove(&path, &VOLUME).unwrap();
     assert!(!path.exists());
     assert!(matches!(Journal::open(&path, &VOLUME, SECOND), Err(JournalError::Failed { .. })));
 }
@@ -83,7 +83,7 @@ fn a_journal_that_may_hold_a_batch_is_neither_used_nor_removed() {
         bytes[byte_of(area) as usize + 4095] = 1;
         std::fs::write(&path, &bytes).unwrap();
         assert!(matches!(Journal::open(&path, &VOLUME, SECOND), Err(JournalError::NotReplayed { .. })));
-        let error = remove(&path).unwrap_err();
+        let error = remove(&path, &VOLUME).unwrap_err();
         assert!(matches!(error, JournalError::NotReplayed { .. }), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }

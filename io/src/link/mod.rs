@@ -150,6 +150,28 @@ pub enum NotSent {
     OlderVersion,
 }
 
+/// Why there can be no such link. Who and where the other end is comes from outside: it ends nobody's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoLink {
+    /// The other end would have this node's own name.
+    Itself,
+    /// More pairs of addresses than [`CHANNELS_MAX`].
+    Pairs(usize),
+}
+
+impl std::fmt::Display for NoLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NoLink::Itself => write!(f, "a node has no link to itself"),
+            NoLink::Pairs(pairs) => {
+                write!(f, "{pairs} pairs of addresses; a link has at most {CHANNELS_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoLink {}
+
 /// Something that the owner of a link must know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
@@ -254,15 +276,16 @@ pub struct Link {
 
 impl Link {
     /// A link without a channel; the first are begun by [`Link::timers`].
-    ///
-    /// # Panics
-    /// With more pairs than [`CHANNELS_MAX`], or with itself.
-    pub fn new(config: LinkConfig, now: Instant) -> Link {
-        assert!(config.pairs.len() <= CHANNELS_MAX, "a link has at most {CHANNELS_MAX} pairs of addresses");
-        assert!(config.peer != config.identity.name, "a node has no link to itself");
+    pub fn new(config: LinkConfig, now: Instant) -> Result<Link, NoLink> {
+        if config.pairs.len() > CHANNELS_MAX {
+            return Err(NoLink::Pairs(config.pairs.len()));
+        }
+        if config.peer == config.identity.name {
+            return Err(NoLink::Itself);
+        }
         let calls = config.identity.name < config.peer;
         let slots = config.pairs.iter().filter(|_| calls).map(|pair| Slot::new(Some(*pair), now)).collect();
-        Link {
+        Ok(Link {
             governor: Governor::new(config.compression, now),
             config,
             slots,
@@ -277,7 +300,7 @@ impl Link {
             events: VecDeque::new(),
             unread: 0,
             unsent: false,
-        }
+        })
     }
 
     /// Whether this end begins the channels.
@@ -889,11 +912,14 @@ fn way_of(message: &Message) -> Way {
         Message::Begin { .. }
         | Message::Mark(_)
         | Message::Held { .. }
+        | Message::Said { .. }
         | Message::Fetch { .. }
         | Message::Ask { .. }
         | Message::Refused { .. }
         | Message::Who { .. }
         | Message::Here { .. }
+        | Message::Know { .. }
+        | Message::Known { .. }
         | Message::Learn { .. } => Way::Urgent,
         Message::Beacon { .. }
         | Message::Granted { .. }

@@ -1,13 +1,15 @@
 //! Who may speak on a link: certificates of one authority, or nobody's when plain was asked for by name.
 //!
-//! Both sides show a certificate that the cluster's authority has issued. The calling side checks that it names the node
-//! that was called, as TLS does; each side checks that it names the node that the hello names.
+//! Both sides show a certificate that the cluster's authority has issued for a node. The calling side checks that it names the
+//! node that was called, as TLS does; each side checks that it names the node that the hello names.
 
+use crate::certificate::{self, Shown};
 use crate::tls::{self, Session, TlsError};
+use forebay_core::roles::{Place, may_serve};
 use forebay_core::wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,19 +47,34 @@ impl PeerTls {
         private: PrivateKeyDer<'static>,
         roots: RootCertStore,
     ) -> Result<PeerTls, rustls::Error> {
-        let roots = Arc::new(roots);
+        let own = chain.first().map(certificate::read);
+        if let Some(claim) = own.map(|own| own.claim()).filter(|claim| !may_serve(Place::Link, *claim)) {
+            return Err(rustls::Error::General(format!("the node's certificate {claim}, and is none of a node")));
+        }
+        PeerTls::of(chain, private, roots)
+    }
+
+    /// Whatever the own certificate was issued for: the other side finds out.
+    pub(super) fn of(
+        chain: Vec<CertificateDer<'static>>,
+        private: PrivateKeyDer<'static>,
+        roots: RootCertStore,
+    ) -> Result<PeerTls, rustls::Error> {
+        let wrong = rustls::Error::General;
         let versions = &[&rustls::version::TLS13];
         let mut calling = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")
-            .with_root_certificates(roots.clone())
+            .dangerous()
+            // As strict as without, and on top of it that the other side is a node.
+            .with_custom_certificate_verifier(certificate::of_called(Place::Link, roots.clone()).map_err(wrong)?)
             .with_client_auth_cert(chain.clone(), private.clone_key())?;
         calling.resumption = Resumption::disabled();
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, tls::provider()).build();
+        let callers = certificate::of_callers(Place::Link, roots, Shown::Always).map_err(wrong)?;
         let mut listening = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")
-            .with_client_cert_verifier(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
+            .with_client_cert_verifier(callers)
             .with_single_cert(chain, private)?;
         listening.session_storage = Arc::new(NoServerSessionStorage {});
         listening.send_tls13_tickets = 0;

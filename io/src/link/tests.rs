@@ -47,7 +47,19 @@ impl Authority {
         Authority { issuer, folder }
     }
 
-    /// For a node's name, trusting `other` (or itself).
+    /// For a name, with what else the certificate says, and whatever that is.
+    fn issue_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Security {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_string()]).unwrap();
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        Security::Tls(PeerTls::of(vec![certificate], private, roots).unwrap())
+    }
+
+    /// For a node's name, trusting `other` (or itself). As identities were before there were roles.
     fn issue(&self, node: &str, trusts: Option<&Authority>) -> Security {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([node.to_string()]).unwrap();
@@ -190,7 +202,7 @@ impl Setting {
                 compression: Compression::default(),
                 multipath: self.multipath,
             };
-            End { link: Link::new(config, clock::now()), sink: Sink::new(), events: Vec::new() }
+            End { link: Link::new(config, clock::now()).expect("two nodes"), sink: Sink::new(), events: Vec::new() }
         };
         let (alpha, beta) = (end("alpha", "beta", &self.alpha, 0), end("beta", "alpha", &self.beta, 100));
         let door = Door::new(&mut reactor, listener, Arc::new(identity("beta", 100)), self.beta, DOOR).unwrap();

@@ -3,12 +3,13 @@
 //! What is not known to keep a write out after its lock has ended is no evidence: the list names what is, with the
 //! reason in words. It judges by what `statfs` and the list of mounts tell, and by nothing that a server promises.
 
-use crate::file::{DeviceFile, FileKind, kind_of};
+use crate::file::{DeviceFile, FileKind};
+use crate::folder::Held;
 use forebay_core::fence::LockReach;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// About whom, and why.
@@ -44,11 +45,11 @@ const F2FS: u64 = 0xf2f5_2010;
 const ZFS: u64 = 0x2fc1_2fc1;
 const BCACHEFS: u64 = 0xca45_1a4e;
 const TMPFS: u64 = 0x0102_1994;
-const NFS: u64 = 0x6969;
-const CIFS: u64 = 0xff53_4d42;
-const SMB2: u64 = 0xfe53_4d42;
-const FUSE: u64 = 0x6573_5546;
-const OVERLAY: u64 = 0x794c_7630;
+pub(crate) const NFS: u64 = 0x6969;
+pub(crate) const CIFS: u64 = 0xff53_4d42;
+pub(crate) const SMB2: u64 = 0xfe53_4d42;
+pub(crate) const FUSE: u64 = 0x6573_5546;
+pub(crate) const OVERLAY: u64 = 0x794c_7630;
 const CEPH: u64 = 0x00c3_6400;
 
 /// Judges by facts alone.
@@ -114,15 +115,16 @@ pub fn reach_of(file: &DeviceFile) -> io::Result<Reach> {
 /// The same of what lies at a path, and whether whatever this machine gives to it ends with its present boot: it does on a
 /// local file system, which no other host has mounted.
 pub fn reach_at(path: &Path) -> io::Result<(Reach, bool)> {
-    let kind = kind_of(path)?;
-    // A path by itself: nothing is opened that somebody may have claimed, and no device is woken.
-    let place = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
-    let reach = look(&place, kind)?;
+    // Held, not opened: somebody may have claimed it, and no device is woken.
+    let held = Held::of(path)?;
+    let kind = held.kind()?;
+    let reach = look(&held.place()?, kind)?;
     let local = kind == FileKind::Regular && reach.about == LockReach::ThisHost;
     Ok((reach, local))
 }
 
-fn look(file: &File, kind: FileKind) -> io::Result<Reach> {
+/// What `statfs` calls the file system of an open file.
+pub(crate) fn file_system_of(file: &File) -> io::Result<u64> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the descriptor is open and `found` takes one statfs.
     let result = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) };
@@ -130,7 +132,11 @@ fn look(file: &File, kind: FileKind) -> io::Result<Reach> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: all zeros is a valid statfs, and the kernel has filled it.
-    let magic = unsafe { found.assume_init() }.f_type as u64 & 0xffff_ffff;
+    Ok(unsafe { found.assume_init() }.f_type as u64 & 0xffff_ffff)
+}
+
+fn look(file: &File, kind: FileKind) -> io::Result<Reach> {
+    let magic = file_system_of(file)?;
     let device = file.metadata()?.dev();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = format!("{}:{}", libc::major(device), libc::minor(device));

@@ -1,13 +1,16 @@
 //! Who may call what.
 //!
-//! On the unix socket the kernel says who asks. On TCP it is a token, a client certificate, or a session that began with a
-//! token; a caller on this host reads without any. Nothing here is remembered but the sessions, and they end with the daemon.
+//! On the unix socket the kernel says who asks. On TCP it is a token, a certificate that is listed by name, or a session that began
+//! with a token; a caller on this host reads without any. Nothing here is remembered but the sessions, and they end with the daemon.
 
 use super::sessions::Sessions;
+use crate::config::certificates::CertificateList;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use forebay_core::roles::{Certified, HttpRight, http_right};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// With a session's cookie, changes need this header as well: no form and no link of another site can send it.
@@ -25,8 +28,8 @@ pub enum Peer {
     Tcp {
         /// From there.
         from: SocketAddr,
-        /// It has shown a certificate of the authority of clients.
-        certified: bool,
+        /// What it has shown of the authority of callers.
+        certificate: Option<Arc<Certified>>,
     },
 }
 
@@ -93,12 +96,30 @@ impl Tokens {
 }
 
 /// How a listener on TCP is reached.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Listening {
     /// The address that it is bound to.
     pub at: SocketAddr,
-    /// It speaks TLS; then, the role of who shows a certificate of the authority of clients.
-    pub tls: Option<Role>,
+    /// It speaks TLS; then, what certificates are good for.
+    pub tls: Option<Listed>,
+}
+
+/// The certificates that a listener knows by name.
+#[derive(Clone, Default)]
+pub struct Listed {
+    /// May change.
+    pub admins: CertificateList,
+    /// May look.
+    pub readers: CertificateList,
+}
+
+impl Listed {
+    fn role_of(&self, certified: &Certified) -> Option<Role> {
+        match http_right(certified, self.admins.names(), self.readers.names())? {
+            HttpRight::Look => Some(Role::ReadOnly),
+            HttpRight::Change => Some(Role::Admin),
+        }
+    }
 }
 
 /// The rules of one listener, with what they compare to.
@@ -132,13 +153,13 @@ impl Guard {
                 let own = *uid == Some(0) || *uid == Some(crate::paths::user_id());
                 Caller { role: Some(if own { Role::Admin } else { Role::ReadOnly }), by: Some(By::UnixSocket) }
             }
-            Peer::Tcp { from, certified } => {
+            Peer::Tcp { from, certificate } => {
                 self.check_host(headers)?;
                 self.check_origin(headers)?;
                 if needed.is_some() {
                     check_site(headers)?;
                 }
-                self.caller(from.ip(), *certified, headers)?
+                self.caller(from.ip(), certificate.as_deref(), headers)?
             }
         };
         let Some(needed) = needed else { return Ok(caller) };
@@ -152,7 +173,7 @@ impl Guard {
         Ok(caller)
     }
 
-    fn caller(&self, from: IpAddr, certified: bool, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    fn caller(&self, from: IpAddr, certificate: Option<&Certified>, headers: &HeaderMap) -> Result<Caller, Refusal> {
         let known = |role, by| Ok(Caller { role: Some(role), by: Some(by) });
         // Who names a token means it, and is told when it is wrong.
         if let Some(given) = headers.get(header::AUTHORIZATION) {
@@ -166,11 +187,14 @@ impl Guard {
                 )),
             };
         }
-        let of_certificate = self.listening.and_then(|listening| listening.tls).filter(|_| certified);
+        let listed = self.listening.as_ref().and_then(|listening| listening.tls.as_ref());
+        let of_certificate = certificate.map(|certificate| listed.and_then(|listed| listed.role_of(certificate)));
         let of_session = self.session_id(headers).and_then(|id| self.sessions.role_of(id, Instant::now()));
         match (of_certificate, of_session) {
-            (Some(role), session) if Some(role) >= session => known(role, By::Certificate),
+            (Some(Some(role)), session) if Some(role) >= session => known(role, By::Certificate),
             (_, Some(role)) => known(role, By::Session),
+            // Who shows a certificate is known by it, from this host as well: one that is on no list is good for nothing.
+            (Some(_), None) => Ok(Caller { role: None, by: Some(By::Certificate) }),
             _ if from.to_canonical().is_loopback() => known(Role::ReadOnly, By::Loopback),
             _ => Ok(Caller { role: None, by: None }),
         }
@@ -186,7 +210,7 @@ impl Guard {
         };
         let Some(host) = headers.get(header::HOST).and_then(|h| h.to_str().ok()) else { return refuse("") };
         let (name, port) = split_host(host);
-        let Some(Listening { at, tls }) = self.listening else { return refuse(host) };
+        let Some(Listening { at, tls }) = &self.listening else { return refuse(host) };
         let usual = if tls.is_some() { 443 } else { 80 };
         if port.unwrap_or(usual) != at.port() {
             return refuse(host);
@@ -215,12 +239,12 @@ impl Guard {
     }
 
     fn under_tls(&self) -> bool {
-        self.listening.is_some_and(|listening| listening.tls.is_some())
+        self.listening.as_ref().is_some_and(|listening| listening.tls.is_some())
     }
 
     /// Cookies know no ports: two daemons of a host must not take each other's.
     fn cookie_name(&self) -> String {
-        format!("forebay-{}", self.listening.map_or(0, |listening| listening.at.port()))
+        format!("forebay-{}", self.listening.as_ref().map_or(0, |listening| listening.at.port()))
     }
 
     /// The session that a request names.
@@ -244,6 +268,10 @@ impl Guard {
 fn lacking(caller: Caller, needed: Role) -> Refusal {
     let text = match (caller.by, caller.role) {
         (Some(By::UnixSocket), _) => "only root and the daemon's own user may change something; use sudo",
+        (Some(By::Certificate), None) => {
+            "this certificate is in no list of this daemon, and so good for nothing here; `[listen] http_tls` names those \
+             of administrators (admins) and readers"
+        }
         (Some(By::Token | By::Session | By::Certificate), _) => {
             "this login may only look; a change needs the token in the file `token` of the state folder, or the unix socket"
         }
@@ -293,22 +321,15 @@ pub fn random_word() -> anyhow::Result<String> {
 
 fn token(path: &Path) -> anyhow::Result<String> {
     use anyhow::Context;
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
     match std::fs::read_to_string(path) {
         Ok(text) if text.trim().len() >= 32 => return Ok(text.trim().to_owned()),
-        Ok(_) => std::fs::remove_file(path).with_context(|| format!("cannot replace the empty {}", path.display()))?,
+        // One that a version before this one could not write is empty.
+        Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
     let token = random_word()?;
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    writeln!(file, "{token}").with_context(|| format!("cannot write {}", path.display()))?;
+    crate::volume_store::write_secret_atomically(path, format!("{token}\n").as_bytes())?;
     Ok(token)
 }
 
@@ -321,7 +342,7 @@ mod tests {
     const HERE: &str = "127.0.0.1:1";
     const THERE: &str = "10.0.0.2:1";
 
-    fn guard(tls: Option<Role>) -> Guard {
+    fn guard(tls: Option<Listed>) -> Guard {
         Guard {
             tokens: Tokens { admin: ADMIN.into(), read_only: READER.into() },
             listening: Some(Listening { at: "127.0.0.1:7070".parse().unwrap(), tls }),
@@ -333,8 +354,16 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn peer(from: &str, certified: bool) -> Peer {
-        Peer::Tcp { from: from.parse().unwrap(), certified }
+    fn peer(from: &str, certificate: Option<Certified>) -> Peer {
+        Peer::Tcp { from: from.parse().unwrap(), certificate: certificate.map(Arc::new) }
+    }
+
+    fn list(names: &[&str]) -> CertificateList {
+        CertificateList::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn host_with(uris: &[&str]) -> Option<Certified> {
+        Some(Certified::new(["host"].into_iter(), uris.iter().copied(), [0; 32]))
     }
 
     /// May look, may change: what the guard says to a GET and to a POST.
@@ -372,20 +401,49 @@ mod tests {
             ("a session of nobody", THERE, vec![("cookie", "forebay-7070=0"), header], [login, login]),
             ("the header alone", THERE, vec![header], [login, login]),
         ] {
-            assert_eq!(may(&plain, &peer(from, false), &pairs), expected, "{what}");
-        }
-        // A certificate counts where the listener says for what.
-        for (tls, expected) in
-            [(None, [login, login]), (Some(Role::ReadOnly), [yes, no]), (Some(Role::Admin), [yes, yes])]
-        {
-            assert_eq!(may(&guard(tls), &peer(THERE, true), &[]), expected, "{tls:?}");
-            assert_eq!(may(&guard(tls), &peer(THERE, false), &[]), [login, login], "{tls:?}");
+            assert_eq!(may(&plain, &peer(from, None), &pairs), expected, "{what}");
         }
     }
 
     #[test]
+    fn a_certificate_is_good_for_what_is_listed_and_for_nothing_else() {
+        let (yes, login, no) = (Ok(()), Err(401), Err(403));
+        let neither = Listed::default();
+        let reader = Listed { readers: list(&["dns:host"]), ..Listed::default() };
+        let admin = Listed { admins: list(&["dns:host"]), ..Listed::default() };
+        let others = Listed { admins: list(&["dns:other"]), readers: list(&["dns:other"]) };
+        let (role, roles) = (|word: &str| format!("forebay:role:{word}"), ["node", "nbd-server", "http-server"]);
+        for from in [HERE, THERE] {
+            let may =
+                |listed: &Listed, uris: &[&str]| may(&guard(Some(listed.clone())), &peer(from, host_with(uris)), &[]);
+            for uris in [vec![], vec![role("admin")], vec![role("nbd-client")]] {
+                let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+                let changes = !uris.contains(&"forebay:role:nbd-client");
+                assert_eq!(may(&neither, &uris), [no, no], "{uris:?}");
+                assert_eq!(may(&others, &uris), [no, no], "{uris:?}");
+                assert_eq!(may(&reader, &uris), [yes, no], "{uris:?}");
+                assert_eq!(may(&admin, &uris), if changes { [yes, yes] } else { [no, no] }, "{uris:?}");
+            }
+            for word in roles {
+                for listed in [&neither, &reader, &admin] {
+                    assert_eq!(may(listed, &[&role(word)]), [no, no], "{word}");
+                }
+            }
+            assert_eq!(may(&admin, &[&role("admin"), &role("node")]), [no, no], "two roles");
+        }
+        // Without one nothing changes; a token and a session are worth what they are.
+        assert_eq!(may(&guard(Some(admin.clone())), &peer(THERE, None), &[]), [login, login]);
+        let guard = guard(Some(neither));
+        let bearer = format!("Bearer {READER}");
+        assert_eq!(may(&guard, &peer(THERE, host_with(&[])), &[("authorization", &bearer)]), [yes, no]);
+        let cookie = guard.cookie(&guard.sessions.begin(Role::Admin, Instant::now()).unwrap());
+        let session = [("cookie", cookie.split(';').next().unwrap()), ("x-forebay", "1")];
+        assert_eq!(may(&guard, &peer(THERE, host_with(&[])), &session), [yes, yes]);
+    }
+
+    #[test]
     fn pages_and_the_login_are_for_everybody() {
-        let (guard, peer, host) = (guard(None), peer(THERE, false), headers(&[("host", "127.0.0.1:7070")]));
+        let (guard, peer, host) = (guard(None), peer(THERE, None), headers(&[("host", "127.0.0.1:7070")]));
         let open = |method, path| guard.check(&peer, &method, path, &host).is_ok();
         for path in ["/", "/login", "/assets/app.js", "/v1/login"] {
             assert!(open(Method::GET, path), "{path}");
@@ -403,10 +461,10 @@ mod tests {
         let status = |guard: &Guard, pairs: &[(&'static str, &str)]| {
             let mut all = vec![("authorization", &*bearer)];
             all.extend(pairs);
-            let checked = guard.check(&peer(HERE, false), &Method::POST, "/v1/volumes", &headers(&all));
+            let checked = guard.check(&peer(HERE, None), &Method::POST, "/v1/volumes", &headers(&all));
             checked.map(|_| 200).unwrap_or_else(|(status, _)| status.as_u16())
         };
-        let (plain, secure) = (guard(None), guard(Some(Role::Admin)));
+        let (plain, secure) = (guard(None), guard(Some(Listed::default())));
         for host in ["evil.example:7070", "evil.example", "127.0.0.1:80", "[::1"] {
             assert_eq!(status(&plain, &[("host", host)]), 421, "{host}");
         }
@@ -436,7 +494,7 @@ mod tests {
     fn cookies_are_for_this_site_and_this_daemon_alone() {
         let plain = guard(None);
         assert_eq!(plain.cookie("x"), "forebay-7070=x; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
-        assert!(guard(Some(Role::Admin)).cookie("x").ends_with("; Secure"));
+        assert!(guard(Some(Listed::default())).cookie("x").ends_with("; Secure"));
         assert!(plain.cookie("").contains("Max-Age=0"));
         assert_eq!(plain.session_id(&headers(&[("cookie", "forebay-7071=x")])), None);
     }

@@ -1,11 +1,12 @@
 //! Logging in by a browser: a token becomes a session's cookie, which no script can read.
 
-use super::access::{By, Caller, Guard, Role};
+use super::access::{By, Caller, Guard, Listed};
 use super::{Failed, Outcome};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use forebay_core::roles::Certified;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -77,22 +78,25 @@ pub async fn log_out(Extension(guard): Extension<Arc<Guard>>, headers: HeaderMap
 
 /// Who speaks, for the audit log.
 pub fn by(peer: &super::Peer, caller: &Caller) -> String {
-    let means = match caller.by {
-        Some(By::Certificate) => "the owner of a certificate",
-        Some(By::Session) => "a session of the token's owner",
-        Some(By::Token | By::UnixSocket | By::Loopback) | None => "the token's owner",
+    let means = |certificate: &Option<Arc<Certified>>| match (caller.by, certificate) {
+        (Some(By::Certificate), Some(certificate)) => {
+            format!("the owner of the certificate {}", certificate.described())
+        }
+        (Some(By::Session), _) => "a session of the token's owner".to_owned(),
+        (Some(By::Certificate | By::Token | By::UnixSocket | By::Loopback) | None, _) => "the token's owner".to_owned(),
     };
     match peer {
         super::Peer::Unix { uid: Some(uid) } => format!("user {uid} of this host"),
         super::Peer::Unix { uid: None } => "a user of this host".to_owned(),
-        super::Peer::Tcp { from, .. } => format!("{means} at {}", from.ip()),
+        super::Peer::Tcp { from, certificate } => format!("{} at {}", means(certificate), from.ip()),
     }
 }
 
 /// What is told at the start about who may come in.
-pub fn certificates_give(role: Role) -> &'static str {
-    match role {
-        Role::Admin => "client certificates may change",
-        Role::ReadOnly => "client certificates may look",
+pub fn certificates_give(listed: &Listed) -> String {
+    let Listed { admins, readers } = listed;
+    match (admins.names().len(), readers.names().len()) {
+        (0, 0) => "certificates are good for nothing: none is listed by --http-admin or --http-reader".to_owned(),
+        (admins, readers) => format!("by certificate: {admins} listed to change, {readers} to look"),
     }
 }

@@ -11,14 +11,16 @@ mod login;
 mod seeing;
 mod sessions;
 
+use crate::allowed::NamedBy;
 use crate::cluster::control::Cluster;
+use crate::cluster::deletion::GivenUp;
 use crate::config::VolumeSpec;
 use crate::events::{EventKind, Happened, Severity};
 use crate::metrics;
 use crate::node::{Change, Failure, FailureKind, Node};
 use crate::units::show_size;
 use access::{Caller, Guard};
-pub use access::{Listening, Peer, Role, Tokens};
+pub use access::{Listed, Listening, Peer, Tokens};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -26,7 +28,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Extension, Json, Router};
-pub use listener::{Bounded, Secured, load_tls};
+pub use listener::{Bounded, Secured, Shared, load_tls, serve};
 use login::by;
 pub use login::certificates_give;
 use serde::Deserialize;
@@ -76,6 +78,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/nodes/{name}/drain", post(drain_node)),
         ("delete", "/v1/nodes/{name}/drain", delete(keep_node)),
         ("post", "/v1/nodes/{name}/forget", post(forget)),
+        ("post", "/v1/nodes/{name}/cannot-answer", post(cannot_answer)),
         ("get", "/v1/audit", get(audit)),
     ]
 }
@@ -189,10 +192,19 @@ async fn to_the_end<T: Send + 'static>(
     }
 }
 
-async fn create(State(node): State<Arc<Node>>, body: Body<VolumeSpec>) -> Outcome {
+async fn create(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    body: Body<VolumeSpec>,
+) -> Outcome {
     let Json(spec) = body?;
+    // Who comes by the unix socket and may change something is root, or the daemon's user: he could open any of it himself.
+    let named_by = match peer {
+        Peer::Unix { .. } => NamedBy::Here,
+        Peer::Tcp { .. } => NamedBy::Elsewhere,
+    };
     let report = to_the_end(async move {
-        let report = node.create(spec).await?;
+        let report = node.create(spec, named_by).await?;
         let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
         let created = Happened::new(EventKind::VolumeCreated, Severity::Info, text).of(&report.name);
         node.seeing().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
@@ -216,10 +228,21 @@ async fn set(State(node): State<Arc<Node>>, Path(name): Path<String>, body: Body
 struct Removal {
     #[serde(default)]
     discard_dirty: bool,
+    /// Former owners as NODE@TERM, with commas between them.
+    #[serde(default)]
+    fenced: String,
 }
 
-async fn remove(State(node): State<Arc<Node>>, Path(name): Path<String>, Query(how): Query<Removal>) -> Outcome {
-    to_the_end(async move { node.delete(&name, how.discard_dirty).await }).await?;
+async fn remove(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    Query(how): Query<Removal>,
+) -> Outcome {
+    let fenced = how.fenced.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
+    let given_up = how.discard_dirty.then(|| GivenUp { fenced, by: by(&peer, &caller) });
+    to_the_end(async move { node.delete(&name, given_up).await }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -304,6 +327,10 @@ struct OpenHow {
     accept_loss: bool,
     #[serde(default)]
     yes_lose_acknowledged_writes: bool,
+    #[serde(default)]
+    take_synced: bool,
+    #[serde(default)]
+    yes_lose_unsynced_writes: bool,
 }
 
 async fn open(
@@ -313,14 +340,22 @@ async fn open(
     Path(name): Path<String>,
     body: Body<OpenHow>,
 ) -> Outcome {
-    let Json(OpenHow { accept_loss, yes_lose_acknowledged_writes }) = body?;
+    let Json(OpenHow { accept_loss, yes_lose_acknowledged_writes, take_synced, yes_lose_unsynced_writes }) = body?;
     needs_second_word(!accept_loss || yes_lose_acknowledged_writes, "yes_lose_acknowledged_writes")?;
+    needs_second_word(!take_synced || yes_lose_unsynced_writes, "yes_lose_unsynced_writes")?;
+    if take_synced && accept_loss {
+        return Err(Failed(StatusCode::BAD_REQUEST, "take_synced and accept_loss say two things; give one".to_owned()));
+    }
+    if take_synced {
+        return ok(to_the_end(async move { node.take_synced(&name, &by(&peer, &caller)).await }).await?);
+    }
     ok(to_the_end(async move { node.open_in_cluster(&name, accept_loss, &by(&peer, &caller)).await }).await?)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FencedNodes {
+    /// Each as NODE@TERM.
     i_fenced: Vec<String>,
 }
 
@@ -340,6 +375,14 @@ async fn fenced(
 struct WentBack {
     #[serde(default)]
     yes_the_coordinator_went_back: bool,
+    /// What the operator has seen that this node knows: the term and the config, with a `/` between them.
+    i_saw: Option<String>,
+}
+
+/// Term and config, as `volume show` prints them.
+fn seen_version(text: &str) -> Option<(u32, u32)> {
+    let (term, config) = text.split_once('/')?;
+    Some((term.parse().ok()?, config.parse().ok()?))
 }
 
 async fn restore_record(
@@ -349,9 +392,38 @@ async fn restore_record(
     Path(name): Path<String>,
     body: Body<WentBack>,
 ) -> Outcome {
-    let Json(WentBack { yes_the_coordinator_went_back }) = body?;
+    let Json(WentBack { yes_the_coordinator_went_back, i_saw }) = body?;
     needs_second_word(yes_the_coordinator_went_back, "yes_the_coordinator_went_back")?;
-    ok(to_the_end(async move { node.restore_record(&name, &by(&peer, &caller)).await }).await?)
+    let saw = match i_saw.as_deref().map(|text| (text, seen_version(text))) {
+        Some((text, None)) => {
+            let why = format!("i_saw = {text:?} is not what `volume show` prints: a term and a config, such as 3/17");
+            return Err(Failed(StatusCode::BAD_REQUEST, why));
+        }
+        Some((_, saw)) => saw,
+        None => None,
+    };
+    ok(to_the_end(async move { node.restore_record(&name, saw, &by(&peer, &caller)).await }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnowledgeLost {
+    #[serde(default)]
+    yes_what_it_knows_may_be_lost: bool,
+}
+
+async fn cannot_answer(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Body<KnowledgeLost>,
+) -> Outcome {
+    let Json(KnowledgeLost { yes_what_it_knows_may_be_lost }) = body?;
+    needs_second_word(yes_what_it_knows_may_be_lost, "yes_what_it_knows_may_be_lost")?;
+    let said = name.clone();
+    to_the_end(async move { node.cannot_answer(&name, &by(&peer, &caller)).await }).await?;
+    ok(serde_json::json!({ "name": said, "waited_for": false }))
 }
 
 #[derive(Deserialize)]
@@ -436,7 +508,7 @@ mod tests {
         let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
         let full: VolumeSpec = toml::from_str(
             "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nflush='auto'\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true",
+             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nflush='auto'\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true\nsame_image=true",
         )
         .unwrap();
         for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {

@@ -1,6 +1,6 @@
 //! What is seen, over HTTP: the fleet at a glance, history, events, and all of it live.
 
-use super::{Failed, Outcome, cluster_of, ok, to_the_end};
+use super::{Failed, Outcome, cluster_of, ok};
 use crate::calendar;
 use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::Degraded;
@@ -293,7 +293,6 @@ pub(super) async fn heat_map(
         "legs": { "read": legs(&seen.reads), "write": legs(&seen.writes) },
         "flush": times(&seen.flush),
         "zero": times(&seen.zeros),
-        "throttled": times(&seen.throttled),
         "destage": times(&seen.destage),
         "backing_sync": times(&seen.backing_sync),
     }))
@@ -305,6 +304,7 @@ fn legs(legs: &Legs) -> serde_json::Value {
         "local": times(&legs.local),
         "network": times(&legs.network),
         "backing": times(&legs.backing),
+        "waiting": times(&legs.waiting),
     })
 }
 
@@ -422,8 +422,7 @@ struct TwoEnded {
 
 pub(super) async fn doctor_of_peer(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
     let cluster = cluster_of(&node)?;
-    let asked = name.clone();
-    let mut sides = to_the_end(async move { cluster.both_sides(&asked).await }).await?;
+    let mut sides = cluster.both_sides(&name).await?;
     if let Some(Silence::NoAnswer { linked: false, down_since, .. }) = &mut sides.silence {
         *down_since = down_since_of(&node, &name);
     }

@@ -1,7 +1,10 @@
 //! Talks to the daemon: HTTP/1.1 over its unix socket, one request per connection. A request and an answer of known
 //! length are all there is, so this is smaller than a library's set-up would be.
 
+use crate::doctor::words::without_controls;
+use crate::paths;
 use anyhow::{Context, Result, bail};
+use forebay_io::folder::Folder;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -49,11 +52,12 @@ impl Client {
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).with_context(lost)?;
         let (status, body) = parse_answer(&answer).with_context(lost)?;
-        let value = if body.is_empty() {
+        let mut value = if body.is_empty() {
             Value::Null
         } else {
             serde_json::from_slice(body).with_context(|| format!("the answer to {method} {path} is not JSON"))?
         };
+        drop_controls(&mut value);
         if (200..300).contains(&status) {
             return Ok(value);
         }
@@ -64,8 +68,28 @@ impl Client {
     }
 }
 
+/// A terminal obeys nothing of an answer: names, paths and reasons in it come from other nodes, clients, and files beside images.
+fn drop_controls(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = without_controls(text),
+        Value::Array(list) => list.iter_mut().for_each(drop_controls),
+        Value::Object(fields) => fields.values_mut().for_each(drop_controls),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 impl Client {
     fn connect(&self) -> Result<UnixStream> {
+        // What is said there may change volumes: nobody else is to be in the daemon's place.
+        let parent = self.socket.parent().filter(|&parent| parent == paths::run_dir());
+        if let Some(parent) = parent.filter(|_| paths::run_dir_is_among_others()) {
+            match Folder::open_private(parent) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).context("cannot trust the folder of the daemon's socket");
+                }
+                _ => {}
+            }
+        }
         UnixStream::connect(&self.socket).with_context(|| {
             format!(
                 "cannot reach the daemon at {}: start it with `forebay serve`, or name its socket with --api",
@@ -148,5 +172,14 @@ mod tests {
         assert!(parse_answer(&answer[..answer.len() - 1]).is_err());
         assert!(parse_answer(b"HTTP/1.1 200").is_err());
         assert!(parse_answer(b"nonsense\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_terminal_obeys_nothing_of_an_answer() {
+        let mut answer =
+            serde_json::json!({ "host": "a\u{1b}]0;x\u{7}", "list": [{ "name": "\u{9b}2J" }], "two": "one\nline" });
+        drop_controls(&mut answer);
+        let plain = serde_json::json!({ "host": "a\u{fffd}]0;x\u{fffd}", "list": [{ "name": "\u{fffd}2J" }], "two": "one\nline" });
+        assert_eq!(answer, plain);
     }
 }

@@ -2,19 +2,22 @@
 
 mod client;
 pub use client::Client;
+mod dashboard;
 mod doctor;
 mod node;
 mod seeing;
 mod volume;
 
-use crate::api::Role;
+use crate::config::certificates::{CertificateList, Clients};
 use crate::config::{
     Config, DestageName, FormatName, HttpAddress, HttpTls, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles,
     VolumeSpec,
 };
+use crate::doctor::words::without_controls;
 use crate::units::{parse_seconds, parse_size};
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use forebay_core::roles::Name;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,6 +70,13 @@ enum Command {
     },
     /// Show the running daemon
     Status {
+        #[command(flatten)]
+        to: ApiArgs,
+    },
+    /// Show where the dashboard is; on a terminal, with a link that logs in
+    ///
+    /// The link holds the token, with which everything may be changed, so it is shown on a terminal only.
+    Dashboard {
         #[command(flatten)]
         to: ApiArgs,
     },
@@ -181,6 +191,10 @@ struct ServeArgs {
     /// Take the backing as it is, although the tier has writes for another one or a newer state of it: they are given up
     #[arg(long, requires = "backing")]
     adopt_changed_backing: bool,
+    /// The backing is the one that the tier's writes belong to, in its newest state, although another inode or an earlier time of
+    /// change makes it look like another one: no write is given up. You vouch for it: over an older copy they would mix two states
+    #[arg(long, requires = "backing", conflicts_with = "adopt_changed_backing")]
+    same_image: bool,
     /// State folder [default: /var/lib/forebay, or below $XDG_STATE_HOME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -196,6 +210,10 @@ struct ServeArgs {
     /// Authority (PEM) from which each client over TCP must show a certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Clients with certificates that may use the volume: any (with the role nbd-client), none, or names with commas between
+    /// them (dns:NAME, uri:URI, sha256:FINGERPRINT) [default: as recorded, or any]
+    #[arg(long, value_name = "NAMES", requires = "backing")]
+    clients: Option<Clients>,
     /// HTTP address, or off [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<HttpAddress>,
@@ -205,9 +223,15 @@ struct ServeArgs {
     /// Key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
     http_tls_key: Option<PathBuf>,
-    /// Authority (PEM) whose certificates let HTTP clients in without a token; they may change everything
+    /// Authority (PEM) of callers' certificates; one of them is good for what --http-admin and --http-reader say
     #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
     http_client_ca: Option<PathBuf>,
+    /// A certificate that may change everything by HTTP: dns:NAME, uri:URI or sha256:FINGERPRINT; may be given several times
+    #[arg(long, value_name = "NAME", requires = "http_client_ca")]
+    http_admin: Vec<Name>,
+    /// One that may look at everything
+    #[arg(long, value_name = "NAME", requires = "http_client_ca")]
+    http_reader: Vec<Name>,
     /// The API's unix socket [default: /run/forebay/api.sock]
     #[arg(long, env = "FOREBAY_API", value_name = "PATH")]
     api: Option<PathBuf>,
@@ -254,7 +278,9 @@ impl ServeArgs {
                 address: None,
                 interface: None,
                 reserve: false,
+                clients: self.clients,
                 adopt_changed_backing: self.adopt_changed_backing,
+                same_image: self.same_image,
             });
         }
         let node = &mut config.node;
@@ -272,7 +298,9 @@ impl ServeArgs {
         }
         listen.http = self.http.or(listen.http);
         if let (Some(cert), Some(key)) = (self.http_tls_cert, self.http_tls_key) {
-            listen.http_tls = Some(HttpTls { cert, key, client_ca: self.http_client_ca, client_role: Role::Admin });
+            let admins = CertificateList::new(&self.http_admin)?;
+            let readers = CertificateList::new(&self.http_reader)?;
+            listen.http_tls = Some(HttpTls { cert, key, client_ca: self.http_client_ca, admins, readers });
         }
         listen.api = self.api.or(listen.api.take());
         config.check()?;
@@ -291,7 +319,8 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("forebay: {error:#}");
+            // It may tell of files, of images and their markers, that anybody has written.
+            eprintln!("forebay: {}", without_controls(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -316,6 +345,7 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
+        Command::Dashboard { to } => dashboard::run(&Client::new(to.api), to.json),
         Command::Events { to, events } => seeing::events(&Client::new(to.api), to.json, &events),
         Command::Inspect { tier, json } => crate::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {

@@ -6,12 +6,10 @@ use crate::fence_test::{FenceTestArgs, ago};
 use crate::identity::{Authority, Made};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use forebay_core::roles::Role;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Folder of the authority below the state folder.
-const AUTHORITY_FOLDER: &str = "authority";
 
 /// What to do.
 #[derive(Subcommand)]
@@ -45,6 +43,20 @@ pub enum Command {
         #[command(flatten)]
         to: super::ApiArgs,
     },
+    /// Say that a node cannot tell what it knows, after the coordinator was put back to an older state
+    ///
+    /// Volumes whose owner is lost wait until every node has said what it knows of their records. Name one that will not
+    /// come back: if it was the last to know of a later owner, what that one has acknowledged is lost.
+    #[command(verbatim_doc_comment)]
+    CannotAnswer {
+        /// Its name
+        name: String,
+        /// The second word: what it knows, and nobody else, may be lost
+        #[arg(long, required = true)]
+        yes_what_it_knows_may_be_lost: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
     /// Show what operators have decided that the cluster could not know, and which machines it has switched off
     Audit {
         #[command(flatten)]
@@ -64,7 +76,7 @@ pub enum Command {
         /// Name of the cluster: lower-case letters, digits and hyphens
         #[arg(long, value_name = "NAME", default_value = "forebay")]
         cluster: String,
-        /// Folder of the authority [default: authority in the state folder]
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
         /// Print JSON
@@ -85,7 +97,32 @@ pub enum Command {
         /// Make a new certificate for nodes that are enrolled already; their files are replaced
         #[arg(long)]
         renew: bool,
-        /// Folder of the authority [default: authority in the state folder]
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a certificate for who is no node: a client of volumes, a caller of the API, or the server that either calls
+    ///
+    /// It goes into a folder as ca-cert.pem, client-cert.pem and client-key.pem (or server-...), as QEMU and libnbd want them,
+    /// and is good for two years, for its role alone:
+    ///
+    ///     forebay node certify vm-host-1.lab --role nbd-client --to vm-host-1
+    ///     forebay node certify alpha.lab 10.0.0.1 --role nbd-server --to alpha-nbd
+    #[command(verbatim_doc_comment)]
+    Certify {
+        /// DNS names and addresses that it is for; lists of clients name it by one of them (dns:NAME)
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// What it is good for: nbd-client, admin (of the HTTP API, where that lists it), nbd-server or http-server
+        #[arg(long, value_name = "ROLE", value_parser = role)]
+        role: Role,
+        /// Folder for the files
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
         /// Print JSON
@@ -121,6 +158,10 @@ pub enum Command {
     /// With --json, --be-expelled prints the key as a document of its own first.
     #[command(verbatim_doc_comment)]
     FenceTest(Box<FenceTestArgs>),
+}
+
+fn role(word: &str) -> Result<Role, String> {
+    Role::of_word(word).ok_or_else(|| format!("give one of {}", Role::ALL.map(Role::word).join(", ")))
 }
 
 /// Compression of what goes to a node, in a few words.
@@ -221,9 +262,28 @@ fn print_audit(lines: Vec<AuditReport>) {
     }
 }
 
+/// Where nobody says otherwise. An earlier version had it in the state folder, which is a service's user's: neither is another one to be
+/// made beside it, nor what lies there to be believed unseen.
+fn default_authority() -> Result<PathBuf> {
+    let (folder, former) = (crate::paths::authority_dir(), crate::paths::state_dir().join("authority"));
+    if folder != former && !folder.join("authority.toml").exists() && former.join("authority.toml").exists() {
+        bail!(
+            "the cluster's authority is not in {0}, where it belongs, and something of that name is in {1}, which the daemon's user can \
+             change. Look whether its certificate is that of the nodes' identity files (`authority = ...`), then move it: `mv {1} {0} && \
+             chown -R root: {0}`; or name its folder with --authority",
+            folder.display(),
+            former.display()
+        );
+    }
+    Ok(folder)
+}
+
 /// Does it.
 pub fn run(command: Command) -> Result<bool> {
-    let folder = |given: Option<PathBuf>| given.unwrap_or_else(|| crate::paths::state_dir().join(AUTHORITY_FOLDER));
+    let folder = |given: Option<PathBuf>| match given {
+        Some(folder) => Ok(folder),
+        None => default_authority(),
+    };
     match command {
         Command::FenceTest(args) => return crate::fence_test::run(*args),
         Command::List { to } => {
@@ -253,6 +313,15 @@ pub fn run(command: Command) -> Result<bool> {
                 println!("node {name}: forgotten");
             }
         }
+        Command::CannotAnswer { name, yes_what_it_knows_may_be_lost, to } => {
+            let body = serde_json::json!({ "yes_what_it_knows_may_be_lost": yes_what_it_knows_may_be_lost });
+            let path = format!("/v1/nodes/{}/cannot-answer", plain(&name));
+            let said = Client::new(to.api).call("POST", &path, Some(&body))?;
+            match to.json {
+                true => println!("{}", serde_json::to_string_pretty(&said)?),
+                false => println!("node {name}: nobody waits for what it knows, by your word"),
+            }
+        }
         Command::Audit { to } => {
             let lines = Client::new(to.api).call("GET", "/v1/audit", None)?;
             if to.json {
@@ -262,7 +331,7 @@ pub fn run(command: Command) -> Result<bool> {
             }
         }
         Command::InitCa { cluster, authority, json } => {
-            let made = Authority::init(&folder(authority), &cluster)?;
+            let made = Authority::init(&folder(authority)?, &cluster)?;
             if json {
                 println!("{}", serde_json::to_string_pretty(&made)?);
                 return Ok(true);
@@ -274,7 +343,7 @@ pub fn run(command: Command) -> Result<bool> {
             if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
                 bail!("{} is there twice; each node has a name of its own", names[at]);
             }
-            let mut authority = Authority::open(&folder(authority))?;
+            let mut authority = Authority::open(&folder(authority)?)?;
             let mut all: Vec<Made> = Vec::new();
             for name in &names {
                 let made = authority.enrol(name, &to.join(format!("{name}.identity.toml")), renew)?;
@@ -285,6 +354,15 @@ pub fn run(command: Command) -> Result<bool> {
             }
             if json {
                 println!("{}", serde_json::to_string_pretty(&all)?);
+            }
+        }
+        Command::Certify { names, role, to, authority, json } => {
+            let made = Authority::open(&folder(authority)?)?.certify(role, &names, &to)?;
+            match json {
+                true => println!("{}", serde_json::to_string_pretty(&made)?),
+                false => {
+                    println!("{} ({}): {}, until {}", made.name, role.word(), made.path.display(), made.valid_until)
+                }
             }
         }
     }

@@ -54,7 +54,7 @@ pub fn stats(client: &Client, json: bool, args: &StatsArgs) -> Result<bool> {
     let measured = super::volume::path(&args.name, &format!("/heatmap{}", query(time.iter())));
     let measured = client.call("GET", &measured, None)?;
     if json {
-        for name in ["legs", "flush", "zero", "throttled", "destage", "backing_sync"] {
+        for name in ["legs", "flush", "zero", "destage", "backing_sync"] {
             answer[name] = measured[name].clone();
         }
         println!("{}", serde_json::to_string_pretty(&answer)?);
@@ -143,11 +143,11 @@ fn show_figure(value: f64) -> String {
 fn times(measured: &Value) -> String {
     let mut rows = Vec::new();
     for side in ["read", "write"] {
-        for leg in ["client", "local", "network", "backing"] {
+        for leg in ["client", "local", "network", "backing", "waiting"] {
             rows.push((format!("{side} {leg}"), &measured["legs"][side][leg]));
         }
     }
-    for name in ["flush", "zero", "throttled", "destage", "backing_sync"] {
+    for name in ["flush", "zero", "destage", "backing_sync"] {
         rows.push((name.replace('_', " "), &measured[name]));
     }
     rows.retain(|(_, times)| times["count"].as_u64().unwrap_or(0) > 0);

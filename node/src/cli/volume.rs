@@ -3,12 +3,14 @@
 use super::client::Client;
 use super::seconds;
 use crate::cluster::addresses::AddressReport;
+use crate::cluster::report::KnownReport;
 use crate::cluster::report::{ClusterReport, FenceReport, FormerCacheReport};
 use crate::config::address::{AddressChange, CidrAddress};
+use crate::config::certificates::Clients;
 use crate::config::{DestageName, FormatName, PolicyName, TierName, VolumeSpec};
 use crate::coordinator::words::FlushName;
 use crate::fence_test::ago;
-use crate::report::{NodeReport, TierChangeReport, VolumeReport};
+use crate::report::{CoordinatorTrouble, NodeReport, NotUsed, TierChangeReport, VolumeReport};
 use crate::units::{parse_seconds, parse_size, show_seconds, show_size};
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -81,6 +83,10 @@ pub enum Command {
         /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
         #[arg(long, requires = "peers")]
         reserve: bool,
+        /// Clients with certificates that may use it: any (with the role nbd-client), none, or names with commas between them
+        /// (dns:NAME, uri:URI, sha256:FINGERPRINT) [default: any]
+        #[arg(long, value_name = "NAMES")]
+        clients: Option<Clients>,
         /// Take the image as it is, although a tier has newer writes for it: they are given up
         #[arg(long)]
         adopt_changed_backing: bool,
@@ -126,6 +132,10 @@ pub enum Command {
         /// What a flush promises: media of all members, copies, or the backing
         #[arg(long, group = "change")]
         flush: Option<FlushName>,
+        /// Clients with certificates that may use it: any (with the role nbd-client), none, or names with commas between them
+        /// (dns:NAME, uri:URI, sha256:FINGERPRINT); sessions of others end
+        #[arg(long, group = "change", value_name = "NAMES")]
+        clients: Option<Clients>,
         /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
         #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
         address: Option<String>,
@@ -150,6 +160,13 @@ pub enum Command {
         /// The second word
         #[arg(long, requires = "accept_loss")]
         yes_lose_acknowledged_writes: bool,
+        /// With what the media of this node and of the members that answer have synced, although what was not synced is lost; it
+        /// needs the next word as well
+        #[arg(long, requires = "yes_lose_unsynced_writes", conflicts_with = "accept_loss")]
+        take_synced: bool,
+        /// The second word
+        #[arg(long, requires = "take_synced")]
+        yes_lose_unsynced_writes: bool,
     },
     /// Say that former owners can write to the backing no more, because you have seen to it
     ///
@@ -159,17 +176,21 @@ pub enum Command {
     Fenced {
         /// Its name
         name: String,
-        /// The node that was switched off; all of those that `volume show` waits for have to be named
-        #[arg(long = "i-fenced-it", value_name = "NODE", required = true)]
+        /// The node that was switched off, and the term in which it was the owner, as `volume show` has them (such as alpha@5); all of
+        /// those that it waits for have to be named, and it is refused when others have come since
+        #[arg(long = "i-fenced-it", value_name = "NODE@TERM", required = true)]
         nodes: Vec<String>,
     },
-    /// Have the owner write a volume's record anew, after the coordinator was put back to an older state
+    /// Write a volume's record anew as this node knows it, after the coordinator was put back to an older state
     RestoreRecord {
         /// Its name
         name: String,
-        /// The second word: the coordinator was restored from a backup, and the record is to be the owner's again
+        /// The second word: the coordinator was restored from a backup, and the record is to be what this node knows
         #[arg(long, required = true)]
         yes_the_coordinator_went_back: bool,
+        /// What `volume show` says at this node that it knows: term and config. Compare it with what the other nodes know
+        #[arg(long, value_name = "TERM/CONFIG")]
+        i_saw: Option<String>,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
@@ -202,6 +223,10 @@ pub enum Command {
         /// Although acknowledged writes in the tier are lost by it
         #[arg(long)]
         discard_dirty: bool,
+        /// A node of which nothing proves that it can write to the backing no more, and of which you have made sure, with the term in
+        /// which it was the owner, as the command asks for them without this
+        #[arg(long = "i-fenced-it", value_name = "NODE@TERM", requires = "discard_dirty")]
+        fenced: Vec<String>,
     },
 }
 
@@ -231,6 +256,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             address,
             interface,
             reserve,
+            clients,
             adopt_changed_backing,
         } => {
             let spec = VolumeSpec {
@@ -254,7 +280,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
                 address,
                 interface,
                 reserve,
+                clients,
                 adopt_changed_backing,
+                same_image: false,
             };
             spec.check()?;
             client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))?
@@ -273,6 +301,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             peers,
             min_peers,
             flush,
+            clients,
             address,
             interface,
         } => {
@@ -304,6 +333,9 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             if let Some(flush) = flush {
                 change.insert("flush".to_owned(), json!(flush));
             }
+            if let Some(clients) = clients {
+                change.insert("clients".to_owned(), json!(clients));
+            }
             if let Some(address) = address {
                 address.parse::<AddressChange>()?;
                 change.insert("address".to_owned(), json!(address));
@@ -317,21 +349,27 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             said = Some(format!("handed over to {to}"));
             client.call("POST", &path(&name, "/hand-over"), Some(&json!({ "to": to })))?
         }
-        Command::Open { name, accept_loss, yes_lose_acknowledged_writes } => {
+        Command::Open { name, accept_loss, yes_lose_acknowledged_writes, take_synced, yes_lose_unsynced_writes } => {
             said = Some("served here".to_owned());
-            let body = json!({
-                "accept_loss": accept_loss,
-                "yes_lose_acknowledged_writes": yes_lose_acknowledged_writes,
-            });
+            let body = match take_synced {
+                true => json!({ "take_synced": true, "yes_lose_unsynced_writes": yes_lose_unsynced_writes }),
+                false => json!({
+                    "accept_loss": accept_loss,
+                    "yes_lose_acknowledged_writes": yes_lose_acknowledged_writes,
+                }),
+            };
             client.call("POST", &path(&name, "/open"), Some(&body))?
         }
         Command::Fenced { name, nodes } => {
             said = Some(format!("{} can write to its backing no more, by your word", nodes.join(", ")));
             client.call("POST", &path(&name, "/fenced"), Some(&json!({ "i_fenced": nodes })))?
         }
-        Command::RestoreRecord { name, yes_the_coordinator_went_back } => {
+        Command::RestoreRecord { name, yes_the_coordinator_went_back, i_saw } => {
             said = Some("its record is written anew".to_owned());
-            let body = json!({ "yes_the_coordinator_went_back": yes_the_coordinator_went_back });
+            let mut body = json!({ "yes_the_coordinator_went_back": yes_the_coordinator_went_back });
+            if let Some(saw) = i_saw {
+                body["i_saw"] = json!(saw);
+            }
             client.call("POST", &path(&name, "/restore-record"), Some(&body))?
         }
         Command::Drain { name, hold, through } => {
@@ -346,8 +384,16 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             said = Some(format!("it has {} now; clients see that when they connect anew", show_size(size)));
             client.call("POST", &path(&name, "/resize"), Some(&json!({ "size_bytes": size })))?
         }
-        Command::Delete { name, discard_dirty } => {
-            client.call("DELETE", &path(&name, &format!("?discard_dirty={discard_dirty}")), None)?;
+        Command::Delete { name, discard_dirty, fenced } => {
+            let mut how = format!("?discard_dirty={discard_dirty}");
+            if !fenced.is_empty() {
+                fenced.iter().try_for_each(|former| {
+                    let node = former.split_once('@').map_or(former.as_str(), |(node, _)| node);
+                    crate::identity::check_label("node name", node)
+                })?;
+                how.push_str(&format!("&fenced={}", fenced.join(",")));
+            }
+            client.call("DELETE", &path(&name, &how), None)?;
             said = Some("deleted; its backing stays as it is".to_owned());
             json!({ "name": name, "deleted": true })
         }
@@ -408,6 +454,12 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
         println!("nbd      {address}");
     }
     println!("volumes  {}", node.volumes);
+    for CoordinatorTrouble { code, text } in &node.coordinator {
+        println!("warning  {code}: {text}");
+    }
+    for NotUsed { key, why } in &node.not_used {
+        println!("not used {key}: {why}");
+    }
     Ok(true)
 }
 
@@ -574,6 +626,7 @@ fn print_one(v: &VolumeReport) {
         v.positions.accepted, v.positions.held, v.positions.synced, v.positions.destaged
     );
     println!("clients   {}", v.connections);
+    println!("by TLS    {}", v.clients);
     if let Some(cluster) = &v.cluster {
         print_cluster(cluster);
     }
@@ -613,6 +666,14 @@ fn print_cluster(c: &ClusterReport) {
         println!("{:<9} {} ({}{medium}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
+    match c.flushed.as_str() {
+        "durable" => println!("flushed   survives a loss of power of all members, by the record"),
+        "held" => println!("flushed   is held by all members, and no more is promised by the record"),
+        _ => {}
+    }
+    if !c.left.is_empty() {
+        println!("left      power was lost; what was synced of the log is at {}", c.left.join(", "));
+    }
     for without in &c.without_copy {
         println!("          none at {}: {}", without.node, without.why);
     }
@@ -633,6 +694,9 @@ fn print_cluster(c: &ClusterReport) {
         let left = show_seconds(*left_s);
         println!("reads     from the cache of {node}: {hits} blocks found, {misses} not, for {left} more at most");
     }
+    if let Some(known) = &c.known {
+        print_known(known);
+    }
     if c.unfenced > 0 {
         println!("warning   {} former owners may still write to the backing: not a crash image by itself", c.unfenced);
     }
@@ -648,10 +712,21 @@ fn print_fence(fence: &FenceReport) {
         println!("          {} of {}{by} ({}{proven})", means.means, means.of, means.class);
     }
     for former in &fence.former {
-        println!("unfenced  {}, term {}, for {}", former.node, former.term, show_seconds(former.waiting_s));
+        println!("unfenced  {}@{} (node and term), for {}", former.node, former.term, show_seconds(former.waiting_s));
         for words in &former.why {
             println!("          {words}");
         }
+    }
+}
+
+/// What this node knows where the coordinator shows less, or nodes are waited for since it did.
+fn print_known(known: &KnownReport) {
+    println!("known     here: term {}, config {}, owner {}", known.term, known.config, known.owner);
+    if let (Some(term), Some(config)) = (known.shown_term, known.shown_config) {
+        println!("          the coordinator shows term {term}, config {config}: it went back");
+    }
+    if !known.unheard.is_empty() {
+        println!("          not heard since: {}", known.unheard.join(", "));
     }
 }
 

@@ -3,12 +3,12 @@
 //!
 //! Invariants:
 //! - What is carried out for another node is the same command, checked in the same way, as one that is given here.
+//! - Nothing is carried out before [`requests`](super::requests) has found who asks, and that he asks now.
 //! - A call that nobody waits for any more is not answered; a hold that nobody knows of is ended.
-//! - Calls that lie there when a node starts are of a former life of it, and are not carried out.
 
 use super::commands::{Answer, Trouble, failure};
 use super::control::Cluster;
-use crate::coordinator::Outcome;
+use crate::coordinator::checked::NodeName;
 use crate::coordinator::words::{self, Answered, Call, NodeEntry, NotDone, Wish};
 use crate::node::{Failure, FailureKind};
 use crate::volume_store::VolumeId;
@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn node_name(&self, node: NodeId) -> Option<String> {
+    pub(super) fn node_name(&self, node: NodeId) -> Option<NodeName> {
         self.nodes().iter().find(|entry| entry.node() == node).map(|entry| entry.name.clone())
     }
 
@@ -125,12 +125,11 @@ impl Cluster {
         let Some(to) = self.node_name(node) else { return Err(Trouble::NotOwner) };
         let id = VolumeId::random().map_err(|error| Trouble::failed(format!("{error:#}")))?;
         let call = Call { version: words::VERSION, id, from: self.name.clone(), volume, wish: wish.clone() };
-        // Where it is not known whether it lies there, an answer may come all the same.
-        if let Err(error) = self.coordinator.call(&to, &call).await {
-            return Err(Trouble::failed(format!("volume {name}: its owner {to} cannot be asked: {error}")));
+        if let Err(error) = self.request(&to, &call).await {
+            return Err(Trouble::failed(format!("volume {name}: its owner {to} cannot be asked: {error:#}")));
         }
         let ended = tokio::select! {
-            answered = self.await_answer(&call, node) => answered,
+            answered = self.await_answer(&to, &call, node) => answered,
             _ = gone => Err("who asked for it has gone away".to_owned()),
         };
         // What stays behind is withdrawn by nobody, and read by nobody.
@@ -144,11 +143,11 @@ impl Cluster {
         }
     }
 
-    async fn await_answer(&self, call: &Call, node: NodeId) -> Result<Answered, String> {
+    async fn await_answer(&self, to: &NodeName, call: &Call, node: NodeId) -> Result<Answered, String> {
         let mut well = Instant::now();
         loop {
             let hint = self.answered.notified();
-            if let Ok(Some(answered)) = self.coordinator.answer_to(call).await {
+            if let Some(answered) = self.response(to, call).await {
                 return Ok(answered);
             }
             let _ = tokio::time::timeout(ANSWER_LOOK, hint).await;
@@ -167,24 +166,18 @@ impl Cluster {
 
     // --- for other nodes ---
 
-    /// What lies there from a former life of this node is not meant for this one.
-    pub(super) async fn drop_old_calls(&self) {
-        let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
-        for call in self.calls_taken.new_of(calls, |call| call.id) {
-            let _ = self.coordinator.withdraw(&self.name, &call).await;
-        }
-    }
-
     pub(super) async fn take_calls(self: &Arc<Cluster>) {
-        // What is not known now is asked for again soon.
-        let Ok(calls) = self.coordinator.calls(&self.name).await else { return };
-        for call in self.calls_taken.new_of(calls, |call| call.id) {
+        for call in self.new_requests(&self.calls_taken).await {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.carry_out_call(call).await });
         }
     }
 
     async fn carry_out_call(self: Arc<Cluster>, call: Call) {
+        if let Err(refused) = self.check_request(&call).await {
+            self.respond(&call, &refused, Some(OWNER_GONE_MAX)).await;
+            return;
+        }
         let name = self.known().get(&call.volume).map(|known| known.definition.name.clone());
         let done = match &name {
             Some(name) => self.carry_out(call.volume, name, &call.wish).await,
@@ -198,13 +191,7 @@ impl Cluster {
             }
         };
         let answered = Answered { version: words::VERSION, not_done, why };
-        let told = loop {
-            match self.coordinator.answer(&self.name, &call, &answered).await {
-                Ok(Outcome::Won) => break true,
-                Ok(Outcome::Lost(())) => break false,
-                Ok(Outcome::Unknown(_)) | Err(_) => tokio::time::sleep(ANSWER_LOOK).await,
-            }
-        };
+        let told = self.respond(&call, &answered, None).await;
         if let (false, Wish::Hold { .. }, None, Some(name)) = (told, &call.wish, not_done, &name) {
             // Nobody would know of it. One who was told after all finds out when he releases it.
             let _ = self.carry_out(call.volume, name, &Wish::Release).await;

@@ -2,13 +2,17 @@
 //!
 //! Left to others: who serves (core, asked through [`super::driver`]), and what the coordinator keeps ([`super::control`]).
 
+use super::clients::KnownClients;
 use super::control::Cluster;
 use super::driver::{LinkShown, Shown, ToDriver};
 use super::marker::ImageMarker;
 use super::report::{ClusterNodeReport, of_nodes, of_volume};
+use crate::allowed::NamedBy;
 use crate::config::address::{AddressChange, VirtualAddress};
 use crate::config::{self, TierName, VolumeSpec};
-use crate::coordinator::words::{self, Definition, FlushName, Kept, NotDone, TierChoice, Wish};
+use crate::coordinator::Audit;
+use crate::coordinator::checked::VolumeName;
+use crate::coordinator::words::{self, Definition, FlushName, Kept, NotDone, TierChoice, Wish, Words};
 use crate::coordinator::{Error, Occupied, Outcome};
 use crate::mailbox::ToShard;
 use crate::node::{Change, Failure, FailureKind, command_failure, volume_memory};
@@ -21,7 +25,9 @@ use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
 use forebay_core::seen::Seen;
 use forebay_core::types::*;
+use forebay_io::backing::BackingSpec;
 use forebay_io::fence::ReservableDevice;
+use forebay_io::file::{FileKind, kind_of};
 use forebay_io::{Backing, BackingOptions, LockAttempt};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +40,10 @@ const SERVED_WAIT: Time = Time::from_secs(20);
 const KNOWN_WAIT: Time = Time::from_secs(5);
 /// Between two looks at that.
 const SERVED_LOOK: Time = Time::from_millis(20);
+/// How often a creation is asked for whose fate is not known.
+const CREATE_ATTEMPTS: usize = 5;
+/// Between two of these.
+const CREATE_RETRY: Time = Time::from_millis(500);
 
 /// What became of a command.
 pub(super) type Answer<T> = std::result::Result<T, Failure>;
@@ -62,6 +72,17 @@ impl Trouble {
             NotDone::Failed => FailureKind::Failed,
         };
         Trouble::Failure(Failure { kind, message })
+    }
+
+    /// For whoever has asked this node.
+    pub(super) fn into_failure(self) -> Failure {
+        match self {
+            Trouble::Failure(failure) => failure,
+            Trouble::NotOwner => Failure {
+                kind: FailureKind::Conflict,
+                message: "another node has become its owner meanwhile; ask again".to_owned(),
+            },
+        }
     }
 
     /// For another node.
@@ -96,11 +117,11 @@ impl Cluster {
 
     /// Names of all volumes.
     pub fn names(&self) -> Vec<String> {
-        self.known().values().map(|known| known.definition.name.clone()).collect()
+        self.known().values().map(|known| known.definition.name.to_string()).collect()
     }
 
     /// Creates a volume in the cluster, and serves it here.
-    pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec) -> Answer<VolumeReport> {
+    pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec, by: NamedBy) -> Answer<VolumeReport> {
         if self.is_leaving(&self.name) {
             let message = format!(
                 "volume {}: this node is to be emptied; create it at another one, or `forebay node drain {} --undo`",
@@ -113,9 +134,12 @@ impl Cluster {
         if let Some(address) = &definition.address {
             self.check_address(&spec.name, address)?;
         }
+        self.check_clients(&definition).await?;
         let (volume, options) = (definition.volume, creation(spec));
         let wanted = (definition.backing.clone(), spec.size, spec.reserve);
-        let work = move || prepare_backing(volume, &wanted.0, wanted.1, wanted.2, options);
+        let allowed = self.place.allowed.clone();
+        let open = move || allowed.open(&wanted.0, by, options);
+        let work = move || prepare_backing(volume, open()?, wanted.1, wanted.2);
         let prepared = tokio::task::spawn_blocking(work).await;
         let size_bytes = match prepared {
             Ok(Ok(size_bytes)) => size_bytes,
@@ -127,20 +151,49 @@ impl Cluster {
         if definition.tier.size_bytes == 0 {
             definition.tier.size_bytes = config::tier_size_default(size_bytes);
         }
+        // Known here before anybody else can know of it: by whose word it is opened here.
+        let admitted = self.place.admit(&definition, by);
+        admitted.map_err(|error| Failure {
+            kind: FailureKind::Conflict,
+            message: format!("volume {}: {error:#}", spec.name),
+        })?;
         let record = Record::of_new_volume(self.place.node, size_bytes);
-        match self.coordinator.create(&definition, &Kept::Record(record)).await {
+        let record = Kept::Record(record);
+        let mut created = self.coordinator.create(&definition, &record).await;
+        // To ask again is to ask what has become of it: it has an identity of its own.
+        for _ in 1..CREATE_ATTEMPTS {
+            if !matches!(created, Ok(Outcome::Unknown(_))) {
+                break;
+            }
+            tokio::time::sleep(CREATE_RETRY).await;
+            // An error says nothing of what was asked before.
+            if let Ok(known) = self.coordinator.create(&definition, &record).await {
+                created = Ok(known);
+            }
+        }
+        match created {
             Ok(Outcome::Won) => {}
             Ok(Outcome::Lost(Occupied::Name(_) | Occupied::Identity)) => {
+                self.forget_pin(volume);
                 return failure(FailureKind::Conflict, format!("the cluster has a volume {} already", spec.name));
             }
             Ok(Outcome::Unknown(why)) => {
-                let message = format!("whether volume {} was created is not known yet: {why}", spec.name);
+                let message = format!(
+                    "whether volume {0} was created is not known yet: {why}; where `forebay volume list` shows it, `forebay volume open {0}` \
+                     serves it",
+                    spec.name
+                );
                 return failure(FailureKind::Failed, message);
             }
-            Err(error) => return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name)),
+            Err(error) => {
+                self.forget_pin(volume);
+                return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name));
+            }
         }
-        if let Some(new) = self.take_definition(definition).await {
-            self.take_up(new).await;
+        match self.take_definition(definition, by, None).await {
+            Ok((Some(new), _)) => self.take_up(new).await,
+            Ok((None, _)) => {}
+            Err(error) => return failure(FailureKind::Failed, format!("volume {}: {error:#}", spec.name)),
         }
         drop(admin);
         self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
@@ -188,8 +241,19 @@ impl Cluster {
         name: &str,
         command: Command,
     ) -> Answer<std::result::Result<(), CommandError>> {
+        self.try_audited(volume, name, command, None).await
+    }
+
+    /// The same, with the line of the audit log that goes with what it allows.
+    pub(super) async fn try_audited(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Command,
+        audit: Option<Audit>,
+    ) -> Answer<std::result::Result<(), CommandError>> {
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Command { volume, command, answer });
+        self.mail(ToDriver::Command { volume, command, audit: audit.map(Box::new), answer });
         match answered.await {
             Ok(carried_out) => Ok(carried_out),
             Err(_) => {
@@ -199,7 +263,12 @@ impl Cluster {
     }
 
     /// A command for the volume itself, which this node owns.
-    async fn control(&self, volume: VolumeId, name: &str, command: Control) -> std::result::Result<(), Trouble> {
+    pub(super) async fn control(
+        &self,
+        volume: VolumeId,
+        name: &str,
+        command: Control,
+    ) -> std::result::Result<(), Trouble> {
         let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
         let (State::Owner, Some(key)) = (shown.ownership.state, shown.key) else { return Err(Trouble::NotOwner) };
         let (answer, answered) = oneshot::channel();
@@ -213,9 +282,42 @@ impl Cluster {
         }
     }
 
+    /// The owner's part of a growth. The backing grows before anybody relies on it, and here: on the data path a file system that is
+    /// slow would hold up every volume.
+    async fn resize_owned(&self, volume: VolumeId, name: &str, size_bytes: u64) -> std::result::Result<(), Trouble> {
+        let _turn = self.turn_at_image(volume).await;
+        let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
+        if shown.volume.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
+            let message = format!("volume {name}: {}", crate::node::HELD_IMAGE);
+            return Err(Trouble::Failure(Failure { kind: FailureKind::Conflict, message }));
+        }
+        let Some(definition) = self.definition(volume) else { return Err(Trouble::NotOwner) };
+        let place = self.place.clone();
+        let grow = move || -> Result<()> {
+            // What is no file does not grow here, and a device is claimed by the owner's opening: the data path looks at its size.
+            let spec = BackingSpec::parse(&definition.backing)?;
+            if !spec.path().is_some_and(|path| kind_of(path).is_ok_and(|kind| kind == FileKind::Regular)) {
+                return Ok(());
+            }
+            let backing = place.open_backing(&definition)?;
+            backing.grow(size_bytes).with_context(|| format!("cannot grow the backing {}", backing.name()))
+        };
+        match tokio::task::spawn_blocking(grow).await {
+            Ok(Ok(())) => self.control(volume, name, Control::Resize(size_bytes)).await,
+            Ok(Err(error)) => Err(Trouble::failed(format!("volume {name}: {error:#}"))),
+            Err(_) => Err(Trouble::failed(format!("volume {name}: growing its backing panicked; this is a bug"))),
+        }
+    }
+
+    async fn turn_at_image(&self, volume: VolumeId) -> tokio::sync::OwnedMutexGuard<()> {
+        let images = || self.images.lock().expect("nobody panics while holding it");
+        let turn = images().entry(volume).or_default().clone();
+        turn.lock_owned().await
+    }
+
     /// What this node is asked for as the owner of a volume.
     pub(super) async fn carry_out(
-        &self,
+        self: &Arc<Cluster>,
         volume: VolumeId,
         name: &str,
         wish: &Wish,
@@ -224,15 +326,18 @@ impl Cluster {
             Wish::HandOver { to } => self.hand_to(volume, name, to).await,
             Wish::Drain { through: false } => self.control(volume, name, Control::Drain).await,
             Wish::Drain { through: true } => self.control(volume, name, Control::DrainThrough).await,
-            Wish::Hold { seconds } => self.control(volume, name, Control::Hold(Duration::from_secs(*seconds))).await,
+            Wish::Hold { seconds } => {
+                let _turn = self.turn_at_image(volume).await;
+                self.control(volume, name, Control::Hold(Duration::from_secs(*seconds))).await
+            }
             Wish::Release => self.control(volume, name, Control::Release).await,
-            Wish::Resize { size_bytes } => self.control(volume, name, Control::Resize(*size_bytes)).await,
-            Wish::Delete { .. } => self.delete_owned(volume, name).await,
+            Wish::Resize { size_bytes } => self.resize_owned(volume, name, *size_bytes).await,
+            Wish::Delete { discard_dirty } => self.delete_owned(volume, name, *discard_dirty).await,
         }
     }
 
     /// Hands over, to a node that is made a member first where it is none.
-    async fn hand_to(&self, volume: VolumeId, name: &str, to: &str) -> std::result::Result<(), Trouble> {
+    pub(super) async fn hand_to(&self, volume: VolumeId, name: &str, to: &str) -> std::result::Result<(), Trouble> {
         let node = self.node_called(to).map_err(Trouble::Failure)?.node();
         let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
         let is_member = shown.ownership.record.is_some_and(|record| record.member(node).is_some());
@@ -245,13 +350,14 @@ impl Cluster {
     /// Makes another node the owner.
     pub async fn hand_over(self: &Arc<Cluster>, name: &str, to: &str) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        let node = self.node_called(to)?.node();
+        let entry = self.node_called(to)?;
+        let node = entry.node();
         if self.is_leaving(to) {
             let message = format!("node {to} is to be emptied; `forebay node drain {to} --undo` takes that back");
             return failure(FailureKind::Conflict, message);
         }
         let (_caller, mut gone) = oneshot::channel();
-        self.at_owner(volume, name, Wish::HandOver { to: to.to_owned() }, &mut gone).await?;
+        self.at_owner(volume, name, Wish::HandOver { to: entry.name.clone() }, &mut gone).await?;
         self.until_known(volume, |record| record.owner == node).await;
         self.report(name).await
     }
@@ -316,7 +422,7 @@ impl Cluster {
     }
 
     pub(super) fn ids_and_names(&self) -> Vec<(VolumeId, String)> {
-        self.known().values().map(|known| (known.definition.volume, known.definition.name.clone())).collect()
+        self.known().values().map(|known| (known.definition.volume, known.definition.name.to_string())).collect()
     }
 
     /// Asks something else of a volume.
@@ -338,6 +444,26 @@ impl Cluster {
         let failed = |error: Error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") };
         let mut from = self.coordinator.definition(volume).await.map_err(failed)?;
         loop {
+            // What somebody else has put there is not made ours by a change of something else.
+            if let Err(error) = self.place.admit(&from, NamedBy::Elsewhere) {
+                return failure(FailureKind::Conflict, format!("volume {name}: {error:#}"));
+            }
+            let word = match self.coordinator.clients_word(volume).await {
+                // What is there is none, and gives way to what this node says.
+                Err(Error::Damaged { .. }) => None,
+                found => found.map_err(failed)?,
+            };
+            let objection = self.judge_clients(&mut from.clone(), word.as_ref().map(|(word, _)| word)).await;
+            if let Some(why) = objection.filter(|_| change.clients.is_none()) {
+                return failure(FailureKind::Conflict, format!("volume {name}: {why}"));
+            }
+            let clients = match &change.clients {
+                Some(clients) => Some(self.say_clients(volume, clients, word.as_ref()).map_err(|error| {
+                    let message = format!("volume {name}: who may use it is not said: {error:#}");
+                    Failure { kind: FailureKind::Failed, message }
+                })?),
+                None => None,
+            };
             let mut to = from.clone();
             to.policy = change.policy.unwrap_or(to.policy);
             to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
@@ -347,6 +473,7 @@ impl Cluster {
             }
             to.min_peers = change.min_peers.unwrap_or(to.min_peers);
             to.tier.kind = change.tier.unwrap_or(to.tier.kind);
+            to.clients = change.clients.clone().unwrap_or(to.clients);
             if let Some(asked) = change.address {
                 to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
                 if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
@@ -354,6 +481,7 @@ impl Cluster {
                 }
             }
             check(&to).map_err(|error| invalid(&error))?;
+            self.check_clients(&to).await?;
             if change.tier == Some(TierName::Memory)
                 && from.tier.kind != TierName::Memory
                 && to.peers == 0
@@ -366,9 +494,17 @@ impl Cluster {
                 return failure(FailureKind::Invalid, message);
             }
             self.check_medium(&from, &to)?;
-            match self.coordinator.redefine(&from, &to).await.map_err(failed)? {
-                Outcome::Won => break,
-                Outcome::Lost(now) if now == to => break,
+            match self.coordinator.redefine(&from, &to, clients.as_ref()).await.map_err(failed)? {
+                Outcome::Won => {
+                    // What was there before cannot be put back any more, not at this node.
+                    if let Some((word, _)) = &clients {
+                        let (number, clients) = (word.number, word.clients.clone());
+                        self.place.pins.set_clients(volume, &KnownClients { number, clients });
+                    }
+                    break;
+                }
+                // With the same list, but without this node's word for it: once more.
+                Outcome::Lost(now) if now == to && clients.is_none() => break,
                 Outcome::Lost(now) => from = now,
                 Outcome::Unknown(why) => {
                     let message = format!("whether volume {name} was changed is not known yet: {why}");
@@ -379,6 +515,28 @@ impl Cluster {
         self.refresh_definitions().await;
         self.addresses.settle().await;
         self.report(name).await
+    }
+
+    /// A list of clients is a word that older nodes do not know.
+    async fn check_clients(&self, definition: &Definition) -> Answer<()> {
+        if definition.clients.is_any() {
+            return Ok(());
+        }
+        let name = &definition.name;
+        let nodes = self.coordinator.nodes().await;
+        let nodes =
+            nodes.map_err(|error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") })?;
+        match nodes.iter().find(|node| node.record_version < words::CLIENTS_SINCE) {
+            None => Ok(()),
+            Some(older) => failure(
+                FailureKind::Conflict,
+                format!(
+                    "volume {name}: the node {} is of a version that knows no lists of clients, and could not serve it; \
+                     upgrade all nodes first",
+                    older.name
+                ),
+            ),
+        }
     }
 
     /// An address that this node can hold, and that nothing else of the cluster has.
@@ -433,7 +591,7 @@ impl Cluster {
         cluster.without_copy = self.without_copy(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
-            (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, snapshot, None),
+            (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, &definition.clients, snapshot, None),
             (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
         };
         if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
@@ -515,12 +673,29 @@ pub(super) fn command_words(error: CommandError) -> &'static str {
         CommandError::Served => "it has an owner, or a member that may become it",
         CommandError::LossSuspected => "the logs that are gone may hold the only copy of acknowledged writes",
         CommandError::MemberAlive => "a member is alive and has the log: it takes over by itself",
+        CommandError::LogsAnswer => {
+            "a member answers with what of its log a loss of power has left; that is not given up, see `forebay volume show`"
+        }
+        CommandError::Undecided => {
+            "a member answers by now, and the coordinator has not said whether the opening that was sent before it did takes effect: \
+             see `forebay volume show`, and decide again"
+        }
         CommandError::RecordChanged => {
             "it was served, or has lost other logs, since this node last knew; see `forebay volume show`, and decide again"
         }
         CommandError::NeedsProof => "nothing proves that its owner can write no more",
         CommandError::NoRecord => "the coordinator does not answer, or has no record of it",
         CommandError::RecordWentBack => "the coordinator went back in time; nothing is changed until that is resolved",
+        CommandError::KnownElsewhere => {
+            "another node knows a newer record of it; see what `forebay volume show` says at each node, and speak where the newest is"
+        }
+        CommandError::NotAsSeen => "it is not as you have seen it: look again, and say what is there now",
+        CommandError::Unheard => {
+            "the coordinator went back in time, and not all nodes have said what they know of before; `forebay volume show` names \
+             them: start them, or say which cannot answer: `forebay node cannot-answer NODE --yes-what-it-knows-may-be-lost`"
+        }
+        CommandError::Answered => "that node has said what it knows",
+        CommandError::NoTier => "the tier could not be made at this node: its messages say why",
         CommandError::NothingToDo => "it is so already",
         CommandError::Superseded => "another node was faster, or this one has lost the volume meanwhile",
     }
@@ -530,16 +705,16 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
     spec.check()?;
     let peers = spec.peers.unwrap_or(0);
     let min_peers = spec.min_peers.unwrap_or(peers.min(1));
-    if spec.tier_path.is_some() || spec.adopt_changed_backing || spec.journal_size.is_some() {
+    if spec.tier_path.is_some() || spec.adopt_changed_backing || spec.same_image || spec.journal_size.is_some() {
         bail!(
-            "volume {}: tier_path, journal_size and adopt_changed_backing are for volumes of one node; leave them out, or peers",
+            "volume {}: tier_path, journal_size, same_image and adopt_changed_backing are for volumes of one node; leave them out, or peers",
             spec.name
         );
     }
     let address = spec.address.map(|address| VirtualAddress::new(address, spec.interface.clone())).transpose()?;
     let definition = Definition {
         version: words::VERSION,
-        name: spec.name.clone(),
+        name: VolumeName::new(&spec.name).map_err(anyhow::Error::msg)?,
         volume: VolumeId::random()?,
         backing: config::absolute_spec(&spec.backing),
         format_raw: spec.format.is_some(),
@@ -554,9 +729,12 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         drain_max_s: spec.drain_max_s.unwrap_or(0),
         address,
         reserves: spec.reserve,
+        clients: spec.clients.clone().unwrap_or_default(),
     };
     check(&definition)?;
-    Ok(definition)
+    // Nothing is written that whoever reads it refuses: such a volume could not even be deleted by its name.
+    let taken = Definition::decode(&definition.encode());
+    taken.map_err(|why| anyhow::anyhow!("volume {}: {why}", definition.name))
 }
 
 /// Whether all that is asked for can be had together.
@@ -577,24 +755,19 @@ fn check(definition: &Definition) -> Result<()> {
 }
 
 fn creation(spec: &VolumeSpec) -> BackingOptions {
-    BackingOptions { create: spec.size.filter(|_| spec.create), format_raw: spec.format.is_some() }
+    let create = spec.size.filter(|_| spec.create);
+    BackingOptions { create, format_raw: spec.format.is_some(), volume_bytes: None }
 }
 
-/// Looks at the backing of a new volume, or makes it: the volume's size.
-fn prepare_backing(
-    volume: VolumeId,
-    spec: &str,
-    size: Option<u64>,
-    reserves: bool,
-    options: BackingOptions,
-) -> Result<u64> {
-    let mut backing = Backing::open(spec, options)?;
+/// Looks at the backing of a new volume: the volume's size.
+fn prepare_backing(volume: VolumeId, mut backing: Backing, size: Option<u64>, reserves: bool) -> Result<u64> {
     if reserves {
-        let path = backing.path().context("an NBD export cannot be reserved; leave --reserve out")?;
-        ReservableDevice::open(path).context("leave --reserve out, or give another backing")?;
+        let file = backing.file().context("an NBD export cannot be reserved; leave --reserve out")?;
+        ReservableDevice::of(file).context("leave --reserve out, or give another backing")?;
     }
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
+    config::check_whole_units(wanted, &backing)?;
     if has < wanted {
         bail!("the backing {} has {has} usable bytes, and {wanted} were asked for", backing.name());
     }

@@ -10,28 +10,34 @@
 use super::addresses::Addresses;
 use super::driver::{PeerNode, ToDriver};
 use super::marker::{ImageMarker, Words};
-use super::member::{Opened, Place, options};
+use super::media::all_read_flushed;
+use super::member::{Opened, Place};
 use super::proof::{Fence, Search};
 use super::reach::Reach;
-use super::ways_out::RESTORE;
+use super::registration::Registration;
+use crate::allowed::NamedBy;
 use crate::config::{self, TierName};
+use crate::coordinator::answers::{Told, Word};
+use crate::coordinator::checked::NodeName;
+use crate::coordinator::clients::ClientsWord;
 use crate::coordinator::words::{self, Definition, FlushName, Kept, Leaving, Load, NodeEntry};
-use crate::coordinator::{Audit, Coordinator, Error, Hint, Outcome};
+use crate::coordinator::{Coordinator, Hint};
+use crate::directory::Directory;
 use crate::fence_test::Proofs;
 use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::report::VolumeFacts;
+use crate::seals::Seals;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
 use forebay_core::api::Control;
-use forebay_core::cluster::{Incarnation, LogState, Record, Unfenced};
+use forebay_core::cluster::{Incarnation, LogState, Record, RewindId, Unfenced};
 use forebay_core::fence::LockReach;
-use forebay_core::ownership::{Candidate, Committed, Event, Read, Requested, Setup, State};
+use forebay_core::ownership::{Candidate, Committed, Event, Requested, Setup, State};
 use forebay_core::types::*;
-use forebay_core::wire::NodeName;
-use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
+use forebay_io::backing::{OwnerLock, TermLock};
 use forebay_io::fence::{ReservableDevice, ReservationKey};
+use forebay_io::identity::sync_beside;
 use forebay_io::link::AddressPair;
-use forebay_io::lock::reach::reach_at;
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,6 +49,10 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Between two attempts at what does not answer.
 const RETRY: Time = Time::from_secs(1);
+/// Before definitions are looked at again of which something is not known.
+const LOOK_AGAIN: Time = Time::from_secs(2);
+/// The same where it was in vain again and again.
+const LOOK_AGAIN_MAX: Time = Time::from_secs(16);
 /// A node without a tier says why at most so often, when the reason changes.
 const NO_TIER_SAID_AGAIN: Time = Time::from_secs(60);
 /// How long the lock of an own term is tried at one time.
@@ -55,6 +65,9 @@ const BACKING_WAIT: Time = Time::from_secs(10);
 const MARKER_PERIOD: Time = Time::from_secs(2);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
+
+/// What core has decided is not sent later than this: others were asked just before, and what they said may be old by then (C5).
+const DECIDED_AGE_MAX: Time = Time::from_secs(1);
 
 /// What the data path needs from here.
 #[derive(Debug)]
@@ -76,6 +89,31 @@ pub enum Asked {
         compare: Box<Record>,
         /// What it becomes.
         new: Box<Record>,
+        /// The operator's word that allows it, where it needs one.
+        word: Option<Box<Word>>,
+        /// When core has decided so: later its grounds may be gone.
+        decided: std::time::Instant,
+    },
+    /// The coordinator was seen to have gone back (C6).
+    RewindNoticed {
+        /// By the ownership of this volume.
+        volume: VolumeId,
+        /// As the answer to a question of then.
+        sent: Instant,
+    },
+    /// Another node has told of one.
+    Rewound {
+        /// The ownership of this volume.
+        volume: VolumeId,
+        /// That.
+        id: RewindId,
+    },
+    /// All nodes were heard since.
+    RewindSettled {
+        /// About this volume.
+        volume: VolumeId,
+        /// That.
+        id: RewindId,
     },
     /// Open the tier anew; the volume on it has been closed.
     OpenTier {
@@ -105,19 +143,25 @@ pub(super) struct Known {
     pub(super) waits: Option<String>,
     /// Why there is none, as it was said last, and when.
     pub(super) no_tier: Option<(String, std::time::Instant)>,
+    /// There was one, and it could not be opened or read: it is put aside where another one takes its place, and not removed.
+    pub(super) unreadable: bool,
     /// About whom a lock on its backing proves anything, as seen from here.
     pub(super) reach: LockReach,
+    /// Why this node does not open its backing, if it does not.
+    pub(super) not_allowed: Option<String>,
 }
 
 /// See the module's text.
 pub struct Cluster {
     pub(super) coordinator: Coordinator,
     pub(super) place: Place,
-    pub(super) name: String,
+    pub(super) name: NodeName,
     pub(super) links: Vec<(IpAddr, Option<SocketAddr>)>,
     /// By which clients reach the volumes that are served here.
     pub(super) addresses: Arc<Addresses>,
     pub(super) shard: ShardHandle,
+    /// Who may use the volumes, for those who ask for them here.
+    pub(super) directory: Arc<Directory>,
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
@@ -129,6 +173,12 @@ pub struct Cluster {
     pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
     /// Calls of other nodes that were taken.
     pub(super) calls_taken: super::calls::Taken,
+    /// What others must seal with what they ask of this node.
+    pub(super) nonces: super::requests::Nonces,
+    /// Says what this node says, and checks what others have said.
+    pub(super) seals: Seals,
+    /// When it was said last that something was forged.
+    pub(super) forged_said: Mutex<Option<std::time::Instant>>,
     /// A call of this node may have been answered.
     pub(super) answered: tokio::sync::Notify,
     /// What this node sees of its links.
@@ -145,10 +195,14 @@ pub struct Cluster {
     pub(super) proofs: Proofs,
     /// Proof that is looked for, by volume.
     pub(super) searches: Mutex<BTreeMap<VolumeId, Arc<Search>>>,
-    /// What operators have said that goes with the next change of a record.
-    pub(super) said: Mutex<BTreeMap<VolumeId, Audit>>,
+    /// What the coordinator must have of this node.
+    pub(super) registration: Registration,
     /// Held while volumes come or go.
     pub(super) admin: tokio::sync::Mutex<()>,
+    /// A look at the definitions has left something unknown, of which no change may tell.
+    pub(super) look_again: tokio::sync::Notify,
+    /// Held while the image of a volume that this node owns grows, or comes to be held: it does not grow under a hold.
+    pub(super) images: Mutex<BTreeMap<VolumeId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Cluster {
@@ -160,7 +214,7 @@ impl Cluster {
         self.nodes.lock().expect("nobody panics while holding it").clone()
     }
 
-    fn definition(&self, volume: VolumeId) -> Option<Definition> {
+    pub(super) fn definition(&self, volume: VolumeId) -> Option<Definition> {
         self.known().get(&volume).map(|known| known.definition.clone())
     }
 
@@ -184,12 +238,30 @@ impl Cluster {
     async fn answer(self: Arc<Cluster>, asked: Asked) {
         match asked {
             Asked::Read { volume, op } => {
-                let read = self.read(volume).await;
-                self.tell(volume, Event::Read(op, read));
+                let told = self.coordinator.carry_out_read(volume).await;
+                self.tell_of_record(volume, &told);
+                self.tell(volume, Event::Read(op, told.answer));
             }
-            Asked::Commit { volume, op, compare, new } => {
-                let committed = self.commit(volume, *compare, *new).await;
-                self.tell(volume, Event::Committed(op, committed));
+            Asked::Commit { volume, op, compare, new, word, decided } => {
+                if decided.elapsed() > DECIDED_AGE_MAX {
+                    return self.tell(volume, Event::Committed(op, Committed::Unknown));
+                }
+                let told = self.coordinator.carry_out_commit(volume, &compare, &new, word.as_deref()).await;
+                self.tell_of_record(volume, &told);
+                self.tell(volume, Event::Committed(op, told.answer));
+            }
+            Asked::RewindNoticed { volume, sent } => {
+                let (id, kept) = self.coordinator.name_rewind(volume, sent);
+                self.tell_of_rewind(id, kept);
+            }
+            Asked::Rewound { volume, id } => {
+                self.tell_of_rewind(id, self.coordinator.remember_rewind(volume, id));
+            }
+            Asked::RewindSettled { volume, id } => {
+                // Else it is settled once more after a restart.
+                if let Err(error) = self.coordinator.remember_settled(volume, id) {
+                    eprintln!("forebay: that all nodes were heard about volume {volume} is not remembered: {error:#}");
+                }
             }
             Asked::OpenTier { volume, format } => self.open_tier(volume, format).await,
             Asked::OpenBacking { volume, key, term } => self.open_backing(volume, key, term).await,
@@ -197,56 +269,26 @@ impl Cluster {
         }
     }
 
-    async fn read(&self, volume: VolumeId) -> Read {
-        match self.coordinator.record(volume).await {
-            Ok(Kept::Record(record)) => Read::Is(record),
-            Ok(Kept::Deleted { .. }) | Err(Error::NoVolume(_)) => Read::Absent,
-            Err(error) => {
-                eprintln!("forebay: {error}");
-                self.read_of_another_time(volume, error).await
-            }
+    fn tell_of_rewind(&self, id: RewindId, kept: Result<()>) {
+        if let Err(error) = kept {
+            eprintln!("forebay: that the coordinator went back is not remembered: {error:#}");
+        }
+        // What stands for those without room is that of one volume.
+        if id.is_name() {
+            self.mail(ToDriver::TellAll(Event::Rewound(id)));
         }
     }
 
-    /// What ownership is told of a record that is older than one that was seen (C3): the record, if it will see that by itself.
-    async fn read_of_another_time(&self, volume: VolumeId, error: Error) -> Read {
-        let Error::WentBack { found, .. } = error else { return Read::Failed };
-        let Some(shown) = self.show(volume).await else { return Read::Failed };
-        let knows = (shown.ownership.term, shown.ownership.config);
-        match *found {
-            None if knows.0 > Term(0) => Read::Absent,
-            Some(Kept::Record(found)) => {
-                let another = shown.ownership.record.is_some_and(|known| known.version() == knows && known != found);
-                if found.version() < knows || (found.version() == knows && another) {
-                    Read::Is(found)
-                } else {
-                    Read::Failed
-                }
-            }
-            None | Some(Kept::Deleted { .. }) => Read::Failed,
+    /// What this node knows besides the answer, which is told after it.
+    fn tell_of_record<T>(&self, volume: VolumeId, told: &Told<T>) {
+        if let Some(why) = &told.why {
+            eprintln!("forebay: volume {volume}: {why}");
         }
-    }
-
-    async fn commit(&self, volume: VolumeId, compare: Record, new: Record) -> Committed {
-        let said = self.said(volume);
-        let (compare, new) = (Kept::Record(compare), Kept::Record(new));
-        let outcome = match &said {
-            Some(audit) if audit.line().action == RESTORE => self.write_anew(volume, &new, audit).await,
-            Some(_) | None => self.coordinator.commit(volume, &compare, &new, said.as_ref()).await,
-        };
-        match outcome {
-            Ok(Outcome::Won) => Committed::Won,
-            Ok(Outcome::Lost(Kept::Record(record))) => Committed::Lost(record),
-            // Told by a read, which looks at it again.
-            Ok(Outcome::Lost(Kept::Deleted { .. })) => Committed::Unknown,
-            Ok(Outcome::Unknown(why)) => {
-                eprintln!("forebay: whether a change of volume {volume} is recorded is not known yet: {why}");
-                Committed::Unknown
-            }
-            Err(error) => {
-                eprintln!("forebay: {error}");
-                Committed::Unknown
-            }
+        if let Some(seen) = &told.seen {
+            self.tell(volume, seen.clone());
+        }
+        for id in self.coordinator.rewinds(volume).open {
+            self.tell(volume, Event::Rewound(id));
         }
     }
 
@@ -259,13 +301,17 @@ impl Cluster {
         let (key, fresh) = match opened {
             Ok(Some((key, fresh))) => {
                 if let Some(known) = self.known().get_mut(&volume) {
-                    known.no_tier = None;
+                    (known.no_tier, known.unreadable) = (None, false);
                 }
                 (Some(key), fresh)
             }
             Ok(None) => (None, false),
             Err(error) => {
                 self.has_no_tier(volume, &format!("{error:#}"));
+                // What prevents it may pass by the next start of the daemon: until then another tier may take its place, beside it.
+                if let Some(known) = self.known().get_mut(&volume).filter(|_| !format) {
+                    known.unreadable = true;
+                }
                 (None, false)
             }
         };
@@ -286,11 +332,13 @@ impl Cluster {
     async fn format_tier(&self, known: Definition) -> Result<(VolumeKey, bool)> {
         // Read anew: the definition that this node has heard of last may ask for the former medium.
         let definition = self.coordinator.definition(known.volume).await?;
+        self.place.admit(&definition, NamedBy::Elsewhere)?;
         let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
             bail!("it was deleted");
         };
         let place = self.place.clone();
-        let work = move || place.format(&definition, record.size_bytes);
+        let unreadable = self.known().get(&definition.volume).is_some_and(|known| known.unreadable);
+        let work = move || place.format(&definition, record.size_bytes, unreadable);
         let opened = tokio::task::spawn_blocking(work).await.context("making the tier panicked; this is a bug")??;
         self.attach(opened).await
     }
@@ -313,10 +361,8 @@ impl Cluster {
     async fn await_late_requests(&self, definition: &Definition) -> Result<()> {
         let Some(term) = self.place.owned_term(definition.volume)? else { return Ok(()) };
         loop {
-            let looked = definition.clone();
-            let look = move || -> Result<TermLock> {
-                Ok(Backing::open(&looked.backing, options(&looked))?.lock_of_term(term)?)
-            };
+            let (looked, place) = (definition.clone(), self.place.clone());
+            let look = move || -> Result<TermLock> { Ok(place.open_backing(&looked)?.lock_of_term(term)?) };
             let looked = tokio::task::spawn_blocking(look).await.context("a look at a lock panicked; this is a bug")?;
             let why = match looked {
                 Ok(TermLock::Gone | TermLock::Unknown) => break,
@@ -397,7 +443,8 @@ impl Cluster {
                     if let Some(marker) = ImageMarker::of(&backing) {
                         tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
                     }
-                    self.prove(&definition, backing.share(), unfenced, ended.clone());
+                    self.prove(&definition, backing.share(), term, unfenced, ended.clone());
+                    self.watch_own_lock(&definition, &backing, term, &ended);
                     return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
                 }
                 Ok(Tried::NotOwner) => return,
@@ -500,10 +547,29 @@ impl Cluster {
     // --- what the coordinator says ---
 
     pub(super) async fn watch(self: Arc<Cluster>) {
+        tokio::join!(self.clone().follow_changes(), self.look_again_later());
+    }
+
+    /// Such as a deletion that the state folder could not take: the coordinator tells of it once.
+    async fn look_again_later(self: Arc<Cluster>) {
+        self.look_again.notified().await;
+        let mut pause = LOOK_AGAIN;
+        loop {
+            tokio::time::sleep(pause).await;
+            self.refresh_definitions().await;
+            // What lasts is not looked at all the time.
+            if tokio::time::timeout(Time::ZERO, self.look_again.notified()).await.is_ok() {
+                pause = (pause * 2).min(LOOK_AGAIN_MAX);
+            } else {
+                pause = LOOK_AGAIN;
+                self.look_again.notified().await;
+            }
+        }
+    }
+
+    async fn follow_changes(self: Arc<Cluster>) {
         let mut watch = self.coordinator.watch();
-        self.drop_old_calls().await;
-        // What is not dropped now is not understood either, or answered in vain.
-        let _ = self.coordinator.drop_old_asks(&self.name).await;
+        self.drop_old_requests().await;
         loop {
             match watch.next().await {
                 Hint::Record(volume) => self.tell(volume, Event::RecordChanged),
@@ -513,6 +579,7 @@ impl Cluster {
                 Hint::Call => self.take_calls().await,
                 Hint::Answer => self.answered.notify_waiters(),
                 Hint::Ask => self.take_asks().await,
+                Hint::Nothing => {}
                 Hint::Everything => {
                     self.take_calls().await;
                     self.take_asks().await;
@@ -534,6 +601,9 @@ impl Cluster {
     pub(super) async fn refresh_nodes(&self) {
         // What is not known now is asked for again soon.
         let Ok(nodes) = self.coordinator.nodes().await else { return };
+        self.stay_registered(&nodes).await;
+        let nodes = self.without_twin(nodes);
+        let nodes = self.registration.with_former(nodes, &self.nodes(), &self.coordinator.open_rewinds());
         let Ok(leaving) = self.coordinator.leaving().await else { return };
         let loads = self.coordinator.loads().await.unwrap_or_default();
         *self.leaving.lock().expect("nobody panics while holding it") = leaving;
@@ -544,13 +614,19 @@ impl Cluster {
         for (volume, kind) in kinds {
             self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
         }
-        *self.nodes.lock().expect("nobody panics while holding it") = nodes;
+        let before = std::mem::replace(&mut *self.nodes.lock().expect("nobody panics while holding it"), nodes);
+        if all_read_flushed(&before) != all_read_flushed(&self.nodes()) {
+            let definitions: Vec<Definition> = self.known().values().map(|known| known.definition.clone()).collect();
+            for definition in definitions {
+                self.tell(definition.volume, Event::Requested(self.requested_now(&definition)));
+            }
+        }
         *self.loads.lock().expect("nobody panics while holding it") = loads;
     }
 
     /// Our links in order with the other node's addresses in order.
     pub(super) fn peer(&self, entry: &NodeEntry) -> Option<PeerNode> {
-        let name = NodeName::new(&entry.name).ok()?;
+        let name = forebay_core::wire::NodeName::new(&entry.name).ok()?;
         let theirs: Vec<SocketAddr> = entry.addresses.iter().filter_map(|text| text.parse().ok()).collect();
         let pair = |(at, (own, given)): (usize, &(IpAddr, Option<SocketAddr>))| {
             let peer = given.or_else(|| theirs.get(at).copied())?;
@@ -562,20 +638,53 @@ impl Cluster {
     pub(super) async fn refresh_definitions(self: &Arc<Cluster>) {
         let _admin = self.admin.lock().await;
         // What is not known now is asked for again soon.
-        let Ok(definitions) = self.coordinator.definitions().await else { return };
-        self.end_deleted(&definitions).await;
+        let Ok((definitions, is_whole)) = self.coordinator.usable_definitions().await else {
+            self.look_again.notify_one();
+            return;
+        };
+        if !self.end_deleted(&definitions).await {
+            self.look_again.notify_one();
+        }
+        let Ok(words) = self.coordinator.clients_words().await else {
+            self.look_again.notify_one();
+            return;
+        };
+        self.place.pins.begin_look();
+        let mut refused = Vec::new();
         for definition in definitions {
-            // A tier that waits for something keeps the others waiting for nothing.
-            if let Some(new) = self.take_definition(definition).await {
-                let cluster = self.clone();
-                tokio::spawn(async move { cluster.take_up(new).await });
+            let volume = definition.volume;
+            let word = words.iter().find(|word| word.volume == volume);
+            match self.take_definition(definition, NamedBy::Elsewhere, word).await {
+                Ok((new, objection)) => {
+                    refused.extend(objection.map(|why| (volume, why)));
+                    // A tier that waits for something keeps the others waiting for nothing.
+                    if let Some(new) = new {
+                        let cluster = self.clone();
+                        tokio::spawn(async move { cluster.take_up(new).await });
+                    }
+                }
+                Err(error) => refused.push((volume, format!("{error:#}"))),
             }
         }
+        // It may have been the state folder that did not take one.
+        if !refused.is_empty() {
+            self.look_again.notify_one();
+        }
+        self.place.pins.end_look(is_whole);
+        self.show_refused(refused);
     }
 
-    /// A volume of which something else may be asked now. If it is new: it is to be taken up.
-    pub(super) async fn take_definition(self: &Arc<Cluster>, definition: Definition) -> Option<Definition> {
+    /// A volume of which something else may be asked now. If it is new: it is to be taken up; and what of it is not used, and why. `Err`: it
+    /// cannot be what it says. `clients`: what was found that somebody says of its clients.
+    pub(super) async fn take_definition(
+        self: &Arc<Cluster>,
+        mut definition: Definition,
+        by: NamedBy,
+        clients: Option<&ClientsWord>,
+    ) -> Result<(Option<Definition>, Option<String>)> {
         let volume = definition.volume;
+        self.place.admit(&definition, by)?;
+        let objection = self.judge_clients(&mut definition, clients).await;
         let before = {
             let mut known = self.known();
             match known.get_mut(&volume) {
@@ -584,16 +693,25 @@ impl Cluster {
                     let reach = LockReach::Nobody;
                     known.insert(
                         volume,
-                        Known { definition: definition.clone(), facts: None, waits: None, no_tier: None, reach },
+                        Known {
+                            definition: definition.clone(),
+                            facts: None,
+                            waits: None,
+                            no_tier: None,
+                            unreadable: false,
+                            reach,
+                            not_allowed: None,
+                        },
                     );
                     None
                 }
             }
         };
+        self.directory.let_in(&definition.name, definition.clients.clone());
         if before.as_ref().is_none_or(|before| before.address != definition.address) {
             self.addresses.define(volume, &definition.name, definition.address.as_ref());
         }
-        match before {
+        let new = match before {
             Some(before) if before == definition => None,
             Some(before) => {
                 if before.address.is_some() && before.address != definition.address {
@@ -610,24 +728,27 @@ impl Cluster {
                 None
             }
             None => Some(definition),
-        }
+        };
+        Ok((new, objection))
     }
 
     /// From now on this node has a part in the volume, or may get one.
     pub(super) async fn take_up(self: &Arc<Cluster>, definition: Definition) {
-        let (volume, name) = (definition.volume, definition.name.clone());
-        let (reach, local) = self.reach_of(&definition).await;
+        let (volume, name) = (definition.volume, definition.name.to_string());
+        let (reach, local, not_allowed) = self.reach_of(&definition).await;
         if let Some(known) = self.known().get_mut(&volume) {
-            known.reach = reach;
+            (known.reach, known.not_allowed) = (reach, not_allowed);
         }
         let setup = Setup {
             volume: volume.0,
             own: Incarnation::none(self.place.node),
             host: self.place.host,
             remembered: Default::default(),
+            known: self.coordinator.known(volume),
+            rewinds: self.coordinator.rewinds(volume),
             fresh: false,
             timing: self.place.timing,
-            requested: requested(&definition),
+            requested: self.requested_now(&definition),
             writes_die_with_host: local,
         };
         let kind = definition.tier.kind;
@@ -635,10 +756,17 @@ impl Cluster {
             Ok(opened) => opened.map(|(key, _)| key),
             Err(error) => {
                 eprintln!("forebay: volume {name}: its tier on this node is of no use: {error:#}");
+                if let Some(known) = self.known().get_mut(&volume) {
+                    known.unreadable = true;
+                }
                 None
             }
         };
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
+        // Of a volume that is defined again after a restore no record is known, but that it was deleted.
+        if let Some(seen) = self.coordinator.seen(volume) {
+            self.tell(volume, seen);
+        }
         let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
         self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
     }
@@ -655,18 +783,13 @@ impl Cluster {
         nodes.iter().map(of).collect()
     }
 
-    /// About whom a lock on the backing proves anything, and whether this machine's writes end with its boot. Nothing is claimed
-    /// of a backing that cannot be looked at.
-    async fn reach_of(&self, definition: &Definition) -> (LockReach, bool) {
-        let backing = definition.backing.clone();
-        let work = move || {
-            let spec = BackingSpec::parse(&backing).ok()?;
-            reach_at(spec.path()?).ok()
-        };
-        let looked = tokio::time::timeout(BACKING_WAIT, tokio::task::spawn_blocking(work)).await;
-        match looked {
-            Ok(Ok(Some((reach, local)))) => (reach.about, local),
-            Ok(Ok(None) | Err(_)) | Err(_) => (LockReach::Nobody, false),
+    /// As [`Place::look_at_backing`], within a time.
+    pub(super) async fn reach_of(&self, definition: &Definition) -> (LockReach, bool, Option<String>) {
+        let (place, definition) = (self.place.clone(), definition.clone());
+        let look = tokio::task::spawn_blocking(move || place.look_at_backing(&definition));
+        match tokio::time::timeout(BACKING_WAIT, look).await {
+            Ok(Ok(looked)) => looked,
+            Ok(Err(_)) | Err(_) => (LockReach::Nobody, false, None),
         }
     }
 
@@ -718,6 +841,7 @@ pub(super) fn requested(definition: &Definition) -> Requested {
         min_peers: definition.min_peers.into(),
         through: definition.policy == config::PolicyName::Through,
         media: definition.flush == FlushName::Media,
+        flushed_readable: false,
         tier_bytes: definition.tier.size_bytes,
     }
 }
@@ -732,7 +856,7 @@ fn open_as_owner(
     unfenced: &[Unfenced],
 ) -> Result<Backing> {
     place.remember_term(definition.volume, term)?;
-    let mut backing = Backing::open(&definition.backing, options(definition))?;
+    let mut backing = place.open_backing_for(definition, Some(size_bytes))?;
     let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
     if has < size_bytes {
         bail!(
@@ -740,6 +864,8 @@ fn open_as_owner(
             backing.name()
         );
     }
+    // An export may be another one than it was when the volume was made; a file or device is opened to fit.
+    config::check_whole_units(size_bytes, &backing)?;
     let former: Vec<Term> = unfenced.iter().map(|former| former.term).collect();
     let until = std::time::Instant::now() + LOCK_WAIT;
     if definition.reserves {
@@ -757,6 +883,10 @@ fn open_as_owner(
             }
             OwnerLock::HeldBy(_) => std::thread::sleep(LOCK_LOOK),
         }
+    }
+    if let Some(file) = backing.file() {
+        // What an owner before this one had written may be in a cache, and a flush that is asked for now covers it.
+        sync_beside(file.file()).with_context(|| format!("cannot sync {}", backing.name()))?;
     }
     if let Some(marker) = ImageMarker::of(&backing) {
         marker.check(definition.volume)?;
@@ -777,8 +907,8 @@ fn register(backing: &Backing, place: &Place, term: Term, until: std::time::Inst
         }
         std::thread::sleep(LOCK_LOOK);
     }
-    let path = backing.path().context("a volume that reserves its backing's device has one")?;
-    let (device, key) = (ReservableDevice::open(path)?, ReservationKey::of_node(place.node));
+    let file = backing.file().context("a volume that reserves its backing's device has one")?;
+    let (device, key) = (ReservableDevice::of(file)?, ReservationKey::of_node(place.node));
     device.register(key)?;
     Ok(device.reserve_beside(key)?)
 }
@@ -787,7 +917,7 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
     let load = loads.iter().find(|load| load.name == entry.name);
     let mut domain = DefaultHasher::new();
     let alone = entry.fault_domain.is_empty();
-    if alone { &entry.name } else { &entry.fault_domain }.hash(&mut domain);
+    if alone { &*entry.name } else { &*entry.fault_domain }.hash(&mut domain);
     Candidate {
         node: entry.node(),
         domain: domain.finish(),
@@ -802,8 +932,13 @@ fn candidate(entry: &NodeEntry, loads: &[Load], volume: VolumeId, kind: TierName
 
 /// Memory that this host can give; 0: not known.
 pub fn memory_free_bytes() -> u64 {
+    memory_bytes("MemAvailable:")
+}
+
+/// A line of `/proc/meminfo`; 0: not known.
+pub(super) fn memory_bytes(what: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
 }
 

@@ -16,15 +16,19 @@
 //!   node that forwards is let in only while its volume is served here, and by one connection at a time ([`forwarding`]).
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
 
+mod commanded;
 mod forwarding;
+mod peers;
 
 use super::addresses::Addresses;
 use super::control::Asked;
+use crate::coordinator::Audit;
 use crate::directory::{Directory, Export, Place as ExportPlace};
 use crate::forward::{self, ForwarderHandle};
 use crate::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::shard::{Clients, Slot};
 use crate::volume_store::VolumeId;
+use commanded::Commanded;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
@@ -33,8 +37,7 @@ use forebay_core::types::*;
 use forebay_core::volume::KeptCache;
 use forebay_core::wire::{self, NodeName};
 use forebay_io::link::{
-    AddressPair, Arrival, CHANNELS_MAX, Compression, Door, Identity, Link, LinkConfig, LinkEvent, LinkStatus, Place,
-    Receiver, Security, TurnedAway,
+    AddressPair, Arrival, Compression, Door, Identity, Link, LinkStatus, Place, Receiver, Security, TurnedAway,
 };
 use forebay_io::memory::Buffers;
 use forebay_io::{Arena, Backing, Reactor, Tier};
@@ -78,7 +81,7 @@ pub struct DriverSetup {
 }
 
 /// Another node.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerNode {
     /// Its number.
     pub node: NodeId,
@@ -146,6 +149,8 @@ pub enum ToDriver {
         volume: VolumeId,
         /// What.
         command: ownership::Command,
+        /// The line of the audit log that goes with what it allows.
+        audit: Option<Box<Audit>>,
         /// How it ended.
         answer: oneshot::Sender<Result<(), CommandError>>,
     },
@@ -258,7 +263,7 @@ struct Replica {
     forwarding: Arc<forward::Figures>,
     /// With those who forward; its end is the end of all sessions there.
     _registered: forward::Registered,
-    commands: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
+    commands: HashMap<u64, Commanded>,
     commands_made: u64,
     figures_told: Option<(Instant, Figures)>,
     /// What volumes on former tiers have told other nodes.
@@ -376,6 +381,8 @@ pub struct Driver {
     addresses: Arc<Addresses>,
     doors: Vec<Door>,
     peers: Vec<Peer>,
+    /// Links that were begun: each has tokens of its own.
+    links_made: u32,
     replicas: BTreeMap<[u8; 16], Replica>,
     /// Attached volumes, by identity.
     keys: HashMap<[u8; 16], usize>,
@@ -413,6 +420,7 @@ impl Driver {
             addresses,
             doors: open,
             peers: Vec::new(),
+            links_made: 0,
             replicas: BTreeMap::new(),
             keys: HashMap::new(),
             inbox: Vec::new(),
@@ -466,6 +474,7 @@ impl Driver {
     pub fn turn(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
         self.run_timers(desks);
         self.hear_links(desks);
+        self.pump_all(desks);
         for delivery in std::mem::take(&mut self.inbox) {
             self.hear(desks, delivery);
         }
@@ -473,8 +482,7 @@ impl Driver {
             self.carry_out(desks, key, what);
         }
         self.tell_figures(desks);
-        let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
-        volumes.iter().for_each(|volume| self.pump(desks, volume));
+        self.pump_all(desks);
         for peer in &mut self.peers {
             let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             peer.link.flush(desks.reactor, &mut desk, desks.now);
@@ -517,8 +525,7 @@ impl Driver {
                 self.let_forwarder_in(desks, arrival, volume);
                 continue;
             }
-            let known = self.peers.iter_mut().find(|peer| peer.link.peer() == arrival.name());
-            let Some(peer) = known else {
+            let Some(peer) = self.peer_that_calls(&arrival).map(|at| &mut self.peers[at]) else {
                 let _ = self.control.send(Asked::UnknownNode);
                 if self.strangers.len() < ARRIVALS_MAX {
                     self.strangers.push((now + ARRIVAL_WAIT, arrival));
@@ -532,76 +539,11 @@ impl Driver {
         }
     }
 
-    fn set_peers(&mut self, desks: &mut Desks<'_>, nodes: Vec<PeerNode>) {
-        for PeerNode { node, name, pairs } in nodes {
-            if self.peers.iter().any(|peer| peer.node == node) {
-                continue;
-            }
-            let token = LINK + (self.peers.len() * CHANNELS_MAX) as u64;
-            let known_pairs = pairs.clone();
-            let (identity, security) = (self.identity.clone(), self.security.clone());
-            let (bytes_max, compression, multipath) = (LINK_BYTES_MAX, self.compression, self.multipath);
-            let (peer, peer_node, lane) = (name, Some(node), 0);
-            let config = LinkConfig {
-                identity,
-                peer,
-                peer_node,
-                lane,
-                pairs,
-                security,
-                token,
-                bytes_max,
-                compression,
-                multipath,
-            };
-            self.peers.push(Peer { node, pairs: known_pairs, link: Link::new(config, desks.now), was_up: false });
-            for replica in self.replicas.values_mut() {
-                replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
-            }
-        }
-        self.arrivals.extend(self.strangers.drain(..).map(|(_, arrival)| arrival));
-        self.let_in(desks);
-    }
-
-    fn hear_links(&mut self, desks: &mut Desks<'_>) {
-        let now = desks.now;
-        for peer in &mut self.peers {
-            while let Some(event) = peer.link.take_event() {
-                match event {
-                    LinkEvent::Interrupted => {
-                        for &key in self.keys.values() {
-                            if let Some(slot) = desks.volumes[key].as_mut() {
-                                slot.volume.handle(now, Event::Interrupted(peer.node));
-                                self.touched.push(key);
-                            }
-                        }
-                    }
-                    LinkEvent::Up { address, .. } => {
-                        eprintln!("forebay: link to {}: the channel with {address} is up", peer.link.peer());
-                    }
-                    LinkEvent::Down { why, .. } => eprintln!("forebay: link to {}: {why}", peer.link.peer()),
-                }
-            }
-            while let Some(token) = peer.link.take_released() {
-                let (key, op) = self.sends.remove(token as usize);
-                if let Some(slot) = desks.volumes.get_mut(key).and_then(Option::as_mut) {
-                    slot.volume.handle(now, Event::Done { op, outcome: Outcome::Ok });
-                    self.touched.push(key);
-                }
-            }
-            let up = peer.link.is_up();
-            if up != std::mem::replace(&mut peer.was_up, up) {
-                for replica in self.replicas.values_mut() {
-                    replica.ownership.handle(now, ownership::Event::Link(peer.node, up));
-                }
-            }
-        }
-    }
-
     /// A message has arrived.
     fn hear(&mut self, desks: &mut Desks<'_>, delivery: Delivery) {
         let Delivery { from, envelope, message, payload } = delivery;
         let now = desks.now;
+        #[cfg(feature = "planted")]
         let key = self.keys.get(&envelope.volume).copied();
         let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
         #[cfg(feature = "planted")]
@@ -626,6 +568,8 @@ impl Driver {
                 | Message::TakeOver
                 | Message::Who { .. }
                 | Message::Here { .. }
+                | Message::Know { .. }
+                | Message::Known { .. }
                 | Message::Learn { .. },
             ) => {
                 replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
@@ -641,12 +585,17 @@ impl Driver {
                 | Message::Append { .. }
                 | Message::Mark(_)
                 | Message::Held { .. }
+                | Message::Said { .. }
                 | Message::Fetch { .. }
                 | Message::Ask { .. }
                 | Message::Cached { .. },
             ) => replica.ownership.admit(now, &envelope, &message) == Admission::Take,
         };
-        let Some(key) = key else { return };
+        // What ownership has decided goes before what it admits.
+        if self.replicas.get(&envelope.volume).is_some_and(|replica| replica.ownership.has_effects()) {
+            self.pump(desks, &envelope.volume);
+        }
+        let Some(key) = self.keys.get(&envelope.volume).copied() else { return };
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         if for_volume {
             slot.volume.handle(now, Event::Peer { envelope, message, payload });
@@ -658,8 +607,8 @@ impl Driver {
     }
 
     fn send(&mut self, envelope: &Envelope, message: &Message, payload: Buffers, token: Option<u64>) -> bool {
-        let peer = self.peers.iter_mut().find(|peer| peer.node == envelope.to.node);
-        peer.is_some_and(|peer| peer.link.send(envelope, message, payload, token).is_ok())
+        let peer = self.peer_of(envelope.to.node);
+        peer.is_some_and(|at| self.peers[at].link.send(envelope, message, payload, token).is_ok())
     }
 
     // --- the volume ---
@@ -701,8 +650,8 @@ impl Driver {
             let due = replica.figures_told.as_ref().is_none_or(|(at, _)| desks.now >= *at + FIGURES_PERIOD);
             let figures = slot.volume.figures();
             let matters = |told: &Figures| {
-                (told.drained, told.wants_log, told.tier_failed, told.serving)
-                    != (figures.drained, figures.wants_log, figures.tier_failed, figures.serving)
+                (told.drained, told.wants_log, told.wants_flushed, told.tier_failed, told.serving)
+                    != (figures.drained, figures.wants_log, figures.wants_flushed, figures.tier_failed, figures.serving)
             };
             if replica.figures_told.as_ref().is_none_or(|(_, told)| matters(told) || (due && *told != figures)) {
                 replica.figures_told = Some((desks.now, figures.clone()));
@@ -713,14 +662,27 @@ impl Driver {
 
     // --- ownership ---
 
+    fn pump_all(&mut self, desks: &mut Desks<'_>) {
+        let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
+        volumes.iter().for_each(|volume| self.pump(desks, volume));
+    }
+
     /// Carries out what ownership wants, in its order.
     fn pump(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
         while let Some(effect) = self.replicas.get_mut(volume).and_then(|replica| replica.ownership.poll_effect()) {
             match effect {
                 ownership::Effect::Read(op) => self.ask(Asked::Read { volume: VolumeId(*volume), op }),
-                ownership::Effect::Commit { op, compare, new } => {
-                    let (compare, new) = (Box::new(compare), Box::new(new));
-                    self.ask(Asked::Commit { volume: VolumeId(*volume), op, compare, new });
+                ownership::Effect::Commit { op, compare, new, by } => {
+                    let (compare, new, decided) = (Box::new(compare), Box::new(new), std::time::Instant::now());
+                    let word = by.and_then(|by| self.word(volume, by)).map(Box::new);
+                    self.ask(Asked::Commit { volume: VolumeId(*volume), op, compare, new, word, decided });
+                }
+                ownership::Effect::RewindNoticed { sent } => {
+                    self.ask(Asked::RewindNoticed { volume: VolumeId(*volume), sent });
+                }
+                ownership::Effect::Rewound(id) => self.ask(Asked::Rewound { volume: VolumeId(*volume), id }),
+                ownership::Effect::RewindSettled(id) => {
+                    self.ask(Asked::RewindSettled { volume: VolumeId(*volume), id });
                 }
                 ownership::Effect::Send(envelope, message) => {
                     // What is lost is asked again.
@@ -739,9 +701,9 @@ impl Driver {
                 }
                 ownership::Effect::Answer(id, result) => {
                     let replica = self.replicas.get_mut(volume).expect("it was just looked up");
-                    if let Some(answer) = replica.commands.remove(&id.0) {
+                    if let Some(commanded) = replica.commands.remove(&id.0) {
                         // Whoever asked may have gone.
-                        let _ = answer.send(result);
+                        let _ = commanded.answer.send(result);
                     }
                 }
             }
@@ -853,12 +815,8 @@ impl Driver {
             }
             ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
             ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
-            ToDriver::Command { volume, command, answer } => {
-                let Some(replica) = self.replicas.get_mut(&volume.0) else { return };
-                replica.commands_made += 1;
-                replica.commands.insert(replica.commands_made, answer);
-                let event = ownership::Event::Command(ControlId(replica.commands_made), command);
-                replica.ownership.handle(now, event);
+            ToDriver::Command { volume, command, audit, answer } => {
+                self.command(now, &volume.0, command, Commanded { answer, audit });
             }
             ToDriver::Show { volume, with_seen, answer } => {
                 if let Some(shown) = self.show(desks, &volume.0, with_seen) {
@@ -924,7 +882,7 @@ impl Driver {
         let mut ownership = Ownership::new(setup, desks.now);
         #[cfg(feature = "planted")]
         crate::shard::planted::plant_in(&mut ownership);
-        for peer in self.peers.iter().filter(|peer| !peer.link.is_up()) {
+        for peer in self.peers.iter().filter(|peer| !self.is_linked(peer.node)) {
             ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
         }
         let key = key.map(|key| key.0 as usize);

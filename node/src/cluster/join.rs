@@ -6,27 +6,33 @@ use super::addresses::Addresses;
 use super::control::Cluster;
 use super::driver::DriverSetup;
 use super::member::Place;
+use super::pins::Pins;
 use super::proof::Fence;
+use super::registration::Registration;
 use super::sides::Sides;
 use super::watchdog::OwnWatchdog;
+use crate::allowed::Allowed;
 use crate::config::Config;
 use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
 use crate::config::fence::FenceConfig;
+use crate::coordinator::checked::{FaultDomain, NodeName};
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
+use crate::directory::Directory;
 use crate::fence_test::Proofs;
 use crate::identity;
 use crate::mailbox::{ShardHandle, ToShard};
 use crate::placement::Placement;
+use crate::seals::Seals;
 use crate::volume_store::{Store, VolumeId, random_bytes};
 use anyhow::{Context, Result, bail};
 use forebay_core::cluster::Host;
 use forebay_core::ownership::Timing;
 use forebay_core::types::Duration;
-use forebay_core::wire::{NodeName, WIRE_VERSION, WIRE_VERSION_MIN};
+use forebay_core::wire::{WIRE_VERSION, WIRE_VERSION_MIN};
 use forebay_io::link::{Identity, PeerTls, Security, listen};
 use rustls::RootCertStore;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -38,36 +44,57 @@ use tokio::sync::{mpsc, oneshot};
 /// Between two attempts at a coordinator that does not answer.
 const RETRY: Time = Time::from_secs(1);
 
+/// What the daemon has by then, and lends to the volumes of the cluster.
+pub struct Lent {
+    /// The shard of the links.
+    pub shard: ShardHandle,
+    /// Where threads and memory are.
+    pub placement: Arc<Placement>,
+    /// Keys of volumes at the shards.
+    pub keys: Arc<AtomicU64>,
+    /// Exports, and who may use them.
+    pub directory: Arc<Directory>,
+    /// Which places this node opens.
+    pub allowed: Arc<Allowed>,
+}
+
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
-    pub async fn start(
-        all: &Config,
-        config: &ClusterConfig,
-        store: &Store,
-        shard: ShardHandle,
-        placement: Arc<Placement>,
-        keys: Arc<AtomicU64>,
-    ) -> Result<Arc<Cluster>> {
+    pub async fn start(all: &Config, config: &ClusterConfig, store: &Store, lent: Lent) -> Result<Arc<Cluster>> {
+        let Lent { shard, placement, keys, directory, allowed } = lent;
         let (fences, shm_size) = (&all.fence, all.node.shm_size);
         let Resolved { identity, etcd, links } = config.resolve(&all.link)?;
-        let (name, node, host) = (identity.name.clone(), identity.node, this_host()?);
+        let name = NodeName::new(&identity.name).map_err(anyhow::Error::msg)?;
+        let (node, host) = (identity.node, this_host()?);
         if identity.renewal_due {
             eprintln!(
                 "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
                 identity.valid_until
             );
         }
+        if identity.lacks_role {
+            eprintln!(
+                "forebay: warning: the identity of {name} is older than roles of certificates, and is taken until it ends: renew it \
+                 with `forebay node enrol {name} --renew` where the cluster's authority is"
+            );
+        }
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
+        if !etcd.is_protected() {
+            eprintln!(
+                "forebay: warning: etcd is asked without TLS: whoever is on the way to it, or reaches it, decides who owns each volume; give its members certificates, and https:// with etcd_tls in [cluster] (docs/install.md, etcd)"
+            );
+        }
         check_fences(fences, &name);
         let doors = doors(&links, config)?;
-        let mut entry = NodeEntry::new(&name, node, host);
+        let mut entry = NodeEntry::new(name.clone(), node, host);
         entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
-        entry.fault_domain = config.fault_domain.clone();
+        entry.fault_domain = FaultDomain::new(&config.fault_domain).map_err(anyhow::Error::msg)?;
         entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
 
         let (control, asked) = mpsc::unbounded_channel();
         let security = security(config.security, &identity)?;
+        let seals = Seals::new(&identity)?;
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
@@ -81,7 +108,8 @@ impl Cluster {
         let own_watchdog = OwnWatchdog::begin(store.dir(), &host)?;
         // Not with its watchdog yet: nobody counts on what is not armed.
         let timing = register(&coordinator, &entry).await?;
-        let place = Place { store: store.clone(), shm_size, placement, node, host, timing };
+        let pins = Arc::new(Pins::open(store.dir())?);
+        let place = Place { store: store.clone(), shm_size, placement, node, host, timing, allowed, pins };
         let cluster = Arc::new(Cluster {
             coordinator,
             place,
@@ -89,6 +117,7 @@ impl Cluster {
             links,
             addresses,
             shard,
+            directory,
             keys,
             volumes: Mutex::default(),
             nodes: Mutex::default(),
@@ -96,6 +125,9 @@ impl Cluster {
             leaving: Mutex::default(),
             media: Mutex::default(),
             calls_taken: Default::default(),
+            nonces: Default::default(),
+            seals,
+            forged_said: Mutex::default(),
             answered: tokio::sync::Notify::new(),
             sides: Sides::new(multipath),
             heard: Mutex::default(),
@@ -104,14 +136,19 @@ impl Cluster {
             own_watchdog,
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
-            said: Mutex::default(),
+            registration: Registration::new(entry.clone()),
             admin: tokio::sync::Mutex::new(()),
+            look_again: tokio::sync::Notify::new(),
+            images: Default::default(),
         });
         tokio::spawn(cluster.clone().serve_asked(asked));
         tokio::spawn(cluster.clone().watch());
+        tokio::spawn(cluster.clone().watch_health());
+        tokio::spawn(cluster.clone().tell_nonces());
         tokio::spawn(cluster.clone().tell_load());
         tokio::spawn(cluster.clone().tell_owned());
         tokio::spawn(cluster.clone().empty_this_node());
+        tokio::spawn(cluster.clone().prove_own_ends());
         tokio::spawn(cluster.clone().change_media());
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(cluster.clone().use_watchdog(watchdog.clone(), entry));
@@ -206,7 +243,7 @@ fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> 
     Ok(Identity {
         cluster: identity.cluster_id.0,
         node: identity.node,
-        name: NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
+        name: forebay_core::wire::NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
         host,
         session: u64::from_le_bytes(session),
     })

@@ -8,11 +8,13 @@
 use super::commands::{Answer, failure};
 use super::control::Cluster;
 use super::driver::Shown;
-use super::report::{ClusterNodeReport, EmptyingReport, KeptReport};
+use super::report::{ClusterNodeReport, EmptyingReport, KeptReport, name_of};
 use crate::coordinator::Outcome;
 use crate::coordinator::words::{Leaving, NodeEntry};
 use crate::node::FailureKind;
+use crate::units::show_size;
 use crate::volume_store::VolumeId;
+use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, NodeId, Record};
 use forebay_core::ownership::{Command, State};
 use std::collections::BTreeMap;
@@ -21,8 +23,11 @@ use std::time::{Duration as Time, Instant};
 
 /// Between two looks at what there is to hand over.
 const LOOK: Time = Time::from_millis(500);
-/// How long a node that ends waits for its hand-overs. One takes 10 s at most, and then the coordinator's answer.
+/// How long a node that ends waits for its hand-overs, of which one takes 10 s at most, and then the coordinator's answer; and for the next
+/// progress of a log that is being emptied.
 const LEAVE_MAX: Time = Time::from_secs(20);
+/// Between two looks at how far a log is with being emptied.
+const EMPTY_LOOK: Time = Time::from_millis(100);
 /// A volume whose hand-over failed had stood still for it: it is left alone for a while.
 const PAUSE_AFTER_FAILURE: Time = Time::from_secs(30);
 
@@ -41,9 +46,9 @@ impl Cluster {
 
     /// Begins to empty a node, or ends it.
     pub async fn drain_node(self: &Arc<Cluster>, name: &str, undo: bool) -> Answer<ClusterNodeReport> {
-        self.node_called(name)?;
+        let entry = self.node_called(name)?;
         let changed = match undo {
-            false => self.coordinator.begin_leaving(&Leaving::now(name)).await,
+            false => self.coordinator.begin_leaving(&Leaving::now(entry.name)).await,
             true => self.coordinator.end_leaving(name).await,
         };
         match changed {
@@ -105,16 +110,13 @@ impl Cluster {
         staying.max_by_key(|member| held(member)).map(|member| member.node)
     }
 
-    /// The node is about to end: whatever it owns goes to another member, all volumes at one time and within [`LEAVE_MAX`]. What
-    /// stays here, and why.
-    pub async fn leave(self: &Arc<Cluster>) -> Vec<String> {
+    /// The node is about to end: whatever it owns goes to another member, all volumes at one time and within [`LEAVE_MAX`]. Where no
+    /// other node has the log, `drain` asks for that to be emptied, as long as it gets on. What stays here, and why.
+    pub async fn leave(self: &Arc<Cluster>, drain: bool) -> Vec<String> {
         let leave = |(volume, name): (VolumeId, String)| {
             let cluster = self.clone();
             tokio::spawn(async move {
-                let left = tokio::time::timeout(LEAVE_MAX, cluster.leave_one(volume, &name)).await;
-                // A change that was sent may take effect all the same: then the other node serves, else this one does again.
-                let why =
-                    left.unwrap_or_else(|_| Some("its hand-over is not decided: the coordinator is slow".to_owned()));
+                let why = cluster.leave_one(volume, &name, drain).await;
                 why.map(|why| format!("{name}: {why}"))
             })
         };
@@ -132,24 +134,78 @@ impl Cluster {
         left
     }
 
-    async fn leave_one(&self, volume: VolumeId, name: &str) -> Option<String> {
-        let shown = self.show(volume).await?;
+    async fn leave_one(&self, volume: VolumeId, name: &str, drain: bool) -> Option<String> {
+        let Ok(shown) = tokio::time::timeout(LEAVE_MAX, self.show(volume)).await else {
+            return Some("its data path does not answer".to_owned());
+        };
+        let shown = shown?;
         if !matches!(shown.ownership.state, State::Owner | State::Custodian) {
             return None;
         }
         let member = |record: &Record| record.members.iter().map(|m| m.node).find(|node| *node != self.place.node);
         let any = shown.ownership.record.as_ref().and_then(member);
         let Some(to) = self.next_owner(&shown).or(any) else {
-            return Some("no other node has its log; it is served again when this one starts".to_owned());
+            return match drain {
+                true => self.empty_alone(volume, name).await,
+                false => Some("no other node has its log; it is served again when this one starts".to_owned()),
+            };
         };
-        let successor = self.node_name(to).unwrap_or_default();
+        let successor = name_of(&self.nodes(), to);
         eprintln!("forebay: volume {name}: handing over to {successor}");
-        match self.command_owner(volume, name, Command::HandOver { to }).await {
-            Ok(()) => {
+        match tokio::time::timeout(LEAVE_MAX, self.command_owner(volume, name, Command::HandOver { to })).await {
+            Ok(Ok(())) => {
                 eprintln!("forebay: volume {name}: {successor} is its owner");
                 None
             }
-            Err(trouble) => Some(format!("it could not be handed over to {successor}: {}", trouble.into_words().1)),
+            Ok(Err(trouble)) => Some(format!("it could not be handed over to {successor}: {}", trouble.into_words().1)),
+            // A change that was sent may take effect all the same: then the other node serves, else this one does again.
+            Err(_) => Some("its hand-over is not decided: the coordinator is slow".to_owned()),
+        }
+    }
+
+    /// Nobody else has the log. What is in it goes to the backing, and from there on the backing has every write before it is
+    /// acknowledged, until the record says that no log is needed (A5): then this node opens the volume by itself also where its machine is
+    /// started anew and the memory is gone (T11). It is waited for as long as it gets on.
+    async fn empty_alone(&self, volume: VolumeId, name: &str) -> Option<String> {
+        eprintln!("forebay: volume {name}: no other node has its log, which is emptied");
+        let asked = self.control(volume, name, Control::DrainThrough);
+        tokio::pin!(asked);
+        // Where it was drained through before, it is told that it is busy, and the record says the rest.
+        let (mut answered, mut refused) = (false, None);
+        let (mut least, mut moved) = (u64::MAX, Instant::now());
+        loop {
+            let Ok(shown) = tokio::time::timeout(LEAVE_MAX, self.show(volume)).await else {
+                return Some("no other node has its log, and its data path does not answer".to_owned());
+            };
+            let shown = shown?;
+            let record = shown.ownership.record.as_ref()?;
+            // Before it is drained through, the record may say so and be about to change.
+            let stalled = moved.elapsed() >= LEAVE_MAX;
+            if record.log != LogState::Needed && (answered || stalled) {
+                return None;
+            }
+            let dirty = shown.volume.map_or(0, |snapshot| snapshot.status.dirty_bytes);
+            if dirty < least {
+                (least, moved) = (dirty, Instant::now());
+            }
+            let why = if stalled {
+                Some(refused.take().unwrap_or_else(|| "it gets no further".to_owned()))
+            } else if !matches!(shown.ownership.state, State::Owner) {
+                Some("this node does not serve it".to_owned())
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                let left = show_size(dirty);
+                return Some(format!("no other node has its log, which could not be emptied ({left} are left): {why}"));
+            }
+            tokio::select! {
+                answer = &mut asked, if !answered => {
+                    answered = true;
+                    refused = answer.err().map(|trouble| trouble.into_words().1);
+                }
+                () = tokio::time::sleep(EMPTY_LOOK) => {}
+            }
         }
     }
 

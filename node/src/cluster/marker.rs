@@ -8,7 +8,8 @@
 //! - Only regular files have one. A device or an NBD export has no beside that all nodes see.
 
 use crate::coordinator::words::Definition;
-use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, VolumeId, difference, remove_durably};
+use crate::judgement::difference;
+use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, VolumeId, remove_durably};
 use anyhow::{Context, Result, bail};
 use forebay_core::types::{Lsn, Term};
 use forebay_io::Backing;
@@ -54,6 +55,16 @@ impl ImageMarker {
         Some(ImageMarker { path: path.into(), image: file.path().to_owned(), inode })
     }
 
+    /// Of the file at the path now, which must be the one that was opened, as no loss of power takes it back.
+    fn durable_identity(&self) -> Result<ImageIdentity> {
+        let read = self.identity()?;
+        let image = self.image.display();
+        // Of its own: a sync by the description of the I/O would take an error of that one's writes upon itself.
+        let synced = forebay_io::folder::open_image(&self.image).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("cannot sync {image} before its marker is written"))?;
+        Ok(read)
+    }
+
     /// Of the file at the path now, which must be the one that was opened.
     fn identity(&self) -> Result<ImageIdentity> {
         let image = self.image.display();
@@ -94,13 +105,13 @@ impl ImageMarker {
         let marker = Marker {
             version: STORE_VERSION,
             volume: words.definition.volume,
-            name: words.definition.name.clone(),
+            name: words.definition.name.to_string(),
             host: words.node.to_owned(),
             tier: words.tier.clone(),
             term: words.term.0,
             destaged: words.destaged.0,
             journal: None,
-            image: self.identity()?,
+            image: self.durable_identity()?,
             clean: words.clean,
         };
         marker.save(&self.path)

@@ -16,7 +16,7 @@ use super::control::{Cluster, requested};
 use super::driver::Shown;
 use super::report::name_of;
 use crate::config::TierName;
-use crate::coordinator::words::{Definition, Load, NodeEntry, Wish};
+use crate::coordinator::words::{Definition, Load, NodeEntry, VERSION_FLUSHED};
 use crate::node::FailureKind;
 use crate::report::TierChangeReport;
 use crate::units::show_size;
@@ -31,6 +31,11 @@ use std::time::{Duration as Time, Instant};
 const LOOK: Time = Time::from_secs(1);
 /// A volume whose hand-over failed had stood still for it: it is left alone for a while.
 const PAUSE_AFTER_FAILURE: Time = Time::from_secs(10);
+
+/// A record may say what flushes have promised: each registered node reads that.
+pub(super) fn all_read_flushed(nodes: &[NodeEntry]) -> bool {
+    !nodes.is_empty() && nodes.iter().all(|node| node.record_version >= VERSION_FLUSHED)
+}
 
 /// What there is, as the owner sees it.
 struct Scene {
@@ -105,7 +110,8 @@ impl Cluster {
         let plans = self.media.lock().expect("nobody panics while holding it");
         let peers = plans.get(&definition.volume).and_then(|plan| plan.peers);
         let asked = requested(definition);
-        Requested { peers: peers.map_or(asked.peers, |peers| asked.peers.min(peers as u32)), ..asked }
+        let peers = peers.map_or(asked.peers, |peers| asked.peers.min(peers as u32));
+        Requested { peers, flushed_readable: all_read_flushed(&self.nodes()), ..asked }
     }
 
     /// Sees to it that copies come to the medium that is asked for. Never ends.
@@ -201,8 +207,7 @@ impl Cluster {
 
     async fn hand_over_for_medium(&self, definition: &Definition, to: NodeId) -> Result<(), String> {
         let Some(to) = self.node_name(to) else { return Ok(()) };
-        let wish = Wish::HandOver { to };
-        let done = self.carry_out(definition.volume, &definition.name, &wish).await;
+        let done = self.hand_to(definition.volume, &definition.name, &to).await;
         done.map_err(|trouble| trouble.into_words().1)
     }
 

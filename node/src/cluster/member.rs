@@ -9,27 +9,29 @@
 //!   [`super::control`]).
 //! - Of that term the node knows durably before it opens the backing for it.
 
+use super::pins::Pins;
 use super::report::ClusterReport;
+use crate::allowed::Allowed;
 use crate::config::{DestageName, TierName, tier_size_default};
 use crate::coordinator::words::Definition;
+use crate::judgement::TierFound;
 use crate::memory_place;
 use crate::open::{
-    BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, look_for_tier,
-    make_tier,
+    BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, is_there,
+    look_for_tier, make_tier, put_aside,
 };
 use crate::placement::Placement;
 use crate::report::{VolumeFacts, VolumeReport};
-use crate::volume_store::{
-    Record, STORE_VERSION, Store, TierFound, TierRecord, VolumeId, remove_durably, write_atomically,
-};
-use anyhow::{Context, Result};
+use crate::units::show_size;
+use crate::volume_store::{Record, STORE_VERSION, Store, TierRecord, VolumeId, remove_durably, write_atomically};
+use anyhow::{Context, Result, bail};
 use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
 use forebay_core::ownership::Timing;
 use forebay_core::types::{BLOCK_BYTES, Duration, Term};
 use forebay_core::volume::ClusterConfig;
-use forebay_io::{BackingOptions, Tier, VolumeIo};
+use forebay_io::{Tier, VolumeIo};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,6 +63,10 @@ pub struct Place {
     pub host: Host,
     /// What all nodes have agreed on.
     pub timing: Timing,
+    /// Which backings this node opens.
+    pub allowed: Arc<Allowed>,
+    /// What each volume is for its life.
+    pub(super) pins: Arc<Pins>,
 }
 
 /// A tier, opened as a follower of the log.
@@ -82,10 +88,11 @@ impl Place {
             TierName::Memory => TierName::Flash,
         };
         let name = tier_name(definition, self.node);
-        let there = |kind| self.folders(kind).into_iter().map(|folder| folder.join(&name)).find(|path| path.exists());
         for kind in [asked, other] {
-            if let Some(path) = there(kind) {
-                return Ok((kind, path));
+            for path in self.folders(kind).into_iter().map(|folder| folder.join(&name)) {
+                if is_there(&path)? {
+                    return Ok((kind, path));
+                }
             }
         }
         Ok((asked, self.new_tier_path(definition)?))
@@ -184,7 +191,7 @@ impl Place {
         };
         Record {
             version: STORE_VERSION,
-            name: definition.name.clone(),
+            name: definition.name.to_string(),
             volume: definition.volume,
             backing: definition.backing.clone(),
             size_bytes,
@@ -196,6 +203,7 @@ impl Place {
             destage: DestageName::Ordered,
             journal_bytes: 0,
             spare: None,
+            clients: definition.clients.clone(),
             tier: TierRecord { kind, path, size_bytes: tier_bytes, made },
         }
     }
@@ -206,6 +214,7 @@ impl Place {
     }
 
     fn open_here(&self, definition: &Definition) -> Result<Option<Opened>> {
+        check_memory(definition)?;
         let mut record = self.record(definition, 0, self.tier_place(definition)?, true);
         let (found, _, tier) = look_for_tier(&mut record)?;
         let Some((tier, superblock)) = tier else {
@@ -215,8 +224,13 @@ impl Place {
         self.opened(definition, &record, tier, superblock, false).map(Some)
     }
 
-    /// A new tier in the place of whatever is there (S7).
-    pub fn format(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
+    /// A new tier in the place of whatever is there (S7). What could not be read is kept under another name.
+    pub fn format(&self, definition: &Definition, size_bytes: u64, unreadable: bool) -> Result<Opened> {
+        if unreadable {
+            for (_, path) in self.tiers().into_iter().filter(|(of, _)| *of == definition.volume) {
+                eprintln!("forebay: volume {}: {}", definition.name, put_aside(&path)?);
+            }
+        }
         self.in_memory_of_links(|| self.format_here(definition, size_bytes))
     }
 
@@ -226,6 +240,7 @@ impl Place {
     }
 
     fn format_here(&self, definition: &Definition, size_bytes: u64) -> Result<Opened> {
+        check_memory(definition)?;
         let place = (definition.tier.kind, self.new_tier_path(definition)?);
         let record = self.record(definition, size_bytes, place, false);
         // What is still under way to the former one goes to a file that has no name any more. It may be on the other medium: a
@@ -247,7 +262,9 @@ impl Place {
             TierKind::Memory => superblock.layout.payload_blocks,
             TierKind::Flash => (frames_bytes(definition) / BLOCK_BYTES) as u32,
         };
-        let arena = VolumeIo::arena_of(&tier, &superblock, frames)
+        let index = crate::node::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
+        let arena = forebay_io::memory::can_be_had(index)
+            .and_then(|()| VolumeIo::arena_of(&tier, &superblock, frames))
             .with_context(|| format!("volume {}: cannot set up its memory", definition.name))?;
         if let Some(remark) =
             self.placement.has_memory(&definition.name, self.placement.memory_node(LINKS_SHARD), &arena)
@@ -255,7 +272,7 @@ impl Place {
             eprintln!("forebay: volume {}: {remark}", definition.name);
         }
         let facts = VolumeFacts {
-            name: definition.name.clone(),
+            name: definition.name.to_string(),
             volume: definition.volume.to_string(),
             backing: definition.backing.clone(),
             access: "by the owner".to_owned(),
@@ -311,7 +328,7 @@ impl Place {
     pub fn absent(&self, definition: &Definition, size_bytes: u64, cluster: &ClusterReport) -> VolumeReport {
         let record = self.record(definition, size_bytes, (definition.tier.kind, PathBuf::new()), false);
         let facts = VolumeFacts {
-            name: definition.name.clone(),
+            name: definition.name.to_string(),
             volume: definition.volume.to_string(),
             backing: definition.backing.clone(),
             access: "by the owner".to_owned(),
@@ -330,11 +347,20 @@ fn tier_name(definition: &Definition, node: NodeId) -> String {
     format!("{}-{}-{:016x}.tier", definition.name, definition.volume, node.0)
 }
 
-fn frames_bytes(definition: &Definition) -> u64 {
-    if definition.memory_bytes == 0 { FRAMES_DEFAULT_BYTES } else { definition.memory_bytes }
+/// What this host does not have is not asked for: whoever asks for too much ends the daemon, and with it all other volumes.
+fn check_memory(definition: &Definition) -> Result<()> {
+    let (asked, has) = (frames_bytes(definition), super::control::memory_bytes("MemTotal:"));
+    if has != 0 && asked > has {
+        bail!(
+            "volume {} asks for {} of memory before its tier, and this host has {}",
+            definition.name,
+            show_size(asked),
+            show_size(has)
+        );
+    }
+    Ok(())
 }
 
-/// How the backing of a volume of the cluster is opened: it is made when the volume is created, and never later.
-pub fn options(definition: &Definition) -> BackingOptions {
-    BackingOptions { create: None, format_raw: definition.format_raw }
+fn frames_bytes(definition: &Definition) -> u64 {
+    if definition.memory_bytes == 0 { FRAMES_DEFAULT_BYTES } else { definition.memory_bytes }
 }

@@ -16,7 +16,7 @@ use super::report::{FenceReport, FormerReport, MeansReport, name_of};
 use super::watchdog::NotReset;
 use crate::config::fence::FenceConfig;
 use crate::coordinator::words::{Definition, Kept, NodeEntry};
-use crate::fence_test::{Proofs, device_name, fence_name};
+use crate::fence_test::{Proofs, device_name, fence_name, name_of_device};
 use crate::units::show_seconds;
 use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
@@ -25,16 +25,17 @@ use forebay_core::fence::{Class, LockReach, Means};
 use forebay_core::ownership::{Event, Proof};
 use forebay_core::types::Term;
 use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
-use forebay_io::fence::{Expelled, ReservableDevice, ReservationKey};
+use forebay_io::fence::{Expelled, ReservableDevice, ReservationError, ReservationKey};
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Between two looks at a lock.
 const LOCK_LOOK: Duration = Duration::from_millis(50);
+/// Between two attempts to lock out strangers, which a former owner keeps out until it ends.
+const STRANGERS_LOOK: Duration = Duration::from_secs(1);
 /// Evidence has so long before a machine is switched off: the lock of a killed process is gone by then.
 const EVIDENCE_WAIT: Duration = Duration::from_secs(5);
 /// After the first attempt that failed; twice as long after each further one ...
@@ -83,6 +84,19 @@ struct Looked {
     words: BTreeMap<By, String>,
 }
 
+/// Who else has the backing locked, by the last look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum StrangersSeen {
+    /// A former owner keeps them out, and may end.
+    MayCome,
+    /// Somebody who is no former owner, once.
+    One,
+    /// Nobody comes any more.
+    Out,
+    /// It could not be looked at.
+    Unknown(String),
+}
+
 /// The search of one opening of a backing.
 pub struct Search {
     volume: VolumeId,
@@ -112,6 +126,10 @@ impl Search {
         self.ended.load(Ordering::Acquire)
     }
 
+    fn terms(&self) -> Vec<Term> {
+        self.formers().iter().map(|looked| looked.former.term).collect()
+    }
+
     /// Those whom nothing has been proved about.
     fn open(&self) -> Vec<Unfenced> {
         self.formers().iter().filter(|looked| !looked.proven).map(|looked| looked.former).collect()
@@ -139,6 +157,9 @@ impl Search {
     }
 }
 
+/// The backing's device, or why it cannot be reserved.
+type Reservable = Arc<Result<ReservableDevice, ReservationError>>;
+
 impl Cluster {
     /// What is known of the search of a volume's last opening here.
     pub(super) fn search(&self, volume: VolumeId) -> Option<Arc<Search>> {
@@ -150,6 +171,7 @@ impl Cluster {
         self: &Arc<Cluster>,
         definition: &Definition,
         shared: Option<Backing>,
+        own: Term,
         unfenced: Vec<Unfenced>,
         ended: Arc<AtomicBool>,
     ) {
@@ -159,12 +181,14 @@ impl Cluster {
         if search.open().is_empty() {
             return;
         }
-        let device = shared.as_ref().filter(|_| definition.reserves).and_then(Backing::path).map(PathBuf::from);
+        // The device that is open, and not what its path leads to later; by an opening of its own, which keeps no lock.
+        let file = shared.as_ref().filter(|_| definition.reserves).and_then(Backing::file);
+        let device = file.map(|file| Arc::new(ReservableDevice::of(file)));
         // What lies in a page cache may be written much later than it was taken.
         let past_cache = shared.as_ref().is_none_or(Backing::is_past_cache);
         if let Some(backing) = shared {
             let (cluster, search) = (self.clone(), search.clone());
-            std::thread::spawn(move || cluster.watch_locks(&search, backing));
+            std::thread::spawn(move || cluster.watch_locks(&search, backing, own));
         }
         tokio::spawn(self.clone().use_fences(search, device, past_cache));
     }
@@ -176,17 +200,19 @@ impl Cluster {
         self.tell(search.volume, Event::Proof(term, proof));
     }
 
-    /// On a thread of its own: looking at a lock may take as long as its file server does.
-    fn watch_locks(&self, search: &Search, mut backing: Backing) {
+    /// On a thread of its own: looking at a lock may take as long as its file server does. Strangers are kept out by a former owner
+    /// as long as that has its locks; from then on by this one, also where nothing proves that the former one writes no more.
+    fn watch_locks(&self, search: &Search, mut backing: Backing, own: Term) {
         let about = backing.lock_reach().map(|reach| reach.about);
+        let (mut strangers, mut look_again) = (StrangersSeen::MayCome, Instant::now());
         loop {
             let open = search.open();
-            if open.is_empty() || search.has_ended() {
-                break;
+            if search.has_ended() || (open.is_empty() && strangers == StrangersSeen::Out) {
+                return;
             }
-            for former in open {
+            for former in &open {
                 let looked = match &about {
-                    Ok(about) => self.look_at_lock(&backing, Means::ImageLock(*about), &former),
+                    Ok(about) => self.look_at_lock(&backing, Means::ImageLock(*about), former),
                     Err(error) => Err(format!("what its lock proves cannot be seen: {error}")),
                 };
                 match looked {
@@ -194,21 +220,36 @@ impl Cluster {
                     Err(why) => search.says(former.term, By::Lock, why),
                 }
             }
-            std::thread::sleep(LOCK_LOOK);
-        }
-        // Strangers were kept out by a former owner; from now on by this one.
-        while !search.has_ended() {
-            match backing.lock_out_strangers(&[]) {
-                Ok(OwnerLock::Alone) => break,
-                Ok(OwnerLock::BesideFormer(_) | OwnerLock::HeldBy(_)) => std::thread::sleep(PAUSE_MIN),
-                Err(error) => {
-                    eprintln!(
-                        "forebay: volume {}: cannot lock its backing against others: {error}; trying again",
-                        search.volume
-                    );
-                    std::thread::sleep(PAUSE_MAX);
-                }
+            if strangers != StrangersSeen::Out && Instant::now() >= look_again {
+                look_again = Instant::now() + STRANGERS_LOOK;
+                strangers = match (backing.lock_out_strangers(&search.terms()), &strangers) {
+                    (Ok(OwnerLock::Alone), _) => StrangersSeen::Out,
+                    (Ok(OwnerLock::BesideFormer(_)), _) => StrangersSeen::MayCome,
+                    // Seen once it may be the former owner, which has ended since.
+                    (Ok(OwnerLock::HeldBy(_)), StrangersSeen::MayCome | StrangersSeen::Unknown(_)) => {
+                        StrangersSeen::One
+                    }
+                    (Ok(OwnerLock::HeldBy(holder)), StrangersSeen::One | StrangersSeen::Out) => {
+                        eprintln!(
+                            "forebay: volume {}: a former owner has left its backing, which {holder} has locked since. Nothing is read or \
+                             written any more by what this node knows of the volume, until the backing is free",
+                            search.volume
+                        );
+                        return self.tell(search.volume, Event::LockLost(own));
+                    }
+                    (Err(error), before) => {
+                        let words = error.to_string();
+                        if *before != StrangersSeen::Unknown(words.clone()) {
+                            let volume = search.volume;
+                            eprintln!(
+                                "forebay: volume {volume}: cannot lock its backing against others: {words}; trying again"
+                            );
+                        }
+                        StrangersSeen::Unknown(words)
+                    }
+                };
             }
+            std::thread::sleep(LOCK_LOOK);
         }
     }
 
@@ -224,7 +265,7 @@ impl Cluster {
     }
 
     /// A reservation at once, a watchdog when its time has come, a machine's power when evidence has had its time.
-    async fn use_fences(self: Arc<Cluster>, search: Arc<Search>, device: Option<PathBuf>, past_cache: bool) {
+    async fn use_fences(self: Arc<Cluster>, search: Arc<Search>, device: Option<Reservable>, past_cache: bool) {
         let mut pause = PAUSE_MIN;
         loop {
             let mut reset_in = None;
@@ -247,7 +288,7 @@ impl Cluster {
                         }
                     }
                 }
-                self.fence_now(&search, device.as_deref(), &former).await;
+                self.fence_now(&search, device.as_ref(), &former).await;
             }
             if search.has_ended() || self.unproven(&search).await.is_empty() {
                 return;
@@ -262,7 +303,7 @@ impl Cluster {
     }
 
     /// By what is brought about from here.
-    async fn fence_now(&self, search: &Search, device: Option<&Path>, former: &Unfenced) {
+    async fn fence_now(&self, search: &Search, device: Option<&Reservable>, former: &Unfenced) {
         let mut fenced = Err(None);
         if let Some(device) = device {
             fenced = self.expel(search, device, former).await.map_err(|error| Some((By::Reservation, error)));
@@ -299,19 +340,20 @@ impl Cluster {
         }
     }
 
-    async fn expel(&self, search: &Search, device: &Path, former: &Unfenced) -> Result<()> {
+    async fn expel(&self, search: &Search, device: &Reservable, former: &Unfenced) -> Result<()> {
         if let Err(why) = Means::Reservation.proof(&former.host, &self.place.host) {
             bail!("the reservation says nothing: {why}");
         }
         self.still_unfenced(search, former).await?;
         let (own, other) = (ReservationKey::of_node(self.place.node), ReservationKey::of_node(former.node));
-        let (path, proofs) = (device.to_owned(), self.proofs.clone());
+        let (device, proofs) = (device.clone(), self.proofs.clone());
         let work = move || -> Result<()> {
             let begun = Instant::now();
-            let expelled = ReservableDevice::open(&path)?.expel_beside(own, other)?;
+            let device = device.as_ref().as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+            let (path, expelled) = (device.path(), device.expel_beside(own, other)?);
             eprintln!("forebay: {other} is expelled from {} ({expelled:?})", path.display());
             if expelled == Expelled::Now {
-                keep(&proofs, Means::Reservation, &device_name(&path), "preempt and abort", begun.elapsed());
+                keep(&proofs, Means::Reservation, &name_of_device(device), "preempt and abort", begun.elapsed());
             }
             Ok(())
         };
@@ -372,25 +414,33 @@ impl Cluster {
 
     /// What has to be so before a volume is opened whose last owner was not seen to stop: nobody gets the locks of those
     /// terms any more. They are kept until the returned openings are dropped.
-    pub(super) async fn keep_out(&self, definition: &Definition, formers: Vec<Unfenced>) -> Result<Vec<Backing>> {
-        let (volume, definition, own) = (definition.volume, definition.clone(), self.place.host);
-        let work = move || -> Result<(Vec<Term>, Vec<Backing>)> {
-            let options = super::member::options(&definition);
-            let (mut gone, mut kept) = (Vec::new(), Vec::new());
-            for former in formers {
-                let backing = Backing::open(&definition.backing, options)?;
-                let means = Means::ImageLock(backing.lock_reach()?.about);
-                if means.proof(&former.host, &own).is_ok() && backing.keep_out(former.term)? == LockAttempt::Locked {
+    pub(super) async fn keep_out(&self, definition: &Definition, formers: Vec<Unfenced>) -> Result<Backing> {
+        let (gone, kept) = self.locked_out(definition, formers).await?;
+        gone.into_iter().for_each(|term| self.tell(definition.volume, Event::Proof(term, Proof::LockGone)));
+        Ok(kept)
+    }
+
+    /// The terms whose locks prove that nothing of them is under way to the backing any more, and an opening that keeps them out
+    /// until it is dropped: one for all, because a device can be claimed once.
+    pub(super) async fn locked_out(
+        &self,
+        definition: &Definition,
+        formers: Vec<Unfenced>,
+    ) -> Result<(Vec<Term>, Backing)> {
+        let (definition, place) = (definition.clone(), self.place.clone());
+        let own = place.host;
+        let work = move || -> Result<(Vec<Term>, Backing)> {
+            let backing = place.open_backing(&definition)?;
+            let means = Means::ImageLock(backing.lock_reach()?.about);
+            let mut gone = Vec::new();
+            for former in formers.iter().filter(|former| means.proof(&former.host, &own).is_ok()) {
+                if backing.keep_out(former.term)? == LockAttempt::Locked {
                     gone.push(former.term);
-                    kept.push(backing);
                 }
             }
-            Ok((gone, kept))
+            Ok((gone, backing))
         };
-        let (gone, kept) =
-            tokio::task::spawn_blocking(work).await.context("looking at locks panicked; this is a bug")??;
-        gone.into_iter().for_each(|term| self.tell(volume, Event::Proof(term, Proof::LockGone)));
-        Ok(kept)
+        tokio::task::spawn_blocking(work).await.context("looking at locks panicked; this is a bug")?
     }
 }
 

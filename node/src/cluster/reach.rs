@@ -1,13 +1,14 @@
 //! Which backings this node reaches: told to the other nodes with its load, so that a custodian (a member that has the log and
 //! cannot reach the backing) hands over to a node that can.
 //!
+//! One that this node does not open, because its config does not allow the place, is out of its reach as well.
+//!
 //! A hint, like the rest of the load: who becomes owner finds out by opening the backing. Only files and devices are looked
 //! at, by opening and closing them; to connect to an NBD server for a look could end it, or take the one place it has.
 
 use super::control::Cluster;
 use crate::coordinator::words::Definition;
 use crate::volume_store::VolumeId;
-use forebay_io::Backing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ impl Reach {
         let definitions: Vec<Definition> = cluster.known().values().map(|known| known.definition.clone()).collect();
         self.looks.retain(|volume, _| definitions.iter().any(|definition| definition.volume == *volume));
         for definition in definitions {
-            self.begin(definition);
+            self.begin(cluster, definition);
         }
         // Most are answered at once; what is not is taken up at the next call.
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -51,14 +52,15 @@ impl Reach {
         unreached
     }
 
-    fn begin(&mut self, definition: Definition) {
+    fn begin(&mut self, cluster: &Cluster, definition: Definition) {
         let now = Instant::now();
         let look = self.looks.entry(definition.volume);
         // Until it was looked at, nothing speaks against it.
         let look = look.or_insert(Look { begun: now, seeing: None, reached: true });
         if look.seeing.is_none() {
             look.begun = now;
-            look.seeing = Some(tokio::task::spawn_blocking(move || Backing::is_in_reach(&definition.backing)));
+            let place = cluster.place.clone();
+            look.seeing = Some(tokio::task::spawn_blocking(move || place.reaches_backing(&definition)));
         }
     }
 }

@@ -6,8 +6,8 @@ use super::without_copy::WithoutCopy;
 use crate::config::TierName;
 use crate::coordinator::words::{Definition, NodeEntry};
 use crate::forward::Figures;
-use forebay_core::cluster::{Incarnation, LogState, NodeId};
-use forebay_core::ownership::Counters;
+use forebay_core::cluster::{Flushed, Incarnation, LogState, NodeId, Unfenced};
+use forebay_core::ownership::{Counters, Status};
 use forebay_core::status::PeerCounters;
 use forebay_core::wire::Packing;
 use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
@@ -43,6 +43,13 @@ pub struct ClusterReport {
     pub config: u32,
     /// Who may become owner: `needed`, `through` or `released`.
     pub log: String,
+    /// What logs are worth of all that a flush was answered for, when every member loses its power: `durable`, `held`, or
+    /// `unrecorded`: the record does not say.
+    #[serde(default)]
+    pub flushed: String,
+    /// Where nobody serves it: members that lost their power, and answer with what was synced of the log.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub left: Vec<String>,
     /// Copies besides the owner's that are asked for.
     pub peers: u8,
     /// With fewer the backing must have each write as well.
@@ -54,6 +61,9 @@ pub struct ClusterReport {
     pub without_copy: Vec<WithoutCopy>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
+    /// What this node knows of the record, where the coordinator shows less or nodes are waited for since it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub known: Option<KnownReport>,
     /// Where clients reach it, whichever node serves it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<AddressReport>,
@@ -72,6 +82,40 @@ pub struct ClusterReport {
     /// Where reads go before the backing, at an owner that was handed the volume.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub former_cache: Option<FormerCacheReport>,
+}
+
+/// The newest record that a node has seen, after the coordinator went back (C3, C6).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KnownReport {
+    /// Number of the owner.
+    pub term: u32,
+    /// Number of the set of members within the term.
+    pub config: u32,
+    /// Who it was.
+    pub owner: String,
+    /// What the coordinator shows, if that is older.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shown_term: Option<u32>,
+    /// Likewise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shown_config: Option<u32>,
+    /// Nodes that have not said what they know since the coordinator went back.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unheard: Vec<String>,
+}
+
+fn known_report(status: &Status, nodes: &[NodeEntry]) -> Option<KnownReport> {
+    let known = status.known.as_ref()?;
+    let shown = status.went_back_to;
+    let is_of_interest = shown.is_some() || !status.unheard.is_empty();
+    is_of_interest.then(|| KnownReport {
+        term: known.term.0,
+        config: known.config.0,
+        owner: name_of(nodes, known.owner),
+        shown_term: shown.map(|(term, _)| term.0),
+        shown_config: shown.map(|(_, config)| config.0),
+        unheard: status.unheard.iter().map(|node| name_of(nodes, *node)).collect(),
+    })
 }
 
 /// Reads from the cache of the owner that has handed over; counts are blocks, of this term.
@@ -284,7 +328,13 @@ pub struct ChannelReport {
 /// A node's name, or its number while that is not known.
 pub fn name_of(nodes: &[NodeEntry], node: NodeId) -> String {
     let known = nodes.iter().find(|entry| entry.node() == node);
-    known.map_or_else(|| format!("{:016x}", node.0), |entry| entry.name.clone())
+    known.map_or_else(|| format!("{:016x}", node.0), |entry| entry.name.to_string())
+}
+
+/// A former owner by its name and the term in which it was the owner, such as `alpha@5`: what an operator has to say about whom he has
+/// made sure of (`--i-fenced-it`). The same node may have been the owner again since.
+pub fn called(nodes: &[NodeEntry], former: &Unfenced) -> String {
+    format!("{}@{}", name_of(nodes, former.node), former.term.0)
 }
 
 /// Of a volume.
@@ -334,11 +384,19 @@ pub fn of_volume(
             None => "unknown",
         }
         .to_owned(),
+        flushed: match record.map(|record| record.flushed) {
+            Some(Flushed::Durable) => "durable",
+            Some(Flushed::Held) => "held",
+            Some(Flushed::Unrecorded) | None => "unrecorded",
+        }
+        .to_owned(),
+        left: status.left.iter().map(|node| name_of(nodes, *node)).collect(),
         peers: definition.peers,
         min_peers: definition.min_peers,
         members,
         without_copy: Vec::new(),
         unfenced: record.map_or(0, |record| record.unfenced.len() as u32),
+        known: known_report(status, nodes),
         address,
         fence: None,
         counters: counters(&shown.steps, &shown.told).map(|(name, value)| (name.to_owned(), value)).into(),
@@ -354,7 +412,7 @@ pub fn of_volume(
 }
 
 /// Every counter with its name. A counter that core gains does not compile until it is named here.
-pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 22] {
+pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 24] {
     macro_rules! named {
         ($($step:ident),* ; $($word:ident as $name:literal),* $(,)?) => {{
             let Counters { $($step),* } = *steps;
@@ -367,6 +425,7 @@ pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 
         take_overs,
         hand_overs,
         step_downs,
+        locks_lost,
         seals_answered,
         members_dropped,
         members_added,
@@ -376,7 +435,8 @@ pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 
         changes_lost,
         changes_unknown,
         proofs,
-        pins_ended;
+        pins_ended,
+        former_states;
         messages as "peer_messages",
         blocks as "peer_blocks",
         resends as "peer_resends",
@@ -393,10 +453,10 @@ pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<Cl
     let report = |entry: &NodeEntry| {
         let link = links.iter().find(|link| link.node == entry.node());
         ClusterNodeReport {
-            name: entry.name.clone(),
+            name: entry.name.to_string(),
             node: format!("{:016x}", entry.node().0),
             own: entry.node() == own,
-            fault_domain: entry.fault_domain.clone(),
+            fault_domain: entry.fault_domain.to_string(),
             addresses: entry.addresses.clone(),
             up: link.map(|link| link.up),
             channels: link.map(channels).unwrap_or_default(),

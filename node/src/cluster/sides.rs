@@ -5,14 +5,18 @@
 //! - A node looks by a process of its own, one at a time: what a sick interface does to it is not done to the volumes.
 //! - Who begins the channels says which pairs of addresses there are; the other one knows them from it.
 //! - Nothing is decided by what is seen.
+//! - Whoever may look at this node may ask for it as often as he likes: of each other node one look is under way at a time, which goes on when
+//!   nobody waits for it any more, and whoever comes meanwhile is told what it sees; the looks that wait are few, and so are those that other
+//!   nodes ask for.
 //! - A look waits for its turn, and an answer for the coordinator, no longer than whoever asked waits at most.
 
 use super::calls::Taken;
 use super::commands::{Answer, failure};
 use super::control::Cluster;
 use super::driver::LinkShown;
-use crate::coordinator::Outcome;
 use crate::coordinator::asks::{Ask, Seen, VERSION};
+use crate::coordinator::checked::NodeName;
+use crate::coordinator::requests::Request;
 use crate::coordinator::wishes::now_ms;
 use crate::coordinator::words::NodeEntry;
 use crate::doctor::peer::{BothSides, Channel, Looked, Pair, Side, Silence};
@@ -20,9 +24,11 @@ use crate::doctor::rounds::said_by;
 use crate::node::FailureKind;
 use crate::volume_store::VolumeId;
 use forebay_io::link::{AddressPair, CHANNELS_MAX, ChannelPhase, ChannelStatus};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration as Time, Instant};
+use tokio::sync::{Semaphore, watch};
 
 /// A look takes seconds where packets are lost, and waits for one before it.
 const ANSWER_MAX: Time = Time::from_secs(25);
@@ -31,9 +37,42 @@ const ANSWER_MAX_UNLINKED: Time = Time::from_secs(12);
 /// Between two looks for the answer, besides the hints that it is there.
 const ANSWER_LOOK: Time = Time::from_secs(1);
 
+/// Looks at links that are under way or wait for their turn, each at another node's.
+const LOOKS_MAX: usize = 8;
+/// Asks of other nodes that are answered or wait for it.
+const ASKS_MAX: usize = 16;
+
+/// What comes of a look; none yet.
+type Outcome = watch::Receiver<Option<Arc<Answer<BothSides>>>>;
+
+/// Looks that are under way, by the other node's name.
+#[derive(Default)]
+struct Looks(Mutex<BTreeMap<String, Outcome>>);
+
+impl Looks {
+    /// The look at this node's links that is under way, or the one that is begun now. None: there are as many as may be.
+    fn join(&self, name: &str, begin: impl FnOnce(watch::Sender<Option<Arc<Answer<BothSides>>>>)) -> Option<Outcome> {
+        let mut looks = self.0.lock().expect("nobody panics while holding it");
+        // Who has an outcome has told those that waited; who has ended without one tells nobody any more.
+        looks.retain(|_, look| look.borrow().is_none() && look.has_changed().is_ok());
+        if let Some(look) = looks.get(name) {
+            return Some(look.clone());
+        }
+        if looks.len() >= LOOKS_MAX {
+            return None;
+        }
+        let (told, look) = watch::channel(None);
+        looks.insert(name.to_owned(), look.clone());
+        begin(told);
+        Some(look)
+    }
+}
+
 /// How this node looks.
 pub(super) struct Sides {
     wants_multipath: bool,
+    looks: Looks,
+    asks: Semaphore,
     turn: tokio::sync::Mutex<()>,
     hangs: Arc<AtomicBool>,
     taken: Taken,
@@ -41,7 +80,14 @@ pub(super) struct Sides {
 
 impl Sides {
     pub(super) fn new(wants_multipath: bool) -> Sides {
-        Sides { wants_multipath, turn: Default::default(), hangs: Arc::default(), taken: Taken::default() }
+        Sides {
+            wants_multipath,
+            looks: Looks::default(),
+            asks: Semaphore::new(ASKS_MAX),
+            turn: Default::default(),
+            hangs: Arc::default(),
+            taken: Taken::default(),
+        }
     }
 }
 
@@ -63,14 +109,45 @@ fn channel_of(channel: &ChannelStatus) -> Channel {
 }
 
 impl Cluster {
-    /// What this node and another one see of the links between them.
+    /// What this node and another one see of the links between them, in a look that is shared by all who ask for it while it is under way.
     pub async fn both_sides(self: &Arc<Cluster>, name: &str) -> Answer<BothSides> {
-        if name == self.name {
+        // Of what is no node nothing is kept.
+        if self.name == name || !self.nodes().iter().any(|entry| entry.name == name) {
+            return self.look_at_both(name).await;
+        }
+        let (cluster, asked) = (self.clone(), name.to_owned());
+        let look = self.sides.looks.join(name, move |told| {
+            tokio::spawn(async move {
+                let seen = cluster.look_at_both(&asked).await;
+                // Whoever asked may have gone.
+                let _ = told.send(Some(Arc::new(seen)));
+            });
+        });
+        let Some(mut look) = look else {
+            let message =
+                format!("{LOOKS_MAX} looks at links are under way at {}; ask again when one has ended", self.name);
+            return failure(FailureKind::Conflict, message);
+        };
+        match look.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(seen)) => seen.as_ref().clone(),
+            Ok(None) | Err(_) => {
+                failure(FailureKind::Failed, "looking at the links panicked; this is a bug".to_owned())
+            }
+        }
+    }
+
+    async fn look_at_both(self: &Arc<Cluster>, name: &str) -> Answer<BothSides> {
+        if self.name == name {
             return failure(FailureKind::Invalid, format!("{name} is this very node; name another one"));
         }
         let Some(entry) = self.nodes().into_iter().find(|entry| entry.name == name) else {
-            let names: Vec<String> =
-                self.nodes().into_iter().map(|entry| entry.name).filter(|other| *other != self.name).collect();
+            let names: Vec<String> = self
+                .nodes()
+                .into_iter()
+                .map(|entry| entry.name)
+                .filter(|other| *other != self.name)
+                .map(String::from)
+                .collect();
             let known = if names.is_empty() { "there is no other".to_owned() } else { names.join(", ") };
             return failure(FailureKind::NotFound, format!("the cluster has no node {name}; other nodes: {known}"));
         };
@@ -97,7 +174,7 @@ impl Cluster {
             Ok((there, answered)) => (Some(there), None, answered),
             Err(silence) => (None, Some(silence), now_ms()),
         };
-        Ok(BothSides { peer: entry.name, here, there, silence, asked_ms: (begun, answered) })
+        Ok(BothSides { peer: entry.name.into(), here, there, silence, asked_ms: (begun, answered) })
     }
 
     async fn link_to(&self, entry: &NodeEntry) -> Option<LinkShown> {
@@ -123,7 +200,7 @@ impl Cluster {
         let looked: Looked = said_by(&["--ends", &pairs], self.sides.hangs.clone()).await?;
         let link = self.link_to(other).await;
         Ok(Side {
-            node: self.name.clone(),
+            node: self.name.to_string(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
             at_ms: now_ms(),
             wants_multipath: self.sides.wants_multipath,
@@ -140,13 +217,13 @@ impl Cluster {
         let failed = |why: String| Silence::Failed { why };
         let id = VolumeId::random().map_err(|error| failed(format!("{error:#}")))?;
         let ask = Ask { version: VERSION, id, from: self.name.clone(), pairs };
-        if let Err(error) = self.coordinator.ask_for_side(&to.name, &ask).await {
-            return Err(failed(format!("it cannot be asked: {error}")));
+        if let Err(error) = self.request(&to.name, &ask).await {
+            return Err(failed(format!("it cannot be asked: {error:#}")));
         }
-        let answered = self.await_seen(&ask, if linked { ANSWER_MAX } else { ANSWER_MAX_UNLINKED }).await;
+        let answered = self.await_seen(&to.name, &ask, if linked { ANSWER_MAX } else { ANSWER_MAX_UNLINKED }).await;
         let at = now_ms();
         // What stays behind is dropped when this node or the other one starts.
-        let _ = self.coordinator.withdraw_ask(&to.name, &ask).await;
+        let _ = self.coordinator.withdraw(&to.name, &ask).await;
         match answered {
             Ok(Seen { side: Some(side), .. }) => Ok((side, at)),
             Ok(Seen { side: None, why, .. }) => Err(failed(format!("it could not look: {why}"))),
@@ -154,11 +231,11 @@ impl Cluster {
         }
     }
 
-    async fn await_seen(&self, ask: &Ask, most: Time) -> Result<Seen, Time> {
+    async fn await_seen(&self, to: &NodeName, ask: &Ask, most: Time) -> Result<Seen, Time> {
         let begun = Instant::now();
         loop {
             let hint = self.answered.notified();
-            if let Ok(Some(seen)) = self.coordinator.seen(ask).await {
+            if let Some(seen) = self.response(to, ask).await {
                 return Ok(seen);
             }
             if begun.elapsed() >= most {
@@ -170,16 +247,22 @@ impl Cluster {
 
     /// Answers what other nodes ask.
     pub(super) async fn take_asks(self: &Arc<Cluster>) {
-        // What is not known now is asked for again soon.
-        let Ok(asks) = self.coordinator.asks(&self.name).await else { return };
-        for ask in self.sides.taken.new_of(asks, |ask| ask.id) {
+        for ask in self.new_requests(&self.sides.taken).await {
             let cluster = self.clone();
             tokio::spawn(async move { cluster.answer_ask(ask).await });
         }
     }
 
     async fn answer_ask(&self, ask: Ask) {
-        let asked = Instant::now();
+        if let Err(refused) = self.check_request(&ask).await {
+            self.respond(&ask, &refused, Some(ANSWER_MAX)).await;
+            return;
+        }
+        let Ok(_place) = self.sides.asks.try_acquire() else {
+            let why = format!("{} looks at the links of {ASKS_MAX} others already; ask again", self.name);
+            self.respond(&ask, &ask.refused(why), Some(Time::ZERO)).await;
+            return;
+        };
         let seen = match self.nodes().into_iter().find(|entry| entry.name == ask.from) {
             Some(entry) => {
                 let pairs = if ask.pairs.is_empty() { self.pairs_with(&entry) } else { ask.pairs.clone() };
@@ -192,11 +275,43 @@ impl Cluster {
             Err(why) => (None, why),
         };
         let seen = Seen { version: VERSION, id: ask.id, side, why };
-        while let Ok(Outcome::Unknown(_)) | Err(_) = self.coordinator.answer_ask(&self.name, &ask, &seen).await {
-            if asked.elapsed() >= ANSWER_MAX {
-                return;
-            }
-            tokio::time::sleep(ANSWER_LOOK).await;
+        self.respond(&ask, &seen, Some(ANSWER_MAX)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_while_a_look_is_under_way_begins_no_other() {
+        let looks = Looks::default();
+        let mut begun = Vec::new();
+        for _ in 0..1000 {
+            // Who asked goes away at once.
+            drop(looks.join("beta", |told| begun.push(told)).unwrap());
         }
+        assert_eq!(begun.len(), 1);
+        let late = looks.join("beta", |_| panic!("it is under way")).unwrap();
+        let seen = failure(FailureKind::Failed, "a word".to_owned());
+        begun[0].send(Some(Arc::new(seen))).unwrap();
+        assert!(late.borrow().as_ref().is_some_and(|seen| matches!(&**seen, Err(why) if why.message == "a word")));
+        // The next one is new, also where the one before has ended without a word.
+        for _ in 0..2 {
+            let mut next = None;
+            looks.join("beta", |told| next = Some(told)).unwrap();
+            assert!(next.is_some());
+        }
+    }
+
+    #[test]
+    fn looks_are_few() {
+        let looks = Looks::default();
+        let mut begun = Vec::new();
+        let names: Vec<String> = (0..LOOKS_MAX + 1).map(|number| format!("n{number}")).collect();
+        let joined: Vec<bool> = names.iter().map(|name| looks.join(name, |told| begun.push(told)).is_some()).collect();
+        assert_eq!(joined.iter().filter(|joined| **joined).count(), LOOKS_MAX);
+        begun.clear();
+        looks.join("beta", |told| begun.push(told)).unwrap();
     }
 }

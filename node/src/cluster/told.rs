@@ -6,6 +6,7 @@
 use super::control::Cluster;
 use super::driver::Shown;
 use super::report::{ClusterReport, name_of};
+use crate::coordinator::checked::Code;
 use crate::coordinator::wishes::now_ms;
 use crate::coordinator::words::{self, Hex64, OwnedVolume, OwnedVolumes};
 use crate::report::VolumeReport;
@@ -99,11 +100,11 @@ impl Cluster {
                 volume,
                 term: shown.ownership.term.0,
                 effective: report.policy.effective,
-                reason: report.policy.reason,
+                reason: Code::of(&report.policy.reason),
                 since_s: report.policy.since_s as u64,
-                owner_reason: shown.ownership.reason.code().to_owned(),
+                owner_reason: Code::of(shown.ownership.reason.code()),
                 owner_since_s: (shown.at - shown.ownership.since).as_secs_f64() as u64,
-                backing: report.backing.state,
+                backing: Code::of(&report.backing.state),
                 dirty_bytes: report.dirty.bytes,
                 lag: shown.peers.iter().map(|(peer, held)| (Hex64(peer.node.0), lag(held.0))).collect(),
             });
@@ -123,11 +124,11 @@ impl Cluster {
         let heard = self.heard.lock().expect("nobody panics while holding it").of(&cluster.owner, volume, term);
         let Some((told, ago)) = heard else { return };
         report.policy.effective = told.effective;
-        report.policy.reason = told.reason;
+        report.policy.reason = told.reason.into();
         report.policy.since_s = told.since_s as f64 + ago.as_secs_f64();
-        report.backing.state = told.backing;
+        report.backing.state = told.backing.into();
         report.dirty.bytes = told.dirty_bytes;
-        cluster.owner_reason = Some(told.owner_reason);
+        cluster.owner_reason = Some(told.owner_reason.into());
         cluster.owner_since_s = Some(told.owner_since_s as f64 + ago.as_secs_f64());
         cluster.told_ago_s = Some(ago.as_secs_f64());
         let nodes = self.nodes();

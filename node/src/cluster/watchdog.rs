@@ -13,6 +13,7 @@ use super::driver::{Late, ToDriver};
 use super::proof::Search;
 use crate::config::watchdog::WatchdogConfig;
 use crate::coordinator::Registered;
+use crate::coordinator::checked::Line;
 use crate::coordinator::words::{Definition, NodeEntry, WatchdogWords};
 use crate::mailbox::{ShardHandle, ToShard};
 use crate::units::show_seconds;
@@ -23,9 +24,9 @@ use forebay_core::fence::{LockReach, Means};
 use forebay_core::types::{Duration, Term};
 use forebay_core::watchdog::{Feeding, counts_after};
 use forebay_io::backing::TermLock;
+use forebay_io::clock;
 use forebay_io::fence::Watchdog;
 use forebay_io::fence::watchdog::{Looked, look};
-use forebay_io::{Backing, clock};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -102,7 +103,7 @@ impl Cluster {
         *self.own_watchdog.armed.lock().expect("nobody panics while holding it") = Some(stop);
         let words = WatchdogWords {
             proven_unix_s: self.last_reset(&config.device, &looked),
-            identity: looked.identity,
+            identity: Line::of(&looked.identity),
             resets_within_ms: feeding.resets_within().0.div_ceil(1_000_000),
         };
         entry.watchdog = Some(words.clone());
@@ -123,6 +124,7 @@ impl Cluster {
     }
 
     async fn announce(&self, entry: &NodeEntry) -> Result<()> {
+        self.registration.is_now(entry.clone());
         loop {
             match self.coordinator.register(entry).await {
                 Ok(Registered::Done) => return Ok(()),
@@ -153,9 +155,9 @@ impl Cluster {
     async fn await_end_of_term(&self, definition: &Definition, term: Term) -> Result<()> {
         let mut told = false;
         loop {
-            let looked = definition.clone();
+            let (looked, place) = (definition.clone(), self.place.clone());
             let look = move || -> Result<(LockReach, TermLock)> {
-                let backing = Backing::open(&looked.backing, super::member::options(&looked))?;
+                let backing = place.open_backing(&looked)?;
                 Ok((backing.lock_reach()?.about, backing.lock_of_term(term)?))
             };
             let why = match tokio::task::spawn_blocking(look).await.context("a look at a lock panicked")? {
@@ -234,7 +236,7 @@ impl Cluster {
         let left = waits.saturating_sub(search.elapsed());
         // Under another boot id it is seen to have been reset.
         if entry.host() == former.host && !left.is_zero() {
-            return Err(NotReset::Waits { node: entry.name, waits, left });
+            return Err(NotReset::Waits { node: entry.name.into(), waits, left });
         }
         Ok(self.still_unfenced(search, former).await?)
     }

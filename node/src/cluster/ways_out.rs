@@ -8,57 +8,26 @@
 
 use super::commands::{Answer, command_words, failure, no_such_volume};
 use super::control::Cluster;
-use super::report::name_of;
+use super::report::{called, name_of};
+use crate::coordinator::checked::{Code, Line};
 use crate::coordinator::words::{self, AuditLine, Kept, NodeEntry};
-use crate::coordinator::{Audit, Error, Outcome};
+use crate::coordinator::{Audit, Outcome};
 use crate::node::{Failure, FailureKind};
 use crate::report::VolumeReport;
 use crate::volume_store::VolumeId;
 use anyhow::{Result, bail};
-use forebay_core::cluster::{LogState, NodeId, Record, Unfenced};
-use forebay_core::ownership::{Command, CommandError, State};
+use forebay_core::cluster::{Config, LogState, NodeId, Record, Unfenced};
+use forebay_core::ownership::{Command, CommandError};
+use forebay_core::types::Term;
 use forebay_io::Backing;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Of a record that is written anew: the transaction compares with what went back in time.
-pub(super) const RESTORE: &str = "restore-record";
-
-/// A line that goes with whatever changes the record as long as this lives.
-struct Said<'a> {
-    cluster: &'a Cluster,
-    volume: VolumeId,
-}
-
-impl Drop for Said<'_> {
-    fn drop(&mut self) {
-        self.cluster.all_said().remove(&self.volume);
-    }
-}
-
 impl Cluster {
-    fn all_said(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<VolumeId, Audit>> {
-        self.said.lock().expect("nobody panics while holding it")
-    }
-
-    /// The line that goes with the next change of this volume's record.
-    pub(super) fn said(&self, volume: VolumeId) -> Option<Audit> {
-        self.all_said().get(&volume).cloned()
-    }
-
     fn audit(&self, action: &str, volume: Option<VolumeId>, words: &str) -> Result<Audit> {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
-        let (node, action, words) = (self.name.clone(), action.to_owned(), words.to_owned());
+        let (node, action, words) = (self.name.clone(), Code::of(action), Line::of(words));
         Audit::new(AuditLine { version: words::VERSION, at_ms: at, node, volume, action, words })
-    }
-
-    fn say(&self, action: &str, volume: VolumeId, words: &str) -> Answer<Said<'_>> {
-        let audit = self.audit(action, Some(volume), words).map_err(failed)?;
-        if self.all_said().contains_key(&volume) {
-            return failure(FailureKind::Conflict, "another such command is being carried out for this volume");
-        }
-        self.all_said().insert(volume, audit);
-        Ok(Said { cluster: self, volume })
     }
 
     /// A line that goes with no change of a record.
@@ -77,21 +46,24 @@ impl Cluster {
     pub async fn open(self: &Arc<Cluster>, name: &str, accept_loss: bool, by: &str) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let words = format!("{by}: opened without the logs of its members; what only they had is lost");
-        let _said = match accept_loss {
-            true => Some(self.say("accept-loss", volume, &words)?),
+        let audit = match accept_loss {
+            true => Some(self.audit("accept-loss", Some(volume), &words).map_err(failed)?),
             false => None,
         };
-        let mut opened = self.try_command(volume, name, Command::Open { accept_loss }).await?;
-        let mut kept_out = Vec::new();
+        let mut opened = self.try_audited(volume, name, Command::Open { accept_loss }, audit.clone()).await?;
+        let mut kept_out = None;
         if opened == Err(CommandError::NeedsProof) {
             kept_out = self.keep_out_formers(volume).await?;
-            opened = self.try_command(volume, name, Command::Open { accept_loss }).await?;
+            opened = self.try_audited(volume, name, Command::Open { accept_loss }, audit).await?;
         }
         // By now the record says who opens it: whoever gets those locks reads that it is no owner.
         drop(kept_out);
         match opened {
             Ok(()) => {}
             Err(CommandError::NeedsProof) => return Err(self.needs_proof(volume, name).await),
+            Err(CommandError::LossSuspected | CommandError::LogsAnswer) if !self.logs_left(volume).await.is_empty() => {
+                return failure(FailureKind::Conflict, self.waits_for_logs(volume, name).await);
+            }
             Err(CommandError::LossSuspected) => {
                 let message = format!(
                     "volume {name}: {}; if none of its members will come back with its log, accept that: \
@@ -108,12 +80,70 @@ impl Cluster {
         self.report(name).await
     }
 
-    async fn keep_out_formers(&self, volume: VolumeId) -> Answer<Vec<Backing>> {
-        let definition = self.known().get(&volume).map(|known| known.definition.clone());
-        let Some(definition) = definition else { return Ok(Vec::new()) };
+    /// Serves here with what a loss of power has left of the log, although what was not synced is lost.
+    pub async fn take_synced(self: &Arc<Cluster>, name: &str, by: &str) -> Answer<VolumeReport> {
+        let Some(volume) = self.find(name) else { return no_such_volume(name) };
+        let words =
+            format!("{by}: opened with what the media have of those members that answer; what was not synced is lost");
+        let audit = self.audit("take-synced", Some(volume), &words).map_err(failed)?;
+        match self.try_audited(volume, name, Command::TakeSynced, Some(audit)).await? {
+            Ok(()) => {}
+            Err(CommandError::NotMember) => {
+                let left = self.logs_left(volume).await;
+                let message = match left.is_empty() {
+                    true => format!(
+                        "volume {name}: this node has no log of it, and it has not heard of another one that has"
+                    ),
+                    false => format!("volume {name}: this node has no log of it; say so at {}", left.join(" or ")),
+                };
+                return failure(FailureKind::Conflict, message);
+            }
+            Err(error) => return failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error))),
+        }
+        self.until_served(volume).await;
+        self.report(name).await
+    }
+
+    /// Members that answer with what a loss of power has left of their logs.
+    async fn logs_left(&self, volume: VolumeId) -> Vec<String> {
+        let left = self.show(volume).await.map(|shown| shown.ownership.left).unwrap_or_default();
+        let nodes = self.nodes();
+        left.into_iter().map(|node| name_of(&nodes, node)).collect()
+    }
+
+    /// What is to be done where logs answer: they are not given up.
+    async fn waits_for_logs(&self, volume: VolumeId, name: &str) -> String {
+        let left = self.logs_left(volume).await;
+        let silent: Vec<String> = match self.show(volume).await.and_then(|shown| shown.ownership.record) {
+            Some(record) => {
+                let nodes = self.nodes();
+                let members = record.members.iter().map(|member| name_of(&nodes, member.node));
+                members.filter(|member| !left.contains(member)).collect()
+            }
+            None => Vec::new(),
+        };
+        let others = match silent.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; its other members, {}, do not answer, or have nothing left: one that still has the log takes over by itself",
+                silent.join(", ")
+            ),
+        };
+        format!(
+            "volume {name}: power was lost, and {} still {} what was synced of the log, which is not given up{others}. Where \
+             flushes have promised the media, it opens by itself when every member has answered. If none comes back with more, \
+             take what there is, at {}: `forebay volume open {name} --take-synced --yes-lose-unsynced-writes`",
+            left.join(", "),
+            if left.len() == 1 { "has" } else { "have" },
+            left.join(" or "),
+        )
+    }
+
+    pub(super) async fn keep_out_formers(&self, volume: VolumeId) -> Answer<Option<Backing>> {
+        let Some(definition) = self.definition(volume) else { return Ok(None) };
         let kept = match self.coordinator.record(volume).await {
-            Ok(Kept::Record(record)) => self.keep_out(&definition, formers_of(&record)).await,
-            Ok(Kept::Deleted { .. }) => Ok(Vec::new()),
+            Ok(Kept::Record(record)) => self.keep_out(&definition, formers_of(&record)).await.map(Some),
+            Ok(Kept::Deleted { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         };
         kept.map_err(failed)
@@ -124,7 +154,8 @@ impl Cluster {
         let nodes = names(&self.nodes(), &formers);
         let message = format!(
             "volume {name}: nothing proves that its last owner can write to the backing no more ({nodes}). Make sure that \
-             its machine is off, or was started anew since, and say so: `forebay volume fenced {name} --i-fenced-it {}`; then \
+             its machine is off, or was started anew since, and say so, each with the term in which it was the owner: `forebay \
+             volume fenced {name} --i-fenced-it {}`; then \
              open it again",
             nodes.replace(", ", " --i-fenced-it ")
         );
@@ -137,23 +168,21 @@ impl Cluster {
     async fn unproven_formers(&self, volume: VolumeId) -> Vec<Unfenced> {
         let Some(shown) = self.show(volume).await else { return Vec::new() };
         let status = shown.ownership;
-        let mut formers = status.unproven;
-        if let (State::NoMember, Some(record)) = (status.state, status.record) {
-            // Whoever has no part in the volume is to open it: the recorded owner is gone as well.
-            formers.extend(owner_of(&record));
-        }
+        let owner = status.record.as_ref().and_then(owner_of);
+        let mut formers = status.may_be_called_fenced;
+        formers.retain(|former| status.unproven.contains(former) || Some(*former) == owner);
         formers
     }
 
-    /// The operator has made sure that these nodes write to the volume's backing no more.
-    pub async fn fenced(&self, name: &str, nodes: &[String], by: &str) -> Answer<VolumeReport> {
+    /// The operator has made sure that these nodes write to the volume's backing no more. `said`: each as [`called`] shows it, with
+    /// the term in which it was the owner, so that his word is about what he has seen and not about what has come since.
+    pub async fn fenced(&self, name: &str, said: &[String], by: &str) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let formers = self.unproven_formers(volume).await;
         let known = self.nodes();
-        let mut waiting: Vec<String> = formers.iter().map(|former| name_of(&known, former.node)).collect();
+        let mut waiting: Vec<String> = formers.iter().map(|former| called(&known, former)).collect();
         waiting.sort();
-        waiting.dedup();
-        let mut said = nodes.to_vec();
+        let mut said = said.to_vec();
         said.sort();
         said.dedup();
         if waiting.is_empty() {
@@ -161,57 +190,92 @@ impl Cluster {
         }
         if said != waiting {
             let message = format!(
-                "volume {name}: proof is missing about {}, and you speak of {}; nothing was changed. All of them must be \
-                 off, and named: --i-fenced-it NODE for each",
+                "volume {name}: proof is missing about {}, and you speak of {}; nothing was changed. Look again, make sure that \
+                 all of them are off, or were started anew since, and name each with the term in which it was the owner: `forebay \
+                 volume fenced {name} --i-fenced-it {}`",
                 waiting.join(", "),
-                said.join(", ")
+                said.join(", "),
+                waiting.join(" --i-fenced-it ")
             );
             return failure(FailureKind::Conflict, message);
         }
         // It allows writes to the backing before it allows a change of the record: so the line comes first.
         let words = format!("{by}: {} can write to its backing no more", waiting.join(", "));
         self.note("fenced", Some(volume), &words).await.map_err(failed)?;
-        self.command(volume, name, Command::Fenced).await?;
+        let terms = formers.iter().map(|former| former.term).collect();
+        self.command(volume, name, Command::Fenced { terms }).await?;
         self.report(name).await
     }
 
     // --- a coordinator that went back in time ---
 
-    /// Writes the record anew, by the owner, who knows what it was (C3).
-    pub async fn restore_record(&self, name: &str, by: &str) -> Answer<VolumeReport> {
+    /// Writes the record anew as this node knows it (C3). `saw`: what the operator has seen that it knows.
+    pub async fn restore_record(&self, name: &str, saw: Option<(Term, Config)>, by: &str) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        let _said = self.say(RESTORE, volume, &format!("{by}: the record is written anew as its owner knows it"))?;
-        self.command(volume, name, Command::RestoreRecord).await?;
+        let Some(shown) = self.show(volume).await else { return no_such_volume(name) };
+        let Some(known) = shown.ownership.known else {
+            return failure(FailureKind::Conflict, format!("volume {name}: this node knows no record of it"));
+        };
+        if shown.ownership.went_back_to.is_none() {
+            let words = command_words(CommandError::NothingToDo);
+            return failure(FailureKind::Conflict, format!("volume {name}: {words}"));
+        }
+        let here =
+            format!("term {}, config {}, owner {}", known.term.0, known.config.0, name_of(&self.nodes(), known.owner));
+        if saw != Some(known.version()) {
+            let message = format!(
+                "volume {name}: what this node knows is {here}. Look at `forebay volume show {name}` at every node that answers, and \
+                 where the newest is known, say so: `forebay volume restore-record {name} --yes-the-coordinator-went-back --i-saw \
+                 TERM/CONFIG` (here {}/{})",
+                known.term.0, known.config.0
+            );
+            return failure(FailureKind::Conflict, message);
+        }
+        let words = format!("{by}: the record is written anew as {} knows it: {here}", self.name);
+        let audit = self.audit("restore-record", Some(volume), &words).map_err(failed)?;
+        let command = Command::RestoreRecord { saw: known.version() };
+        if let Err(error) = self.try_audited(volume, name, command, Some(audit)).await? {
+            return failure(FailureKind::Conflict, format!("volume {name}: {}", command_words(error)));
+        }
         self.report(name).await
     }
 
-    /// The transaction of [`Cluster::restore_record`].
-    pub(super) async fn write_anew(
-        &self,
-        volume: VolumeId,
-        new: &Kept,
-        audit: &Audit,
-    ) -> std::result::Result<Outcome<Kept>, Error> {
-        match self.coordinator.record(volume).await {
-            Ok(found) => Ok(Outcome::Lost(found)),
-            Err(Error::WentBack { seen, found, .. }) => {
-                let newest = seen.iter().chain(found.iter()).map(Kept::number).max();
-                if newest.is_some_and(|newest| new.number() <= newest) {
-                    return Ok(Outcome::Unknown(
-                        "a newer record was seen than the one that was to be written".to_owned(),
-                    ));
-                }
-                self.coordinator.write_anew(volume, found.as_ref().as_ref(), new, audit).await
+    /// The coordinator went back, and a node cannot say what it knows of before: it is not waited for any more, for no volume (C6).
+    pub async fn cannot_answer(&self, name: &str, by: &str) -> Answer<()> {
+        let Some(node) = self.nodes().iter().find(|entry| entry.name == name).map(NodeEntry::node) else {
+            let message = format!("there is no node {name}; `forebay node list` shows those there are");
+            return failure(FailureKind::NotFound, message);
+        };
+        let volumes: Vec<(VolumeId, String)> =
+            self.known().iter().map(|(id, known)| (*id, known.definition.name.clone().into())).collect();
+        let mut waiting = Vec::new();
+        for (volume, of) in volumes {
+            if self.show(volume).await.is_some_and(|shown| shown.ownership.unheard.contains(&node)) {
+                waiting.push((volume, of));
             }
-            Err(error) => Err(error),
         }
+        if waiting.is_empty() {
+            return failure(FailureKind::Conflict, format!("no volume waits for what {name} knows"));
+        }
+        let names: Vec<&str> = waiting.iter().map(|(_, of)| of.as_str()).collect();
+        let words = format!("{by}: {name} cannot say what it knows of {}", names.join(", "));
+        self.note("cannot-answer", None, &words).await.map_err(failed)?;
+        for (volume, of) in &waiting {
+            match self.try_command(*volume, of, Command::CannotAnswer { node }).await? {
+                Ok(()) | Err(CommandError::NothingToDo) => {}
+                Err(error) => {
+                    return failure(FailureKind::Conflict, format!("volume {of}: {}", command_words(error)));
+                }
+            }
+        }
+        Ok(())
     }
 
     // --- nodes ---
 
     /// Frees the name and number of a node that will not come back.
     pub async fn forget(self: &Arc<Cluster>, name: &str, by: &str) -> Answer<()> {
-        if name == self.name {
+        if self.name == name {
             return failure(
                 FailureKind::Conflict,
                 format!("{name} is this very node; have it forgotten at another one"),
@@ -245,7 +309,7 @@ impl Cluster {
 
     /// What speaks of a node: whoever looks for proof about it must know its name and machine.
     async fn needed_by(&self, node: NodeId) -> Result<Option<String>> {
-        for definition in self.coordinator.definitions().await? {
+        for definition in self.coordinator.every_definition().await? {
             let name = &definition.name;
             let Kept::Record(record) = self.coordinator.record(definition.volume).await? else { continue };
             if record.unfenced.iter().any(|former| former.node == node) {
@@ -266,7 +330,7 @@ impl Cluster {
         let lines = self.coordinator.audit_log().await.map_err(|error| failed(error.into()))?;
         let names = |volume: VolumeId| {
             let known = self.known().get(&volume).map(|known| known.definition.name.clone());
-            known.unwrap_or_else(|| volume.to_string())
+            known.map_or_else(|| volume.to_string(), String::from)
         };
         Ok(lines.into_iter().map(|line| AuditReport::new(line, names)).collect())
     }
@@ -291,12 +355,18 @@ pub struct AuditReport {
 impl AuditReport {
     fn new(line: AuditLine, name: impl Fn(VolumeId) -> String) -> AuditReport {
         let AuditLine { at_ms, node, volume, action, words, .. } = line;
-        AuditReport { at_unix_ms: at_ms, node, volume: volume.map(name), action, words }
+        AuditReport {
+            at_unix_ms: at_ms,
+            node: node.into(),
+            volume: volume.map(name),
+            action: action.into(),
+            words: words.into(),
+        }
     }
 }
 
 /// All who may write to the backing of a volume that is to be opened without its log.
-fn formers_of(record: &Record) -> Vec<Unfenced> {
+pub(super) fn formers_of(record: &Record) -> Vec<Unfenced> {
     record.unfenced.iter().copied().chain(owner_of(record)).collect()
 }
 
@@ -305,10 +375,10 @@ fn owner_of(record: &Record) -> Option<Unfenced> {
     (record.log != LogState::Released).then_some(owner)
 }
 
-fn names(nodes: &[NodeEntry], formers: &[Unfenced]) -> String {
-    let mut names: Vec<String> = formers.iter().map(|former| name_of(nodes, former.node)).collect();
+/// As the operator has to name them.
+pub(super) fn names(nodes: &[NodeEntry], formers: &[Unfenced]) -> String {
+    let mut names: Vec<String> = formers.iter().map(|former| called(nodes, former)).collect();
     names.sort();
-    names.dedup();
     names.join(", ")
 }
 

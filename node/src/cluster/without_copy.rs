@@ -38,7 +38,7 @@ impl Cluster {
             }
         };
         let left = nodes.iter().filter(|entry| !keeps_log(&entry.name));
-        left.filter_map(|entry| Some(WithoutCopy { node: entry.name.clone(), why: why(&entry.name)? })).collect()
+        left.filter_map(|entry| Some(WithoutCopy { node: entry.name.to_string(), why: why(&entry.name)? })).collect()
     }
 }
 

@@ -100,13 +100,29 @@ impl TryFrom<String> for AddressChange {
 
 /// Where clients reach a volume, whichever node serves it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Unchecked")]
 pub struct VirtualAddress {
     /// The address.
     pub address: CidrAddress,
     /// The interface of each node that gets it; none: the one that has an address of the same network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+}
+
+/// As it is written: what it names is looked at before it is an address.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    address: CidrAddress,
+    #[serde(default)]
+    interface: Option<String>,
+}
+
+impl TryFrom<Unchecked> for VirtualAddress {
+    type Error = anyhow::Error;
+    fn try_from(written: Unchecked) -> Result<VirtualAddress> {
+        VirtualAddress::new(written.address, written.interface)
+    }
 }
 
 impl VirtualAddress {
@@ -164,5 +180,11 @@ mod tests {
         let address = "10.0.0.50/24".parse().unwrap();
         assert!(VirtualAddress::new(address, Some("a/b".into())).is_err());
         assert!(VirtualAddress::new(address, Some("eth0".into())).is_ok());
+        for (interface, good) in
+            [("eth0", true), ("a/b", false), ("../eth0", false), ("a-name-that-is-too-long", false)]
+        {
+            let text = format!(r#"{{"address":"10.0.0.50/24","interface":"{interface}"}}"#);
+            assert_eq!(serde_json::from_str::<VirtualAddress>(&text).is_ok(), good, "{interface}");
+        }
     }
 }

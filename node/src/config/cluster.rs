@@ -3,6 +3,7 @@
 //! [`ClusterConfig::check`] judges what is written; [`ClusterConfig::resolve`] what it leads to on this machine: files, interfaces,
 //! addresses. What must be the same on all nodes (lease, grace) is not here but in the coordinator.
 
+use crate::coordinator::checked::FaultDomain;
 use crate::coordinator::etcd::{Endpoint, EtcdConfig, TlsFiles};
 use crate::identity::{Identity, check_secret_mode};
 use anyhow::{Context, Result, bail};
@@ -16,8 +17,6 @@ use std::path::{Path, PathBuf};
 pub const PORT_DEFAULT: u16 = 7071;
 /// Most links of a node: `forebay-io` has as many channels between two nodes.
 pub const LINKS_MAX: usize = 16;
-/// Longest name of a fault domain.
-const FAULT_DOMAIN_BYTES_MAX: usize = 63;
 /// Longest name of an interface, as the kernel has it.
 const INTERFACE_BYTES_MAX: usize = 15;
 
@@ -189,13 +188,7 @@ impl ClusterConfig {
         if self.etcd_user.is_some() != self.etcd_password_file.is_some() {
             bail!("[cluster] etcd_user and etcd_password_file belong together; give both, or none");
         }
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
-        if self.fault_domain.len() > FAULT_DOMAIN_BYTES_MAX || !self.fault_domain.bytes().all(plain) {
-            bail!(
-                "[cluster] fault_domain = {:?}: use at most {FAULT_DOMAIN_BYTES_MAX} letters, digits, '.', '_', '-' or '/'",
-                self.fault_domain
-            );
-        }
+        FaultDomain::new(&self.fault_domain).map_err(|why| anyhow::anyhow!("[cluster] {why}"))?;
         if self.port == 0 {
             bail!("[cluster] port = 0: other nodes could not know it; the usual one is {PORT_DEFAULT}");
         }

@@ -2,82 +2,135 @@
 //!
 //! Invariants:
 //! - Core is never told more than is certain: whatever is in doubt is a read that failed, or an unknown change.
-//! - A record that went back is told to core where its number shows it, so that core can have it written anew; core must begin with
-//!   [`Coordinator::remembered`], else it would believe it. One that differs under the same number is told to nobody as a record.
+//! - Before it is told what the coordinator shows, core is told what this node has seen ([`Told::seen`]), a deletion too: so it notices
+//!   a record that went back, or that is another one of the same number, by the same rule as everywhere (C3).
+//! - What an operator has overridden comes with the change that it allows, and only such a change writes anew what went back.
 
 use super::words::Kept;
 use super::{Audit, Coordinator, Error, Outcome};
 use crate::volume_store::VolumeId;
-use forebay_core::cluster::{Config, Record};
-use forebay_core::ownership::{Committed, Read};
-use forebay_core::types::Term;
+use forebay_core::cluster::Record;
+use forebay_core::ownership::{Committed, Event, Read};
 
 /// What core is told, and what people are shown besides.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told<T> {
-    /// For core, and why it is less than was asked for.
-    Core(T, Option<String>),
-    /// The volume was deleted: nobody serves it any more.
-    Deleted,
+pub struct Told<T> {
+    /// The answer.
+    pub answer: T,
+    /// The newest of the volume that this node has seen: core is told of it first.
+    pub seen: Option<Event>,
+    /// Why the answer is less than was asked for.
+    pub why: Option<String>,
+}
+
+/// What an operator has decided, with the line of the audit log that says so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// The change would not have been made without it.
+    Allows(Audit),
+    /// The record is written anew: it went back (C3).
+    WritesAnew(Audit),
 }
 
 impl Coordinator {
-    /// The highest number that this node has seen of a volume; core begins with it, or with that of its tier if that is higher.
-    pub fn remembered(&self, volume: VolumeId) -> (Term, Config) {
-        self.memory.seen(volume).map_or((Term(0), Config(0)), |seen| seen.number())
+    /// The newest record that this node has seen of a volume; core begins with it.
+    pub fn known(&self, volume: VolumeId) -> Option<Record> {
+        match self.memory.seen(volume) {
+            Some(Kept::Record(record)) => Some(record),
+            Some(Kept::Deleted { .. }) | None => None,
+        }
+    }
+
+    /// The newest that this node has seen of a volume, in core's words. A deletion is a veto against what is older, like a record.
+    pub fn seen(&self, volume: VolumeId) -> Option<Event> {
+        self.memory.seen(volume).map(|seen| match seen {
+            Kept::Record(record) => Event::Seen(record),
+            Kept::Deleted { term, config } => Event::SeenDeleted(term, config),
+        })
+    }
+
+    fn with_seen<T>(&self, volume: VolumeId, answer: T, why: Option<String>) -> Told<T> {
+        Told { answer, seen: self.seen(volume), why }
     }
 
     /// Carries out [`Effect::Read`](forebay_core::ownership::Effect::Read).
     pub async fn carry_out_read(&self, volume: VolumeId) -> Told<Read> {
-        match self.record(volume).await {
-            Ok(Kept::Record(record)) => Told::Core(Read::Is(record), None),
-            Ok(Kept::Deleted { .. }) => Told::Deleted,
+        let (read, why) = match self.record(volume).await {
+            Ok(Kept::Record(record)) => (Read::Is(record), None),
+            Ok(Kept::Deleted { term, config }) => (Read::Deleted(term, config), None),
             Err(error) => {
                 let read = match &error {
                     Error::NoVolume(_) => Read::Absent,
-                    Error::WentBack { found, .. } if found.is_none() => Read::Absent,
-                    error => shown_by_its_number(error).map_or(Read::Failed, Read::Is),
+                    Error::WentBack { found, .. } => match found.as_ref() {
+                        None => Read::Absent,
+                        Some(Kept::Record(found)) => Read::Is(found.clone()),
+                        Some(Kept::Deleted { .. }) => Read::Failed,
+                    },
+                    _ => Read::Failed,
                 };
-                Told::Core(read, Some(error.to_string()))
+                (read, Some(error.to_string()))
             }
-        }
+        };
+        self.with_seen(volume, read, why)
     }
 
-    /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit). `word` is the operator's, where the change is by it: it goes
-    /// into the audit log with the change, and only it may write anew what went back (C3).
+    /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit).
     pub async fn carry_out_commit(
         &self,
         volume: VolumeId,
         compare: &Record,
         new: &Record,
-        word: Option<&Audit>,
+        word: Option<&Word>,
     ) -> Told<Committed> {
-        let (from, to) = (Kept::Record(compare.clone()), Kept::Record(new.clone()));
-        let seen = self.remembered(volume);
+        let to = Kept::Record(new.clone());
         let ended = match word {
-            Some(word) if seen > from.number() && to.number() > seen => {
-                self.write_anew(volume, Some(&from), &to, word).await
-            }
-            word => self.commit(volume, &from, &to, word).await,
+            None => self.commit(volume, &Kept::Record(compare.clone()), &to, None).await,
+            Some(Word::Allows(audit)) => self.commit(volume, &Kept::Record(compare.clone()), &to, Some(audit)).await,
+            Some(Word::WritesAnew(audit)) => self.commit_anew(volume, compare, &to, audit).await,
         };
-        match ended {
-            Ok(Outcome::Won) => Told::Core(Committed::Won, None),
-            Ok(Outcome::Lost(Kept::Record(record))) => Told::Core(Committed::Lost(record), None),
-            Ok(Outcome::Lost(Kept::Deleted { .. })) => Told::Deleted,
-            Ok(Outcome::Unknown(why)) => Told::Core(Committed::Unknown, Some(why)),
+        let (committed, why) = match ended {
+            Ok(Outcome::Won) => (Committed::Won, None),
+            Ok(Outcome::Lost(Kept::Record(record))) => (Committed::Lost(record), None),
+            // Told by a read, which looks at it again.
+            Ok(Outcome::Lost(Kept::Deleted { .. })) => (Committed::Unknown, None),
+            Ok(Outcome::Unknown(why)) => (Committed::Unknown, Some(why)),
             Err(error) => {
-                let committed = shown_by_its_number(&error).map_or(Committed::Unknown, Committed::Lost);
-                Told::Core(committed, Some(error.to_string()))
+                let committed = match &error {
+                    Error::WentBack { found, .. } => match found.as_ref() {
+                        Some(Kept::Record(found)) => Committed::Lost(found.clone()),
+                        Some(Kept::Deleted { .. }) | None => Committed::Unknown,
+                    },
+                    _ => Committed::Unknown,
+                };
+                (committed, Some(error.to_string()))
             }
-        }
+        };
+        self.with_seen(volume, committed, why)
     }
-}
 
-/// A record that went back, where core can see that by itself.
-fn shown_by_its_number(error: &Error) -> Option<Record> {
-    let Error::WentBack { seen, found, .. } = error else { return None };
-    match (seen.as_ref(), found.as_ref()) {
-        (Some(seen), Some(Kept::Record(found))) if (found.term, found.config) < seen.number() => Some(found.clone()),
-        _ => None,
+    /// The record went back, or is gone: it is written anew in place of what core has been shown.
+    async fn commit_anew(
+        &self,
+        volume: VolumeId,
+        compare: &Record,
+        to: &Kept,
+        audit: &Audit,
+    ) -> Result<Outcome<Kept>, Error> {
+        let from = Kept::Record(compare.clone());
+        let found = match self.record(volume).await {
+            // Only others have seen more than this node, which core knows.
+            Ok(found) if found == from => return self.commit(volume, &from, to, Some(audit)).await,
+            Ok(found) => return Ok(Outcome::Lost(found)),
+            Err(Error::WentBack { found, .. }) => *found,
+            Err(error) => return Err(error),
+        };
+        let newest = self.memory.seen(volume).iter().chain(&found).map(Kept::number).max();
+        match &found {
+            Some(found) if *found != from => Ok(Outcome::Lost(found.clone())),
+            _ if newest.is_some_and(|newest| to.number() <= newest) => {
+                Ok(Outcome::Unknown("a newer record was seen than the one that was to be written".to_owned()))
+            }
+            _ => self.write_anew(volume, found.as_ref(), to, audit).await,
+        }
     }
 }

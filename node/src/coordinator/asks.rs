@@ -2,13 +2,12 @@
 //! them.
 //!
 //! Invariants:
-//! - An ask changes nothing anywhere. It is answered in one transaction that takes it away: one that was withdrawn is not answered.
+//! - An ask changes nothing anywhere. How it gets there and back is [`requests`](super::requests)'.
 //! - Who is asked has registered as a reader of [`VERSION`]; an older node would not understand, and is not asked.
 
-use super::store::{Operation, Transaction};
+use super::checked::NodeName;
+use super::requests::Request;
 use super::words::{self, Words};
-use super::{Coordinator, Error, Outcome, equals, value_of};
-use crate::coordinator::store::Read;
 use crate::doctor::peer::{Pair, Side};
 use crate::volume_store::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,7 @@ pub struct Ask {
     /// Drawn at random.
     pub id: VolumeId,
     /// Who asks.
-    pub from: String,
+    pub from: NodeName,
     /// Of these pairs of addresses, as the asked one has them; none: of those that it calls by.
     pub pairs: Vec<Pair>,
 }
@@ -38,6 +37,10 @@ impl Words for Ask {
 
     fn decode(text: &str) -> Result<Ask, String> {
         words::read_of(text, VERSION)
+    }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.id.to_string() == end
     }
 }
 
@@ -67,60 +70,21 @@ impl Words for Seen {
     }
 }
 
-impl Coordinator {
-    fn ask_key(&self, to: &str, id: VolumeId) -> String {
-        self.key(&format!("ask/{to}/{id}"))
+impl Request for Ask {
+    type Answer = Seen;
+    const ASKED: &'static str = "ask";
+    const ANSWERED: &'static str = "seen";
+
+    fn id(&self) -> VolumeId {
+        self.id
     }
 
-    fn seen_key(&self, by: &str, id: VolumeId) -> String {
-        self.key(&format!("seen/{by}/{id}"))
+    fn from(&self) -> &NodeName {
+        &self.from
     }
 
-    /// Asks a node.
-    pub async fn ask_for_side(&self, to: &str, ask: &Ask) -> Result<Outcome<()>, Error> {
-        let put = Operation::Put { key: self.ask_key(to, ask.id), value: ask.encode() };
-        self.change(Transaction { compare: vec![], then: vec![put], otherwise: vec![] }).await
-    }
-
-    /// What a node is asked.
-    pub async fn asks(&self, to: &str) -> Result<Vec<Ask>, Error> {
-        self.list(&format!("ask/{to}/")).await
-    }
-
-    /// Answers, if somebody still waits for it: else it is lost.
-    pub async fn answer_ask(&self, own: &str, ask: &Ask, seen: &Seen) -> Result<Outcome<()>, Error> {
-        let key = self.ask_key(own, ask.id);
-        let then = vec![
-            Operation::Delete(key.clone()),
-            Operation::Put { key: self.seen_key(&ask.from, ask.id), value: seen.encode() },
-        ];
-        self.change(Transaction { compare: vec![equals(key, ask.encode())], then, otherwise: vec![] }).await
-    }
-
-    /// The answer, if it is there.
-    pub async fn seen(&self, ask: &Ask) -> Result<Option<Seen>, Error> {
-        let key = self.seen_key(&ask.from, ask.id);
-        let found = self.look(vec![Read::Key(key.clone())]).await?;
-        value_of(&found[0]).map(|text| self.decode(&key, text)).transpose()
-    }
-
-    /// It is over, for whoever asked.
-    pub async fn withdraw_ask(&self, to: &str, ask: &Ask) -> Result<Outcome<()>, Error> {
-        let then =
-            vec![Operation::Delete(self.ask_key(to, ask.id)), Operation::Delete(self.seen_key(&ask.from, ask.id))];
-        self.change(Transaction { compare: vec![], then, otherwise: vec![] }).await
-    }
-
-    /// What lies there for a node from its former life: asks that nobody waits for any more, and answers that nobody reads.
-    pub async fn drop_old_asks(&self, own: &str) -> Result<(), Error> {
-        let mut then = Vec::new();
-        then.extend(self.asks(own).await?.iter().map(|ask| Operation::Delete(self.ask_key(own, ask.id))));
-        let seen: Vec<Seen> = self.list(&format!("seen/{own}/")).await?;
-        then.extend(seen.iter().map(|seen| Operation::Delete(self.seen_key(own, seen.id))));
-        if !then.is_empty() {
-            self.change(Transaction { compare: vec![], then, otherwise: vec![] }).await?;
-        }
-        Ok(())
+    fn refused(&self, why: String) -> Seen {
+        Seen { version: VERSION, id: self.id, side: None, why }
     }
 }
 
@@ -138,7 +102,7 @@ mod tests {
     #[test]
     fn asks_and_what_was_seen_have_one_form() {
         let id = VolumeId([7; 16]);
-        let ask = Ask { version: VERSION, id, from: "alpha".into(), pairs: vec![pair()] };
+        let ask = Ask { version: VERSION, id, from: NodeName::new("alpha").unwrap(), pairs: vec![pair()] };
         let text = concat!(
             r#"{"version":2,"id":"07070707-0707-0707-0707-070707070707","from":"alpha","#,
             r#""pairs":[{"own":"10.0.0.2","peer":"10.0.0.1","port":7071,"calls":false}]}"#
@@ -193,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_ask_of_another_version_or_with_more_in_it_is_refused() {
-        let ask = Ask { version: VERSION, id: VolumeId([7; 16]), from: "alpha".into(), pairs: vec![] };
+        let ask = Ask { version: VERSION, id: VolumeId([7; 16]), from: NodeName::new("alpha").unwrap(), pairs: vec![] };
         let text = ask.encode();
         assert!(Ask::decode(&text.replace("\"version\":2", "\"version\":3")).unwrap_err().contains("version 3"));
         assert!(Ask::decode(&text.replace("\"pairs\":[]", "\"pairs\":[],\"more\":1")).unwrap_err().contains("more"));

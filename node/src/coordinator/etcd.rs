@@ -12,12 +12,14 @@
 //!
 //! Users with names and passwords are known to the gateway, client certificates prove only that one may connect.
 
+pub mod health;
 mod http;
 
 use super::store::{Answer, CHANGES_MAX, Changed, Changes, Entry, Failure, Operation, Read, Transaction};
 use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use health::Trouble;
 use http::{Client, Lost};
 pub use http::{Endpoint, TlsFiles};
 use hyper::StatusCode;
@@ -31,6 +33,8 @@ use tokio::sync::mpsc;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How etcd says that it takes no writes.
+const NO_SPACE: &str = "database space exceeded";
 /// A watch that fails is begun anew after this.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// Longest piece of a watch: many changes of a kilobyte each.
@@ -49,6 +53,13 @@ pub struct EtcdConfig {
     pub answer_timeout: Duration,
 }
 
+impl EtcdConfig {
+    /// Whether every member is reached by TLS.
+    pub fn is_protected(&self) -> bool {
+        self.endpoints.iter().all(Endpoint::is_tls)
+    }
+}
+
 /// The members of one etcd.
 pub struct Etcd(Arc<Members>);
 
@@ -59,6 +70,31 @@ struct Members {
     first: AtomicUsize,
     user: Option<(String, String)>,
     token: Mutex<Option<String>>,
+    newest: Mutex<Newest>,
+    trouble: Mutex<Vec<Trouble>>,
+}
+
+/// The newest state of etcd that an answer has told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Newest {
+    cluster: u64,
+    revision: u64,
+    /// How often an answer was of an older state, or of another etcd.
+    rewinds: u32,
+}
+
+impl Newest {
+    /// `before`: what it was when the question was sent. Answers overtake each other, so only that one may not be older.
+    fn hear(&mut self, before: Newest, header: &Value) {
+        let number = |name: &str| header[name].as_str().and_then(|text| text.parse::<u64>().ok());
+        let (Some(cluster), Some(revision)) = (number("cluster_id"), number("revision")) else { return };
+        let known = before.revision > 0;
+        if known && before.rewinds == self.rewinds && (cluster != before.cluster || revision < before.revision) {
+            *self = Newest { cluster, revision, rewinds: self.rewinds + 1 };
+        } else if before.rewinds == self.rewinds {
+            (self.cluster, self.revision) = (cluster, self.revision.max(revision));
+        }
+    }
 }
 
 /// What one member made of a request.
@@ -84,6 +120,8 @@ impl Etcd {
             first: AtomicUsize::new(0),
             user: config.user.clone(),
             token: Mutex::new(None),
+            newest: Mutex::default(),
+            trouble: Mutex::default(),
         })))
     }
 
@@ -93,10 +131,12 @@ impl Etcd {
         let body = encode(transaction);
         let (first, count) = (members.first.load(Ordering::Relaxed), members.endpoints.len());
         let mut failures = Vec::new();
+        let before = *members.newest.lock().expect("nothing panics while it is held");
         for at in (0..count).map(|i| (first + i) % count) {
             let unknown = match members.ask(at, "/v3/kv/txn", &body).await {
                 Asked::Answered(value) => match decode(transaction, &value) {
                     Some(answer) => {
+                        members.newest.lock().expect("nothing panics while it is held").hear(before, &value["header"]);
                         members.first.store(at, Ordering::Relaxed);
                         return Ok(answer);
                     }
@@ -109,6 +149,7 @@ impl Etcd {
                 }
                 Asked::Unknown(why) => why,
             };
+            let unknown = members.with_cure(at, unknown);
             // Who asks again asks another one first.
             members.first.store((at + 1) % count, Ordering::Relaxed);
             if transaction.changes() {
@@ -117,6 +158,22 @@ impl Etcd {
             failures.push(unknown);
         }
         Err(Failure::Nothing(failures.join("; ")))
+    }
+
+    /// As [`Store::rewinds_seen`](super::store::Store::rewinds_seen).
+    pub fn rewinds_seen(&self) -> u32 {
+        self.0.newest.lock().expect("nothing panics while it is held").rewinds
+    }
+
+    /// As [`Store::trouble`](super::store::Store::trouble).
+    pub fn trouble(&self) -> Vec<Trouble> {
+        self.0.trouble.lock().expect("nothing panics while it is held").clone()
+    }
+
+    /// Asks the members how they are.
+    pub async fn look_at_health(&self) {
+        let found = self.0.look_at_health().await;
+        *self.0.trouble.lock().expect("nothing panics while it is held") = found;
     }
 
     /// As [`Store::changes`](super::store::Store::changes).
@@ -134,6 +191,20 @@ impl Etcd {
 }
 
 impl Members {
+    /// What a member has refused for want of room is told with what to do about it, and shown like its alarm.
+    fn with_cure(&self, at: usize, why: String) -> String {
+        if !why.contains(NO_SPACE) {
+            return why;
+        }
+        let trouble = Trouble::no_space(&format!("said {}", self.endpoints[at]));
+        let told = format!("{why}: {}", trouble.text);
+        let mut known = self.trouble.lock().expect("nothing panics while it is held");
+        if known.iter().all(|known| known.code != trouble.code) {
+            known.push(trouble);
+        }
+        told
+    }
+
     /// Asks one member. A token that it does not know (it was restarted, or the token is old) is fetched anew once.
     async fn ask(&self, at: usize, path: &str, body: &Value) -> Asked {
         let to = &self.endpoints[at];
@@ -283,8 +354,8 @@ fn refusal(answer: &Value) -> Refusal {
         Some(PERMISSION_DENIED) => Refusal::Denied,
         // Checked before it is proposed: malformed, or too large.
         Some(INVALID_ARGUMENT) => Refusal::NoEffect,
-        // Checked when it is applied, by every member alike.
-        Some(_) if words.contains("database space exceeded") => Refusal::NoEffect,
+        // Among the rest is "database space exceeded": a member says so of what it may have handed on before, and what one member
+        // has no room for, another may have.
         _ => Refusal::Unknown,
     }
 }
@@ -300,8 +371,11 @@ fn behind(prefix: &str) -> Vec<u8> {
     end
 }
 
+/// A key or a value. Bytes that are no text are nobody's of ours: they become one that is no value, so that a single key of
+/// somebody else's does not take the answer with all the others away.
 fn text(base64: &Value) -> Option<String> {
-    String::from_utf8(BASE64.decode(base64.as_str()?).ok()?).ok()
+    let bytes = BASE64.decode(base64.as_str()?).ok()?;
+    Some(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 fn encode(transaction: &Transaction) -> Value {
@@ -341,6 +415,14 @@ fn encode_read(read: &Read) -> Value {
     }
 }
 
+/// Of a key that is told whole: etcd leaves an empty value out, and nothing else.
+fn value_text(kv: &Value) -> Option<String> {
+    match &kv["value"] {
+        Value::Null => kv["mod_revision"].is_string().then(String::new),
+        value => text(value),
+    }
+}
+
 /// The answer to a transaction; none if it is not one. It must be whole: what is missing in it would read as *not there*.
 fn decode(transaction: &Transaction, value: &Value) -> Option<Answer> {
     value["header"]["revision"].as_str()?;
@@ -374,7 +456,7 @@ fn entries(range: &Value) -> Option<Vec<Entry>> {
     range.as_object()?;
     match &range["kvs"] {
         Value::Null => Some(Vec::new()),
-        list => list.as_array()?.iter().map(|kv| Some((text(&kv["key"])?, text(&kv["value"])?))).collect(),
+        list => list.as_array()?.iter().map(|kv| Some((text(&kv["key"])?, value_text(kv)?))).collect(),
     }
 }
 
@@ -424,7 +506,7 @@ mod tests {
         assert!(matches!(of(3, "etcdserver: user name is empty"), Refusal::Denied));
         assert!(matches!(of(7, "etcdserver: permission denied"), Refusal::Denied));
         assert!(matches!(of(3, "etcdserver: request is too large"), Refusal::NoEffect));
-        assert!(matches!(of(8, "etcdserver: mvcc: database space exceeded"), Refusal::NoEffect));
+        assert!(matches!(of(8, "etcdserver: mvcc: database space exceeded"), Refusal::Unknown));
         for unknown in ["etcdserver: request timed out", "etcdserver: leader changed", "etcdserver: no leader"] {
             assert!(matches!(of(14, unknown), Refusal::Unknown));
         }

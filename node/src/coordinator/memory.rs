@@ -4,14 +4,20 @@
 //! same number with different content are two histories as well. A tier keeps the number too (`docs/format.md`), and
 //! core compares that; this memory is also for nodes that have no tier of the volume, and for a volume whose record is gone.
 //! `cluster/joined.json` says that the cluster was found once: an etcd without it is the wrong one, or an old one.
+//! `cluster/rewinds.json` says when the coordinator is known to have gone back, and of which volumes not all nodes were heard
+//! since (C6, [`rewinds`](super::rewinds)).
 //!
 //! Invariants:
-//! - What was seen is durable before it is told: who acts on a record will know it after a restart.
+//! - What was seen is durable before it is told: who acts on a record will know it after a restart. What could not be written is known
+//!   all the same, and is written before anything else is taken from the coordinator.
 //! - The memory never goes back. Files of deleted volumes stay, a hundred bytes each, as their keys in the coordinator do.
 
+use super::rewinds::Rewinds;
 use super::words::{ClusterIdentity, Kept, Words};
 use crate::volume_store::{VolumeId, write_atomically};
 use anyhow::{Context, Result, anyhow};
+use forebay_core::cluster::{KnownRewinds, RewindId};
+use forebay_core::types::Instant;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -29,6 +35,7 @@ pub enum Refusal {
 pub struct Memory {
     folder: PathBuf,
     seen: Mutex<HashMap<[u8; 16], Kept>>,
+    rewinds: Rewinds,
 }
 
 impl Memory {
@@ -45,7 +52,71 @@ impl Memory {
                 seen.insert(volume.0, kept);
             }
         }
-        Ok(Memory { folder, seen: Mutex::new(seen) })
+        let known = folder.join("rewinds.json");
+        let text = match std::fs::read_to_string(&known) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", known.display())),
+        };
+        let rewinds = Rewinds::open(&known, text.as_deref())?;
+        Ok(Memory { folder, seen: Mutex::new(seen), rewinds })
+    }
+
+    /// What is known of coordinators that went back, as far as this volume is concerned.
+    pub fn rewinds(&self, volume: VolumeId) -> KnownRewinds {
+        self.rewinds.of(volume)
+    }
+
+    /// Those about which not all nodes were heard, of some volume.
+    pub fn open_rewinds(&self) -> Vec<RewindId> {
+        self.rewinds.all_open()
+    }
+
+    /// Volumes that are not known to be deleted, and of which this node has seen anything.
+    fn seen_volumes(&self) -> Vec<VolumeId> {
+        let seen = self.seen.lock().expect("nothing panics while it is held");
+        let lasting = seen.iter().filter(|(_, kept)| matches!(kept, Kept::Record(_)));
+        lasting.map(|(id, _)| VolumeId(*id)).collect()
+    }
+
+    /// The coordinator went back, as somebody has said.
+    pub fn notice_rewind(&self, id: RewindId) -> Result<()> {
+        self.rewinds.notice(id, &self.seen_volumes())
+    }
+
+    /// This node itself has seen that it went back, as the answer to a question of then.
+    pub fn name_rewind(&self, sent: Instant) -> (RewindId, Result<()>) {
+        let (id, noticed) = self.rewinds.name(sent, &self.seen_volumes());
+        let to_be_told = self.rewinds.is_to_be_told(id);
+        (id, noticed.and(to_be_told))
+    }
+
+    /// Those that this node has named, and that it has not found in the coordinator yet. One that has seen nothing but deletions tells
+    /// of them as well: others have seen more.
+    pub fn untold_rewinds(&self) -> Vec<RewindId> {
+        self.rewinds.untold()
+    }
+
+    /// These are written down in the coordinator.
+    pub fn are_told(&self, ids: &[RewindId]) -> Result<()> {
+        self.rewinds.are_told(ids)
+    }
+
+    /// Writes what is known of rewinds and could not be written before: until that is done nothing is taken from the coordinator.
+    pub fn write_the_rest(&self) -> Result<()> {
+        self.rewinds.write_the_rest()
+    }
+
+    /// As the ownership of this volume has heard or noticed.
+    pub fn remember_rewind(&self, volume: VolumeId, id: RewindId) -> Result<()> {
+        // What stands for those that had no room concerns one volume, and names none.
+        let noticed = if id.is_name() { self.notice_rewind(id) } else { Ok(()) };
+        noticed.and(self.rewinds.concerns(volume, id))
+    }
+
+    /// As the ownership of this volume has heard from all nodes.
+    pub fn remember_settled(&self, volume: VolumeId, id: RewindId) -> Result<()> {
+        self.rewinds.settled(volume, id)
     }
 
     /// The newest that was seen of this volume.
@@ -72,6 +143,10 @@ impl Memory {
         if now.is_none_or(|now| now.number() < found.number()) {
             write_atomically(&self.seen_path(volume), found.encode().as_bytes()).map_err(Refusal::NotRemembered)?;
             seen.insert(volume.0, found.clone());
+        }
+        // Also of a deletion that is known: what was open may have been kept by a folder that took nothing then.
+        if matches!(found, Kept::Deleted { .. }) {
+            self.rewinds.forget(volume).map_err(Refusal::NotRemembered)?;
         }
         Ok(())
     }

@@ -10,27 +10,48 @@
 //! - A commit compares the whole record and writes one whose number has grown (C1). One without an answer is
 //!   [`Outcome::Unknown`] and is neither repeated nor decided here (C2).
 //! - A watch is a hint. Nobody may rely on it.
+//! - **Who writes there is a stranger** until what was written has been checked ([`checked`], `limits`). A value that cannot be one is
+//!   passed over where others of its kind are usable, shown with its key ([`Coordinator::refused`]), and never a reason to end.
 
-mod answers;
+pub mod answers;
 pub mod asks;
+pub mod checked;
+pub mod clients;
 mod embedded;
 pub mod etcd;
+mod limits;
 pub mod memory;
+mod refused;
+pub mod requests;
+mod rewinds;
 pub mod store;
 #[cfg(test)]
 mod tests;
 pub mod wishes;
 pub mod words;
 
+use crate::seals::Seal;
 use crate::volume_store::{VolumeId, random_bytes};
+use checked::{NodeName, shown};
+use clients::ClientsWord;
+use etcd::health::Trouble;
+use forebay_core::cluster::{KnownRewinds, RewindId};
+use forebay_core::types::Instant;
+use forebay_io::clock;
 use memory::{Memory, Refusal};
+use refused::Refused;
 use std::fmt;
+use std::sync::Mutex;
 use std::time::Duration;
 use store::{Answer, Changed, Changes, Compare, Entry, Failure, Operation, Read, Store, Transaction};
-use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, Settings, Words};
+use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, RewindMark, Settings, Words};
 
+/// Bytes of a list: what Forebay writes below one prefix has a few.
+const LISTED_BYTES_MAX: usize = 32 << 20;
 /// Entries of one page of a list.
 const PAGE_ENTRIES: usize = 128;
+/// Most entries of one list. A cluster has hundreds; more was put there by somebody else, and is not taken.
+const LISTED_MAX: usize = 16_384;
 /// Comparisons that are tried again, each time because another node was quicker.
 const ATTEMPTS_MAX: usize = 16;
 /// Whoever watches is told to look at everything so often: a hint that got lost costs this time, not more.
@@ -42,6 +63,19 @@ pub struct Coordinator {
     identity: ClusterIdentity,
     memory: Memory,
     prefix: String,
+    refused: Refused,
+    mark: Mutex<Mark>,
+}
+
+/// What the coordinator itself says of that it went back (C6).
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    /// The value of the key as it was found last; none: there is no such key.
+    text: Option<String>,
+    /// Of what [`Store::rewinds_seen`] has counted, so many are noticed.
+    store_rewinds: u32,
+    /// What this process has written there: what others have put in its place by then is not written over again.
+    written: Vec<RewindId>,
 }
 
 /// Why the coordinator gave no answer that can be used. A change that fails with one has had no effect, and will have none;
@@ -100,7 +134,11 @@ impl fmt::Display for Error {
                 "the coordinator does not know this cluster, which this node has joined before: [cluster] etcd leads to another one, \
                  or it was emptied or restored from a backup; point it to the right one, or restore a newer backup",
             ),
-            Error::Damaged { key, why } => write!(f, "{key} in the coordinator cannot be used: {why}"),
+            Error::Damaged { key, why } => write!(
+                f,
+                "{} in the coordinator cannot be used: {why}; see who can write there besides Forebay, and remove the key or restore it",
+                shown(key)
+            ),
             Error::NoVolume(volume) => write!(f, "the coordinator has no volume {volume}"),
             Error::WentBack { volume, seen, found } => write!(
                 f,
@@ -155,7 +193,7 @@ pub enum Registered {
     /// Another node has this name: another number, or the same identity on another machine.
     NameTaken(NodeEntry),
     /// Another node has this number.
-    NumberTaken(String),
+    NumberTaken(NodeName),
     /// It may be known (C2).
     Unknown(String),
 }
@@ -177,6 +215,8 @@ pub enum Hint {
     Answer,
     /// A node is asked what it sees.
     Ask,
+    /// Nothing that anybody waits for.
+    Nothing,
     /// Anything.
     Everything,
 }
@@ -205,6 +245,9 @@ impl Watch {
 fn hint(key: &str) -> Hint {
     let volume = |text: &str| VolumeId::try_from(text.to_owned()).ok();
     match key.split_once('/') {
+        // What it belongs to has changed with it.
+        Some(("seal", key)) => hint(key),
+        Some(("nonce", _)) => Hint::Nothing,
         Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
         Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
         Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
@@ -230,11 +273,6 @@ impl Audit {
         random_bytes(&mut random)?;
         Ok(Audit { key: format!("audit/{:016x}-{:016x}", line.at_ms, u64::from_be_bytes(random)), line })
     }
-
-    /// What it says.
-    pub fn line(&self) -> &AuditLine {
-        &self.line
-    }
 }
 
 fn equals(key: String, value: String) -> Compare {
@@ -253,7 +291,7 @@ impl Coordinator {
     /// Names the coordinator; asks it nothing yet.
     pub fn new(store: Store, identity: ClusterIdentity, memory: Memory) -> Coordinator {
         let prefix = format!("/forebay/{}/", identity.name);
-        Coordinator { store, identity, memory, prefix }
+        Coordinator { store, identity, memory, prefix, refused: Refused::default(), mark: Mutex::default() }
     }
 
     fn key(&self, rest: &str) -> String {
@@ -348,11 +386,23 @@ impl Coordinator {
         let identity = self.key("identity");
         transaction.compare.insert(0, equals(identity.clone(), self.identity.encode()));
         transaction.otherwise.insert(0, Read::Key(identity));
-        let mut answer = match self.store.transact(&transaction).await {
+        self.memory.write_the_rest().map_err(Error::NotRemembered)?;
+        let sent = clock::now();
+        let transacted = self.store.transact(&transaction).await;
+        let counted = self.count_rewinds(sent);
+        let mut answer = match transacted {
+            // It is done, or may be: no error says that it is not.
+            Ok(Answer { held: true, .. })
+                if transaction.changes()
+                    && let Err(error) = &counted =>
+            {
+                return Ok(Asked::Unknown(error.to_string()));
+            }
+            Err(Failure::Unknown(why)) => return Ok(Asked::Unknown(why)),
+            _ if counted.is_err() => return Err(counted.expect_err("it was not remembered")),
             Ok(answer) if answer.held && transaction.changes() => return Ok(Asked::Changed),
             Ok(answer) if answer.held => return Ok(Asked::Found(answer)),
             Ok(answer) => answer,
-            Err(Failure::Unknown(why)) => return Ok(Asked::Unknown(why)),
             Err(Failure::Nothing(why)) => return Err(Error::Unreachable(why)),
             Err(Failure::Denied(why)) => return Err(Error::Denied(why)),
         };
@@ -363,11 +413,27 @@ impl Coordinator {
             }
             Some(found) if found == self.identity.encode() => Ok(Asked::Found(answer)),
             Some(found) => Err(Error::OtherCluster(match ClusterIdentity::decode(found) {
-                Ok(other) => format!("{} with the identity {}", other.name, other.id),
+                Ok(other) => format!("{} with the identity {}", shown(&other.name), other.id),
                 Err(why) => why,
             })),
             None => Err(Error::NoCluster { joined: self.memory.joined().ok().flatten().is_some() }),
         }
+    }
+
+    /// An answer was of an older state than one before, whatever it was about.
+    fn count_rewinds(&self, sent: Instant) -> Result<(), Error> {
+        let seen = self.store.rewinds_seen();
+        let mut mark = self.mark.lock().expect("nothing panics while it is held");
+        if seen > mark.store_rewinds {
+            mark.store_rewinds = seen;
+            eprintln!(
+                "forebay: etcd shows an older state than before, or is another one: it was restored from a backup"
+            );
+            // Whether it is on the medium is asked below.
+            let _ = self.memory.name_rewind(sent);
+        }
+        // Another question may have been answered meanwhile that could not be noted down.
+        self.memory.write_the_rest().map_err(Error::NotRemembered)
     }
 
     /// Reads, linearizably and at one moment.
@@ -384,22 +450,87 @@ impl Coordinator {
         T::decode(text).map_err(|why| Error::Damaged { key: key.to_owned(), why })
     }
 
-    /// All values below a prefix, page by page: each page is of one moment, the whole is not.
+    /// All values below a prefix that are usable. What is not is shown, and keeps nobody from the others.
     async fn list<T: Words>(&self, below: &str) -> Result<Vec<T>, Error> {
+        Ok(self.list_usable(below).await?.0)
+    }
+
+    /// The same, and whether all of them are.
+    async fn list_usable<T: Words>(&self, below: &str) -> Result<(Vec<T>, bool), Error> {
         let prefix = self.key(below);
-        let mut after = None;
-        let mut all = Vec::new();
-        loop {
-            let read = Read::Prefix { prefix: prefix.clone(), after: after.clone(), most: PAGE_ENTRIES };
-            let page = self.look(vec![read]).await?.remove(0);
-            for (key, text) in &page {
-                all.push(self.decode(key, text)?);
-            }
-            match page.last() {
-                Some((key, _)) if page.len() == PAGE_ENTRIES => after = Some(key.clone()),
-                _ => return Ok(all),
+        let (mut all, mut refused) = (Vec::new(), Vec::new());
+        for (key, text) in self.entries(&prefix).await? {
+            match T::decode(&text) {
+                Ok(value) if key.strip_prefix(&prefix).is_some_and(|end| value.is_at(end)) => all.push(value),
+                Ok(_) => refused.push((key, "it speaks of something else than its key: remove it".to_owned())),
+                Err(why) => refused.push((key, why)),
             }
         }
+        let is_whole = refused.is_empty();
+        self.refused.set(&prefix, refused);
+        Ok((all, is_whole))
+    }
+
+    /// The same, and an error if one of them cannot be used: for who must not pass one over.
+    async fn list_whole<T: Words>(&self, below: &str) -> Result<Vec<T>, Error> {
+        let all = self.list(below).await?;
+        match self.refused.first(&self.key(below)) {
+            Some((key, why)) => Err(Error::Damaged { key, why }),
+            None => Ok(all),
+        }
+    }
+
+    /// What lies below a prefix. Where that is more than anybody needs, it is shown with what cannot be used.
+    async fn entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
+        let read = self.read_entries(prefix).await;
+        let look = format!("all of {prefix}");
+        match &read {
+            Err(Error::Damaged { key, why }) => self.refused.set(&look, vec![(key.clone(), why.clone())]),
+            Ok(_) => self.refused.set(&look, Vec::new()),
+            Err(_) => {}
+        }
+        read
+    }
+
+    /// Page by page: each page is of one moment, the whole is not.
+    async fn read_entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
+        let (mut all, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
+        loop {
+            let after = all.last().map(|(key, _)| key.clone());
+            let read = Read::Prefix { prefix: prefix.to_owned(), after: after.clone(), most: PAGE_ENTRIES };
+            let page = self.look(vec![read]).await?.remove(0);
+            let (whole, ends) = (page.len() >= PAGE_ENTRIES, page.last().map(|(key, _)| key.clone()));
+            bytes += page.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            if bytes > LISTED_BYTES_MAX {
+                let why = format!("more than {} MiB lie there", LISTED_BYTES_MAX >> 20);
+                return Err(Error::Damaged { key: prefix.to_owned(), why });
+            }
+            all.extend(page);
+            // A key that is no text is told as another one, behind which the same page would begin again.
+            if whole && (ends <= after || all.len() > LISTED_MAX) {
+                let why = format!("there are more than {LISTED_MAX} keys, or some that are no text");
+                return Err(Error::Damaged { key: prefix.to_owned(), why });
+            }
+            if !whole {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Volumes whose definitions are not used here as they are written, although each by itself could be, and why: all that one look has
+    /// found.
+    pub fn refuse(&self, look: &str, volumes: Vec<(VolumeId, String)>) {
+        self.refused.set(look, volumes.into_iter().map(|(volume, why)| (self.definition_key(volume), why)).collect());
+    }
+
+    /// What is registered under this name is not used here, and why; none: it is.
+    pub fn refuse_node(&self, name: &NodeName, why: Option<String>) {
+        self.refused.set("names", why.into_iter().map(|why| (self.node_key(name), why)).collect());
+    }
+
+    /// Keys of this cluster whose values cannot be used, and why: as of the last look at each.
+    pub fn refused(&self) -> Vec<(String, String)> {
+        self.refused.all()
     }
 
     // --- records ---
@@ -419,8 +550,80 @@ impl Coordinator {
     /// The record of a volume.
     pub async fn record(&self, volume: VolumeId) -> Result<Kept, Error> {
         let before = self.memory.seen(volume);
-        let found = self.look(vec![Read::Key(self.record_key(volume))]).await?;
-        self.take(volume, before.as_ref(), value_of(&found[0]))?.ok_or(Error::NoVolume(volume))
+        let found = self.look(vec![Read::Key(self.record_key(volume)), Read::Key(self.mark_key())]).await?;
+        self.hear_mark(value_of(&found[1]))?;
+        let taken = self.take(volume, before.as_ref(), value_of(&found[0]));
+        self.tell_of_rewinds().await;
+        taken?.ok_or(Error::NoVolume(volume))
+    }
+
+    // --- a coordinator that went back (C6) ---
+
+    fn mark_key(&self) -> String {
+        self.key("rewinds")
+    }
+
+    /// What other nodes have written down there.
+    fn hear_mark(&self, text: Option<&str>) -> Result<(), Error> {
+        let mark = text.map(|text| self.decode::<RewindMark>(&self.mark_key(), text)).transpose()?;
+        let ids: Vec<RewindId> = mark.iter().flat_map(RewindMark::rewinds).collect();
+        for id in &ids {
+            self.memory.notice_rewind(*id).map_err(Error::NotRemembered)?;
+        }
+        self.memory.are_told(&ids).map_err(Error::NotRemembered)?;
+        self.mark.lock().expect("nothing panics while it is held").text = text.map(str::to_owned);
+        Ok(())
+    }
+
+    /// Whoever knows that it went back, and has not heard all nodes since, writes that down there: so a node hears of it also where it
+    /// hears no other one. What fails is tried again at the next look.
+    async fn tell_of_rewinds(&self) {
+        let Mark { text: shown, written, .. } = self.mark.lock().expect("nothing panics while it is held").clone();
+        let mut open = self.memory.open_rewinds();
+        open.retain(|id| id.is_name() && !written.contains(id));
+        let found = shown.as_deref().and_then(|text| RewindMark::decode(text).ok());
+        // Named here, and told of even where this node has seen nothing of any volume that lasts.
+        let named: Vec<RewindId> = self.memory.untold_rewinds().into_iter().filter(|id| !open.contains(id)).collect();
+        open.extend(named);
+        let Some(text) = RewindMark::with(found.as_ref(), &open).map(|mark| mark.encode()) else { return };
+        let transaction = Transaction {
+            compare: vec![Compare { key: self.mark_key(), value: shown }],
+            then: vec![Operation::Put { key: self.mark_key(), value: text.clone() }],
+            otherwise: vec![],
+        };
+        if let Ok(Asked::Changed) = self.ask(transaction).await {
+            let mut mark = self.mark.lock().expect("nothing panics while it is held");
+            mark.text = Some(text);
+            // What cannot be noted down is told once more.
+            let _ = self.memory.are_told(&open);
+            mark.written.extend(open);
+        }
+    }
+
+    /// Times that it is known to have gone back, since which not all nodes were heard of some volume.
+    pub fn open_rewinds(&self) -> Vec<RewindId> {
+        self.memory.open_rewinds()
+    }
+
+    /// What is known of coordinators that went back, as far as this volume is concerned.
+    pub fn rewinds(&self, volume: VolumeId) -> KnownRewinds {
+        self.memory.rewinds(volume)
+    }
+
+    /// This volume's ownership has noticed that it went back, as the answer to a question of then.
+    pub fn name_rewind(&self, volume: VolumeId, sent: Instant) -> (RewindId, anyhow::Result<()>) {
+        let (id, kept) = self.memory.name_rewind(sent);
+        (id, kept.and(self.memory.remember_rewind(volume, id)))
+    }
+
+    /// This volume's ownership has heard of one; durable before it is told to others.
+    pub fn remember_rewind(&self, volume: VolumeId, id: RewindId) -> anyhow::Result<()> {
+        self.memory.remember_rewind(volume, id)
+    }
+
+    /// It has heard all nodes since.
+    pub fn remember_settled(&self, volume: VolumeId, id: RewindId) -> anyhow::Result<()> {
+        self.memory.remember_settled(volume, id)
     }
 
     /// Changes the record from what was read to what shall be (C1), with a line in the audit log where an operator wants it.
@@ -464,16 +667,37 @@ impl Coordinator {
         audit: Option<&Audit>,
     ) -> Result<Outcome<Kept>, Error> {
         let key = self.record_key(volume);
+        // What no node would read is not written: not even this one would, after its next start.
+        if let Err(why) = Kept::decode(&to.encode()) {
+            return Err(Error::Damaged { key, why });
+        }
         let put = Operation::Put { key: key.clone(), value: to.encode() };
         let transaction = Transaction {
-            compare: vec![Compare { key: key.clone(), value: from.map(Kept::encode) }],
+            compare: vec![Compare { key: key.clone(), value: from.map(Kept::encode) }, self.as_marked()],
             then: std::iter::once(put).chain(audit.map(|audit| self.put_audit(audit))).collect(),
-            otherwise: vec![Read::Key(key)],
+            otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
+        self.change_record(volume, transaction, to).await
+    }
+
+    /// C6: a node that has not heard that the coordinator went back changes nothing.
+    fn as_marked(&self) -> Compare {
+        let mark = self.mark.lock().expect("nothing panics while it is held").text.clone();
+        Compare { key: self.mark_key(), value: mark }
+    }
+
+    /// Carries out a change of the record; what is read otherwise is the record and the mark.
+    async fn change_record(
+        &self,
+        volume: VolumeId,
+        transaction: Transaction,
+        to: &Kept,
+    ) -> Result<Outcome<Kept>, Error> {
         let before = self.memory.seen(volume);
         match self.ask(transaction).await? {
             Asked::Changed => self.won(volume, to),
             Asked::Found(answer) => {
+                self.hear_mark(value_of(&answer.found[1]))?;
                 let found = self.take(volume, before.as_ref(), value_of(&answer.found[0]))?;
                 found.map(Outcome::Lost).ok_or(Error::NoVolume(volume))
             }
@@ -539,26 +763,19 @@ impl Coordinator {
             (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
         let gone = Kept::Deleted { term: forebay_core::types::Term(record.term.0 + 1), config: record.config };
         let transaction = Transaction {
-            compare: vec![equals(key.clone(), Kept::Record(record.clone()).encode())],
+            compare: vec![equals(key.clone(), Kept::Record(record.clone()).encode()), self.as_marked()],
             then: [
                 Operation::Put { key: key.clone(), value: gone.encode() },
                 Operation::Delete(name),
                 Operation::Delete(place),
             ]
             .into_iter()
+            .chain(self.end_clients(volume))
             .chain(given_up.map(|audit| self.put_audit(audit)))
             .collect(),
-            otherwise: vec![Read::Key(key)],
+            otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
-        let before = self.memory.seen(volume);
-        match self.ask(transaction).await? {
-            Asked::Changed => self.won(volume, &gone),
-            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Asked::Found(answer) => match self.take(volume, before.as_ref(), value_of(&answer.found[0]))? {
-                Some(found) => Ok(Outcome::Lost(found)),
-                None => Err(Error::NoVolume(volume)),
-            },
-        }
+        self.change_record(volume, transaction, &gone).await
     }
 
     /// The volume of this name.
@@ -574,7 +791,11 @@ impl Coordinator {
     pub async fn definition(&self, volume: VolumeId) -> Result<Definition, Error> {
         let key = self.definition_key(volume);
         let found = self.look(vec![Read::Key(key.clone())]).await?;
-        value_of(&found[0]).map_or(Err(Error::NoVolume(volume)), |text| self.decode(&key, text))
+        let text = value_of(&found[0]).ok_or(Error::NoVolume(volume))?;
+        match self.decode::<Definition>(&key, text)? {
+            definition if definition.volume == volume => Ok(definition),
+            _ => Err(Error::Damaged { key, why: "it speaks of something else than its key".into() }),
+        }
     }
 
     /// What is asked of all volumes, by identity.
@@ -582,13 +803,31 @@ impl Coordinator {
         self.list("definition/").await
     }
 
-    /// Asks something else of a volume; its name and identity stay.
-    pub async fn redefine(&self, from: &Definition, to: &Definition) -> Result<Outcome<Definition>, Error> {
+    /// The same, and whether none was passed over.
+    pub async fn usable_definitions(&self) -> Result<(Vec<Definition>, bool), Error> {
+        self.list_usable("definition/").await
+    }
+
+    /// The same, where one that cannot be used must not pass for one that is not there.
+    pub async fn every_definition(&self) -> Result<Vec<Definition>, Error> {
+        self.list_whole("definition/").await
+    }
+
+    /// Asks something else of a volume; its name and identity stay. `clients`: what this node says of them.
+    pub async fn redefine(
+        &self,
+        from: &Definition,
+        to: &Definition,
+        clients: Option<&(ClientsWord, Seal)>,
+    ) -> Result<Outcome<Definition>, Error> {
         assert_eq!((&from.name, from.volume), (&to.name, to.volume), "a definition stays that of its volume");
         let key = self.definition_key(from.volume);
         let transaction = Transaction {
             compare: vec![equals(key.clone(), from.encode())],
-            then: vec![Operation::Put { key: key.clone(), value: to.encode() }],
+            then: [Operation::Put { key: key.clone(), value: to.encode() }]
+                .into_iter()
+                .chain(clients.iter().flat_map(|(word, seal)| self.put_clients(word, seal)))
+                .collect(),
             otherwise: vec![Read::Key(key.clone())],
         };
         match self.ask(transaction).await? {
@@ -616,8 +855,9 @@ impl Coordinator {
                     return Ok(Registered::NameTaken(known));
                 }
             }
-            if let Some(other) = value_of(&found[1]).filter(|other| *other != entry.name) {
-                return Ok(Registered::NumberTaken(other.to_owned()));
+            if let Some(other) = value_of(&found[1]).filter(|other| *other != entry.name.as_str()) {
+                let other = NodeName::new(other).map_err(|why| Error::Damaged { key: number.clone(), why })?;
+                return Ok(Registered::NumberTaken(other));
             }
             let as_read =
                 |key: &String, found: &[Entry]| Compare { key: key.clone(), value: value_of(found).map(str::to_owned) };
@@ -625,7 +865,7 @@ impl Coordinator {
                 compare: vec![as_read(&name, &found[0]), as_read(&number, &found[1])],
                 then: vec![
                     Operation::Put { key: name.clone(), value: entry.encode() },
-                    Operation::Put { key: number.clone(), value: entry.name.clone() },
+                    Operation::Put { key: number.clone(), value: entry.name.to_string() },
                 ],
                 otherwise: vec![],
             };
@@ -648,6 +888,7 @@ impl Coordinator {
                 Operation::Delete(self.number_key(entry)),
                 Operation::Delete(self.key(&format!("load/{}", entry.name))),
                 Operation::Delete(self.key(&format!("told/{}", entry.name))),
+                Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
                 // A new machine of this name is not the one that was to be emptied.
                 Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
@@ -675,6 +916,18 @@ impl Coordinator {
     /// What the nodes have to give, by name.
     pub async fn loads(&self) -> Result<Vec<Load>, Error> {
         self.list("load/").await
+    }
+
+    // --- how the store is ---
+
+    /// What an operator should do about it, as it was found last.
+    pub fn trouble(&self) -> Vec<Trouble> {
+        self.store.trouble()
+    }
+
+    /// Asks it how it is.
+    pub async fn look_at_health(&self) {
+        self.store.look_at_health().await;
     }
 
     // --- audit log and hints ---

@@ -7,6 +7,7 @@
 
 use super::embedded::Embedded;
 use super::etcd::Etcd;
+use super::etcd::health::Trouble;
 use std::fmt;
 use std::sync::Arc;
 
@@ -129,6 +130,31 @@ impl Store {
         match self {
             Store::Embedded(embedded) => embedded.transact(transaction),
             Store::Etcd(etcd) => etcd.transact(transaction).await,
+        }
+    }
+
+    /// How often what answers was seen to have gone back, or to have become another one: an answer of an older state than one before. It
+    /// is a sign to be careful, and nothing rests on it.
+    pub fn rewinds_seen(&self) -> u32 {
+        match self {
+            Store::Embedded(_) => 0,
+            Store::Etcd(etcd) => etcd.rewinds_seen(),
+        }
+    }
+
+    /// What an operator should do about it, as it was found last.
+    pub fn trouble(&self) -> Vec<Trouble> {
+        match self {
+            Store::Embedded(_) => Vec::new(),
+            Store::Etcd(etcd) => etcd.trouble(),
+        }
+    }
+
+    /// Asks it how it is; every wait is bounded.
+    pub async fn look_at_health(&self) {
+        match self {
+            Store::Embedded(_) => {}
+            Store::Etcd(etcd) => etcd.look_at_health().await,
         }
     }
 

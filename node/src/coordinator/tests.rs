@@ -2,15 +2,23 @@
 
 mod faults;
 mod history;
+mod hostile;
+mod mutated;
+mod rewound;
+
+use hostile::one_hostile_value_hides_no_other;
 
 use super::asks::{Ask, Seen};
+use super::checked::{Code, Line, VolumeName};
 use super::embedded::Embedded;
 use super::etcd::{Endpoint, Etcd, EtcdConfig};
 use super::memory::Memory;
+use super::requests::{Nonce, Request};
 use super::store::Store;
 use super::words::*;
 use super::*;
 use crate::config::{DestageName, PolicyName, TierName};
+use crate::seals::Seal;
 use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
 use forebay_tests::harness::TempDir;
@@ -32,6 +40,10 @@ fn etcd(endpoints: &[String]) -> EtcdConfig {
 
 fn coordinator(store: Store, state: &std::path::Path) -> Coordinator {
     Coordinator::new(store, ClusterIdentity::new("lab", LAB), Memory::open(state).unwrap())
+}
+
+fn named(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -122,6 +134,7 @@ fn record(term: u32, owner: u64) -> Record {
         host: host(1),
         members: vec![Incarnation { node: owner, tier: 1, life: 0 }],
         log: LogState::Needed,
+        flushed: Default::default(),
         size_bytes: 1 << 30,
         unfenced: vec![],
     }
@@ -138,7 +151,7 @@ fn released(term: u32) -> Record {
 fn definition(name: &str, volume: VolumeId) -> Definition {
     Definition {
         version: VERSION,
-        name: name.into(),
+        name: VolumeName::new(name).unwrap(),
         volume,
         backing: format!("/mnt/nas/{name}.img"),
         format_raw: false,
@@ -153,12 +166,19 @@ fn definition(name: &str, volume: VolumeId) -> Definition {
         drain_max_s: 0,
         address: None,
         reserves: false,
+        clients: Default::default(),
     }
 }
 
 fn audit(at_ms: u64, volume: Option<VolumeId>) -> Audit {
-    let line =
-        AuditLine { version: VERSION, at_ms, node: "a".into(), volume, action: "test".into(), words: "said so".into() };
+    let line = AuditLine {
+        version: VERSION,
+        at_ms,
+        node: named("a"),
+        volume,
+        action: Code::of("test"),
+        words: Line::of("said so"),
+    };
     Audit::new(line).unwrap()
 }
 
@@ -206,9 +226,9 @@ fn volumes_come_and_go(stand: &Stand) {
         assert_eq!(other.definition(VM1).await.unwrap(), first);
 
         let more = Definition { peers: 2, ..first.clone() };
-        assert_eq!(other.redefine(&first, &more).await.unwrap(), Outcome::Won);
+        assert_eq!(other.redefine(&first, &more, None).await.unwrap(), Outcome::Won);
         let late = Definition { policy: PolicyName::Through, ..first.clone() };
-        assert_eq!(node.redefine(&first, &late).await.unwrap(), Outcome::Lost(more.clone()));
+        assert_eq!(node.redefine(&first, &late, None).await.unwrap(), Outcome::Lost(more.clone()));
         assert_eq!(node.definitions().await.unwrap(), std::slice::from_ref(&more));
 
         assert_eq!(node.delete(&more, &released(1), None).await.unwrap(), Outcome::Won);
@@ -224,7 +244,60 @@ fn volumes_come_and_go(stand: &Stand) {
     });
 }
 
-/// A call is answered once, and not after it was withdrawn; a node is leaving until that is taken back.
+/// One protocol for both kinds: `node` asks `b`.
+async fn requests_are_answered_once<R: Request<Answer: Clone + PartialEq + fmt::Debug> + PartialEq + fmt::Debug>(
+    node: &Coordinator,
+    other: &Coordinator,
+    request: impl Fn(u8) -> R,
+    answer: &R::Answer,
+) {
+    let (a, b) = (named("a"), named("b"));
+    let seal = Seal::decode(r#"{"version":1,"certificate":"c","signature":"s"}"#).unwrap();
+    for id in [1, 2, 3] {
+        assert_eq!(node.request(&b, &request(id), &seal).await.unwrap(), Outcome::Won);
+    }
+    assert_eq!(other.requests::<R>(&b).await.unwrap(), [request(1), request(2), request(3)]);
+    assert_eq!(other.seal_of(&b, &request(1)).await.unwrap(), Some(seal.clone()));
+    assert_eq!(node.requests::<R>(&a).await.unwrap(), []);
+    assert_eq!(node.response(&b, &request(1)).await.unwrap(), None);
+    assert_eq!(other.respond(&b, &request(1), answer, &seal).await.unwrap(), Outcome::Won);
+    assert_eq!(other.respond(&b, &request(1), answer, &seal).await.unwrap(), Outcome::Lost(()));
+    assert_eq!(node.response(&b, &request(1)).await.unwrap(), Some((answer.clone(), seal.clone())));
+    for id in [1, 2] {
+        assert_eq!(node.withdraw(&b, &request(id)).await.unwrap(), Outcome::Won);
+    }
+    assert_eq!(other.respond(&b, &request(2), answer, &seal).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
+    assert_eq!(node.response(&b, &request(2)).await.unwrap(), None);
+    // Either end begins anew.
+    assert_eq!(other.respond(&b, &request(3), answer, &seal).await.unwrap(), Outcome::Won);
+    assert_eq!(node.request(&b, &request(4), &seal).await.unwrap(), Outcome::Won);
+    for name in [&a, &b] {
+        node.drop_old::<R>(name).await.unwrap();
+    }
+    assert_eq!(other.requests::<R>(&b).await.unwrap(), []);
+    assert_eq!(node.response(&b, &request(3)).await.unwrap(), None);
+    assert_eq!(other.seal_of(&b, &request(4)).await.unwrap(), None);
+}
+
+/// A nonce is told in the place of the one before it, and another one that is there is noticed.
+fn nonces_take_turns(stand: &Stand) {
+    let node = stand.joined("a");
+    let a = named("a");
+    let nonce = |id| Nonce { version: VERSION, name: named("a"), nonce: VolumeId([id; 16]) };
+    block_on(async {
+        assert_eq!(node.nonce(&a).await.unwrap(), None);
+        assert_eq!(node.renew_nonce(None, &nonce(1)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.renew_nonce(None, &nonce(2)).await.unwrap(), Outcome::Lost(Some(nonce(1))));
+        assert_eq!(node.renew_nonce(Some(&nonce(1)), &nonce(2)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.nonce(&a).await.unwrap(), Some(nonce(2)));
+        hostile::put(stand, "nonce/a", "none").await;
+        assert!(matches!(node.nonce(&a).await, Err(Error::Damaged { .. })));
+        assert_eq!(node.clear_nonce(&a).await.unwrap(), Outcome::Won);
+        assert_eq!(node.renew_nonce(None, &nonce(3)).await.unwrap(), Outcome::Won);
+    });
+}
+
+/// A request is answered once, and not after it was withdrawn; a node is leaving until that is taken back.
 fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
     let node = stand.joined("a");
     let other = stand.joined("b");
@@ -232,48 +305,17 @@ fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
         let call = |id| Call {
             version: VERSION,
             id: VolumeId([id; 16]),
-            from: "a".into(),
+            from: named("a"),
             volume: VM1,
             wish: Wish::Drain { through: false },
         };
         let answered = Answered { version: VERSION, not_done: None, why: String::new() };
-        for id in [1, 2] {
-            assert_eq!(node.call("b", &call(id)).await.unwrap(), Outcome::Won);
-        }
-        assert_eq!(other.calls("b").await.unwrap(), [call(1), call(2)]);
-        assert_eq!(node.calls("a").await.unwrap(), []);
-        assert_eq!(node.answer_to(&call(1)).await.unwrap(), None);
-        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Won);
-        assert_eq!(other.answer("b", &call(1), &answered).await.unwrap(), Outcome::Lost(()));
-        assert_eq!(node.answer_to(&call(1)).await.unwrap(), Some(answered.clone()));
-        for id in [1, 2] {
-            assert_eq!(node.withdraw("b", &call(id)).await.unwrap(), Outcome::Won);
-        }
-        assert_eq!(other.answer("b", &call(2), &answered).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
-        assert_eq!((other.calls("b").await.unwrap(), node.answer_to(&call(2)).await.unwrap()), (vec![], None));
-
-        let ask = |id| Ask { version: asks::VERSION, id: VolumeId([id; 16]), from: "a".into(), pairs: vec![] };
+        let ask = |id| Ask { version: asks::VERSION, id: VolumeId([id; 16]), from: named("a"), pairs: vec![] };
         let seen = |id| Seen { version: asks::VERSION, id: VolumeId([id; 16]), side: None, why: "no".into() };
-        for id in [1, 2, 3] {
-            assert_eq!(node.ask_for_side("b", &ask(id)).await.unwrap(), Outcome::Won);
-        }
-        assert_eq!(other.asks("b").await.unwrap(), [ask(1), ask(2), ask(3)]);
-        assert_eq!(node.seen(&ask(1)).await.unwrap(), None);
-        assert_eq!(other.answer_ask("b", &ask(1), &seen(1)).await.unwrap(), Outcome::Won);
-        assert_eq!(node.seen(&ask(1)).await.unwrap(), Some(seen(1)));
-        assert_eq!(node.withdraw_ask("b", &ask(1)).await.unwrap(), Outcome::Won);
-        assert_eq!(node.seen(&ask(1)).await.unwrap(), None);
-        assert_eq!(node.withdraw_ask("b", &ask(2)).await.unwrap(), Outcome::Won);
-        assert_eq!(other.answer_ask("b", &ask(2), &seen(2)).await.unwrap(), Outcome::Lost(()), "it was withdrawn");
-        // Either end of an ask begins anew.
-        assert_eq!(other.answer_ask("b", &ask(3), &seen(3)).await.unwrap(), Outcome::Won);
-        assert_eq!(node.ask_for_side("b", &ask(4)).await.unwrap(), Outcome::Won);
-        for name in ["a", "b"] {
-            node.drop_old_asks(name).await.unwrap();
-        }
-        assert_eq!((other.asks("b").await.unwrap(), node.seen(&ask(3)).await.unwrap()), (vec![], None));
+        requests_are_answered_once(&node, &other, call, &answered).await;
+        requests_are_answered_once(&node, &other, ask, &seen(1)).await;
 
-        let first = Leaving { version: VERSION, name: "a".into(), at_ms: 1 };
+        let first = Leaving { version: VERSION, name: named("a"), at_ms: 1 };
         let again = Leaving { at_ms: 2, ..first.clone() };
         for leaving in [&first, &again] {
             assert_eq!(other.begin_leaving(leaving).await.unwrap(), Outcome::Won);
@@ -287,18 +329,18 @@ fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
 fn names_of_nodes_are_given_once(stand: &Stand) {
     let node = stand.joined("a");
     block_on(async {
-        let alpha = NodeEntry::new("alpha", NodeId(1), host(1));
+        let alpha = NodeEntry::new(named("alpha"), NodeId(1), host(1));
         assert_eq!(node.register(&alpha).await.unwrap(), Registered::Done);
         // After a reboot, and with other addresses.
-        let mut rebooted = NodeEntry::new("alpha", NodeId(1), Host { boot: [8; 16], ..host(1) });
+        let mut rebooted = NodeEntry::new(named("alpha"), NodeId(1), Host { boot: [8; 16], ..host(1) });
         rebooted.addresses.push("10.0.0.1:7071".into());
         assert_eq!(node.register(&rebooted).await.unwrap(), Registered::Done);
-        let impostor = NodeEntry::new("alpha", NodeId(2), host(2));
+        let impostor = NodeEntry::new(named("alpha"), NodeId(2), host(2));
         assert_eq!(node.register(&impostor).await.unwrap(), Registered::NameTaken(rebooted.clone()));
-        let copied_disk = NodeEntry::new("alpha", NodeId(1), host(2));
+        let copied_disk = NodeEntry::new(named("alpha"), NodeId(1), host(2));
         assert_eq!(node.register(&copied_disk).await.unwrap(), Registered::NameTaken(rebooted.clone()));
-        let renamed = NodeEntry::new("beta", NodeId(1), host(1));
-        assert_eq!(node.register(&renamed).await.unwrap(), Registered::NumberTaken("alpha".into()));
+        let renamed = NodeEntry::new(named("beta"), NodeId(1), host(1));
+        assert_eq!(node.register(&renamed).await.unwrap(), Registered::NumberTaken(named("alpha")));
         assert_eq!(node.nodes().await.unwrap(), [rebooted.clone()]);
 
         let word = audit(5, None);
@@ -307,7 +349,7 @@ fn names_of_nodes_are_given_once(stand: &Stand) {
         assert_eq!(node.register(&impostor).await.unwrap(), Registered::Done);
         let load = Load {
             version: VERSION,
-            name: "alpha".into(),
+            name: named("alpha"),
             at_ms: 1,
             memory_free_bytes: 1 << 30,
             flash_free_bytes: 0,
@@ -370,7 +412,7 @@ fn watchers_are_told(stand: &Stand) {
             assert!(told.len() < 20, "{told:?}");
             told.push(watch.next().await);
         }
-        node.register(&NodeEntry::new("alpha", NodeId(1), host(1))).await.unwrap();
+        node.register(&NodeEntry::new(named("alpha"), NodeId(1), host(1))).await.unwrap();
         while watch.next().await != Hint::Nodes {}
     });
 }
@@ -467,60 +509,143 @@ suite!(
     watchers_are_told,
     a_record_that_went_back_is_refused_until_it_is_written_anew,
     another_cluster_is_refused,
+    one_hostile_value_hides_no_other,
+    nonces_take_turns,
 );
 
 // --- in core's words ---
 
 #[test]
 fn core_is_told_what_is_certain_and_nothing_else() {
-    use super::answers::Told;
-    use forebay_core::ownership::{Committed, Read};
+    use super::answers::{Told, Word};
+    use forebay_core::ownership::{Committed, Event, Read};
     let stand = Stand::embedded("answers");
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     let put = |text: String| {
         let then = vec![Operation::Put { key: node.record_key(VM1), value: text }];
         Transaction { compare: vec![], then, otherwise: vec![] }
     };
-    let told = |told: Told<Read>, expected: Read| match told {
-        Told::Core(read, _) => assert_eq!(read, expected),
-        Told::Deleted => panic!("it is not deleted"),
+    let told = |told: Told<Read>, expected: Read| assert_eq!(told.answer, expected);
+    let certain = |told: Told<Committed>| {
+        assert_eq!(told.why, None);
+        told.answer
     };
     block_on(async {
         told(node.carry_out_read(VM1).await, Read::Absent);
-        assert_eq!(node.remembered(VM1), (Term(0), Config(0)));
+        assert_eq!(node.known(VM1), None);
         let first = definition("vm1", VM1);
         node.create(&first, &kept(1, 1)).await.unwrap();
         told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
         let won = node.carry_out_commit(VM1, &record(1, 1), &record(2, 2), None).await;
-        assert_eq!(won, Told::Core(Committed::Won, None));
+        assert_eq!(certain(won), Committed::Won);
         let lost = node.carry_out_commit(VM1, &record(1, 1), &record(2, 3), None).await;
-        assert_eq!(lost, Told::Core(Committed::Lost(record(2, 2)), None));
-        assert_eq!(node.remembered(VM1), (Term(2), Config(0)));
+        assert_eq!(certain(lost), Committed::Lost(record(2, 2)));
+        assert_eq!(node.known(VM1), Some(record(2, 2)));
 
-        // Back in time: core sees it by the number, in a read and in a change.
+        // Back in time: core is told what was seen, and what there is.
         other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
         told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
         for from in [record(1, 1), record(2, 2)] {
             let back = node.carry_out_commit(VM1, &from, &record(3, 3), None).await;
-            let Told::Core(committed, Some(why)) = back else { panic!("it must be said why: {back:?}") };
-            assert!(committed == Committed::Lost(record(1, 1)) && why.contains("went back"), "{why}");
+            let seen = Some(Event::Seen(record(2, 2)));
+            assert_eq!((back.answer, back.seen), (Committed::Lost(record(1, 1)), seen));
+            let why = back.why.expect("it is said why");
+            assert!(why.contains("went back"), "{why}");
         }
-        // Another history, whose number is no sign, and what cannot be read: nothing is known.
-        for text in [kept(2, 3).encode(), "{}".into()] {
-            other.store.transact(&put(text)).await.unwrap();
-            told(node.carry_out_read(VM1).await, Read::Failed);
-            let unknown = node.carry_out_commit(VM1, &record(2, 2), &record(3, 3), None).await;
-            assert!(matches!(unknown, Told::Core(Committed::Unknown, Some(_))), "{unknown:?}");
-        }
-        // The operator's word, and only it, writes anew what went back.
+        // Another history of the same number; core sees that by what was seen.
+        other.store.transact(&put(kept(2, 3).encode())).await.unwrap();
+        told(node.carry_out_read(VM1).await, Read::Is(record(2, 3)));
+        // Of what cannot be read nothing is known.
+        other.store.transact(&put("{}".into())).await.unwrap();
+        told(node.carry_out_read(VM1).await, Read::Failed);
+        let unknown = node.carry_out_commit(VM1, &record(2, 2), &record(3, 3), None).await;
+        assert!(unknown.answer == Committed::Unknown && unknown.why.is_some(), "{unknown:?}");
+        // The operator's word, and only it, writes anew what went back; and what is not newer than all that was seen is not written.
         other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
-        let word = audit(1, Some(VM1));
+        let word = Word::WritesAnew(audit(1, Some(VM1)));
+        let same = node.carry_out_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        assert_eq!(same.answer, Committed::Unknown);
+        let other_word = Word::Allows(audit(1, Some(VM1)));
+        let back = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&other_word)).await;
+        assert_eq!(back.answer, Committed::Lost(record(1, 1)));
         let anew = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
-        assert_eq!(anew, Told::Core(Committed::Won, None));
+        assert_eq!(certain(anew), Committed::Won);
         assert_eq!(node.audit_log().await.unwrap().len(), 1);
         node.delete(&first, &released(3), None).await.unwrap();
-        assert_eq!(node.carry_out_read(VM1).await, Told::Deleted);
-        assert_eq!(node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await, Told::Deleted);
+        told(node.carry_out_read(VM1).await, Read::Deleted(Term(4), Config(0)));
+        assert_eq!(node.seen(VM1), Some(Event::SeenDeleted(Term(4), Config(0))));
+        let gone = node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await;
+        assert_eq!(gone.answer, Committed::Unknown);
+    });
+}
+
+/// C6: a node that hears no other one hears of it from the coordinator, and changes nothing before that.
+#[test]
+fn that_the_coordinator_went_back_is_written_down_there_and_in_the_state_folder() {
+    use super::answers::Word;
+    use forebay_core::cluster::{KnownRewinds, RewindId};
+    use forebay_core::ownership::Committed;
+    let stand = Stand::embedded("rewinds");
+    let (first_one, second_one) = (RewindId(11), RewindId(7));
+    let open = |ids: &[RewindId]| KnownRewinds { open: ids.to_vec(), settled: Vec::new() };
+    let (node, other, late) = (stand.joined("a"), stand.joined("b"), stand.joined("c"));
+    block_on(async {
+        let first = definition("vm1", VM1);
+        node.create(&first, &kept(1, 1)).await.unwrap();
+        node.record(VM1).await.unwrap();
+        other.record(VM1).await.unwrap();
+        assert_eq!(other.rewinds(VM1), KnownRewinds::default());
+
+        node.remember_rewind(VM1, first_one).unwrap();
+        node.record(VM1).await.unwrap();
+        // It has read the record before, and does not know yet.
+        let early = other.carry_out_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        assert_eq!(early.answer, Committed::Lost(record(1, 1)));
+        assert_eq!(other.rewinds(VM1), open(&[first_one]));
+        let word = Word::Allows(audit(1, Some(VM1)));
+        let told = other.carry_out_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        assert_eq!(told.answer, Committed::Won, "whether it may is core's to decide");
+        // Nor is a volume deleted by who does not know yet, although it has read the record as it is.
+        late.record(VM1).await.unwrap();
+        node.remember_rewind(VM1, second_one).unwrap();
+        node.record(VM1).await.unwrap();
+        let deleted = late.delete(&first, &record(2, 2), Some(&audit(2, Some(VM1)))).await.unwrap();
+        assert_eq!(deleted, Outcome::Lost(kept(2, 2)));
+        // When it heard of the first it had seen nothing of the volume that could be newer than what is there.
+        assert_eq!(late.rewinds(VM1), open(&[second_one]));
+    });
+    // A restart forgets nothing. What was heard since is settled, and no other one is.
+    let again = stand.joined("a");
+    assert_eq!(again.rewinds(VM1), open(&[first_one, second_one]));
+    again.remember_settled(VM1, first_one).unwrap();
+    let settled = KnownRewinds { open: vec![second_one], settled: vec![first_one] };
+    assert_eq!(stand.joined("a").rewinds(VM1), settled);
+}
+
+/// C6: the coordinator is put back twice, the second time to before anybody has written down the first. Who has missed the first gives
+/// the second another name, and what others have settled is not that.
+#[test]
+fn two_rewinds_never_have_the_same_name() {
+    let stand = Stand::embedded("rewinds-twice");
+    let (settled, late) = (stand.joined("a"), stand.joined("b"));
+    block_on(async {
+        settled.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        settled.record(VM1).await.unwrap();
+        late.record(VM1).await.unwrap();
+        let (first, kept) = settled.name_rewind(VM1, forebay_io::clock::now());
+        kept.unwrap();
+        settled.remember_settled(VM1, first).unwrap();
+        // The mark is gone with what was restored: nobody has told `late` of the first.
+        let (second, kept) = late.name_rewind(VM1, forebay_io::clock::now());
+        kept.unwrap();
+        assert_ne!(first, second);
+        late.record(VM1).await.unwrap();
+        settled.record(VM1).await.unwrap();
+        assert_eq!(settled.rewinds(VM1).open, [second], "it is not settled there");
+        // All volumes of a node speak of one restore, which each of them sees, by one name.
+        let asked = forebay_io::clock::now();
+        let (third, _) = late.name_rewind(VM1, asked);
+        assert_eq!((late.name_rewind(VolumeId([2; 16]), asked).0, third == second), (third, false));
     });
 }
 

@@ -1,57 +1,32 @@
-//! What operators want of other nodes: commands that the owner of a volume carries out, and nodes that are to be emptied.
-//!
-//! Invariants:
-//! - A call is answered by the node that it is meant for, in one transaction that takes the call away: one that was withdrawn is
-//!   never answered, so whoever carries something out can undo what nobody waits for.
-//! - Nothing of safety depends on a call: what it asks for is checked like a command that is given on the spot.
+//! What operators want of other nodes: commands that the owner of a volume carries out, by [`requests`](super::requests), and nodes that
+//! are to be emptied.
 
-use super::store::{Operation, Read, Transaction};
-use super::words::{self, Answered, Call, Leaving, OwnedVolumes, Words};
-use super::{Asked, Coordinator, Error, Outcome, absent, equals, value_of};
+use super::checked::NodeName;
+use super::requests::Request;
+use super::store::{Operation, Transaction};
+use super::words::{self, Answered, Call, Leaving, NotDone, OwnedVolumes, Words};
+use super::{Asked, Coordinator, Error, Outcome, absent};
+use crate::volume_store::VolumeId;
+
+impl Request for Call {
+    type Answer = Answered;
+    const ASKED: &'static str = "call";
+    const ANSWERED: &'static str = "answer";
+
+    fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    fn from(&self) -> &NodeName {
+        &self.from
+    }
+
+    fn refused(&self, why: String) -> Answered {
+        Answered { version: words::VERSION, not_done: Some(NotDone::Conflict), why }
+    }
+}
 
 impl Coordinator {
-    fn call_key(&self, to: &str, call: &Call) -> String {
-        self.key(&format!("call/{to}/{}", call.id))
-    }
-
-    fn answer_key(&self, call: &Call) -> String {
-        self.key(&format!("answer/{}/{}", call.from, call.id))
-    }
-
-    /// Asks a node for something.
-    pub async fn call(&self, to: &str, call: &Call) -> Result<Outcome<()>, Error> {
-        let put = Operation::Put { key: self.call_key(to, call), value: call.encode() };
-        self.change(Transaction { compare: vec![], then: vec![put], otherwise: vec![] }).await
-    }
-
-    /// What a node is asked for.
-    pub async fn calls(&self, to: &str) -> Result<Vec<Call>, Error> {
-        self.list(&format!("call/{to}/")).await
-    }
-
-    /// Answers a call, if somebody still waits for it: else it is lost.
-    pub async fn answer(&self, to: &str, call: &Call, answered: &Answered) -> Result<Outcome<()>, Error> {
-        let key = self.call_key(to, call);
-        let then = vec![
-            Operation::Delete(key.clone()),
-            Operation::Put { key: self.answer_key(call), value: answered.encode() },
-        ];
-        self.change(Transaction { compare: vec![equals(key, call.encode())], then, otherwise: vec![] }).await
-    }
-
-    /// The answer to a call, if it is there.
-    pub async fn answer_to(&self, call: &Call) -> Result<Option<Answered>, Error> {
-        let key = self.answer_key(call);
-        let found = self.look(vec![Read::Key(key.clone())]).await?;
-        value_of(&found[0]).map(|text| self.decode(&key, text)).transpose()
-    }
-
-    /// A call is over, for whoever made it.
-    pub async fn withdraw(&self, to: &str, call: &Call) -> Result<Outcome<()>, Error> {
-        let then = vec![Operation::Delete(self.call_key(to, call)), Operation::Delete(self.answer_key(call))];
-        self.change(Transaction { compare: vec![], then, otherwise: vec![] }).await
-    }
-
     pub(super) async fn change(&self, transaction: Transaction) -> Result<Outcome<()>, Error> {
         Ok(match self.ask(transaction).await? {
             Asked::Changed => Outcome::Won,
@@ -105,7 +80,7 @@ pub fn now_ms() -> u64 {
 
 impl Leaving {
     /// From now on.
-    pub fn now(name: &str) -> Leaving {
-        Leaving { version: words::VERSION, name: name.to_owned(), at_ms: now_ms() }
+    pub fn now(name: NodeName) -> Leaving {
+        Leaving { version: words::VERSION, name, at_ms: now_ms() }
     }
 }

@@ -6,22 +6,37 @@
 //!   until each registered node can read its own ([`NodeEntry::record_version`]).
 //! - **One form for one meaning.** What is read must be, byte by byte, what this code would write. So to compare the whole text is to
 //!   compare the whole record (C1), and what was edited by hand is noticed before anything rests on it.
+//! - **Read as if a stranger had sent it.** Names and texts are types that check themselves ([`checked`](super::checked)), and every
+//!   number is held against what it can be (`limits`) before anybody sees it: what is out of bounds is no value.
 
+use super::checked::{Code, FaultDomain, Line, NodeName, VolumeName};
+use super::limits;
 use crate::config::address::VirtualAddress;
+use crate::config::certificates::Clients;
 use crate::config::{DestageName, PolicyName, TierName};
 use crate::volume_store::VolumeId;
-use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record, Unfenced};
+use forebay_core::cluster::{Host, NodeId, RewindId};
 use forebay_core::ownership::Timing;
-use forebay_core::record::MEMBERS_MAX;
-use forebay_core::types::{Duration, Term};
+use forebay_core::types::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Version of everything here.
+/// Version of everything here that has no other.
 pub const VERSION: u32 = 1;
-/// Highest version that this program reads: since 2 nodes ask each other what they see of their links (`asks`). All else is of
+/// Of a record that says what flushes have promised. One that says nothing is of [`VERSION`].
+pub const VERSION_FLUSHED: u32 = 3;
+/// Highest version that this program reads: since 2 nodes ask each other what they see of their links (`asks`); since 3 a record
+/// says what flushes have promised, and a definition may list the clients of its volume ([`CLIENTS_SINCE`]). All else is of
 /// [`VERSION`].
-pub const VERSION_READ: u32 = 2;
+pub const VERSION_READ: u32 = 3;
+/// A definition with a list of clients is written when each registered node reads this version: an older one would refuse it,
+/// and not serve the volume.
+pub const CLIENTS_SINCE: u32 = 3;
+
+mod record;
+
+use record::HostText;
+pub use record::Kept;
 
 /// Text of a value, or why it is not one.
 pub trait Words: Sized {
@@ -29,6 +44,11 @@ pub trait Words: Sized {
     fn encode(&self) -> String;
     /// Reads it; the error says what is wrong with it.
     fn decode(text: &str) -> Result<Self, String>;
+    /// Whether it may lie under a key with this end: one that speaks of another thing than its key does was put there by somebody
+    /// else.
+    fn is_at(&self, _end: &str) -> bool {
+        true
+    }
 }
 
 #[derive(Deserialize)]
@@ -47,6 +67,7 @@ fn read<T: Serialize + DeserializeOwned>(text: &str) -> Result<T, String> {
 
 /// The same for what is of another version.
 pub(super) fn read_of<T: Serialize + DeserializeOwned>(text: &str, wanted: u32) -> Result<T, String> {
+    limits::text(text)?;
     match serde_json::from_str::<Versioned>(text) {
         Ok(Versioned { version }) if version == wanted => {}
         Ok(Versioned { version }) => {
@@ -101,160 +122,47 @@ impl TryFrom<String> for Hex128 {
     }
 }
 
-// --- the record ---
+// --- a coordinator that went back ---
 
-/// What is found under a volume's key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kept {
-    /// Its record.
-    Record(Record),
-    /// The volume was deleted. That is a change like any other, and stays: a record that is *gone* is a coordinator that
-    /// went back in time (C3).
-    Deleted {
-        /// Greater than before.
-        term: Term,
-        /// Any.
-        config: Config,
-    },
-}
+/// Most names in a mark.
+pub const MARKED_MAX: usize = 16;
 
-impl Kept {
-    /// What grows with each change.
-    pub fn number(&self) -> (Term, Config) {
-        match self {
-            Kept::Record(record) => (record.term, record.config),
-            Kept::Deleted { term, config } => (*term, *config),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum LogText {
-    Needed,
-    Through,
-    Released,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct IncarnationText {
-    node: Hex64,
-    tier: Hex64,
-    life: u32,
-}
-
+/// That the coordinator is known to have gone back (C6).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct HostText {
-    machine: Hex128,
-    boot: Hex128,
+pub struct RewindMark {
+    version: u32,
+    rewinds: Vec<Hex64>,
 }
 
-impl From<Host> for HostText {
-    fn from(host: Host) -> HostText {
-        HostText { machine: Hex128(host.machine), boot: Hex128(host.boot) }
+impl RewindMark {
+    /// What is to be written by a node for which `open` are open, in place of what it has found; none: all of them are there.
+    pub fn with(found: Option<&RewindMark>, open: &[RewindId]) -> Option<RewindMark> {
+        let mut rewinds = found.map(|mark| mark.rewinds.clone()).unwrap_or_default();
+        let missing: Vec<Hex64> = open.iter().map(|id| Hex64(id.0)).filter(|id| !rewinds.contains(id)).collect();
+        if missing.is_empty() {
+            return None;
+        }
+        rewinds.extend(missing);
+        let rewinds = rewinds.split_off(rewinds.len().saturating_sub(MARKED_MAX));
+        Some(RewindMark { version: VERSION, rewinds })
+    }
+
+    /// What it tells of.
+    pub fn rewinds(&self) -> impl Iterator<Item = RewindId> {
+        self.rewinds.iter().map(|id| RewindId(id.0))
     }
 }
 
-impl From<&HostText> for Host {
-    fn from(text: &HostText) -> Host {
-        Host { machine: text.machine.0, boot: text.boot.0 }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UnfencedText {
-    term: u32,
-    node: Hex64,
-    host: HostText,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordText {
-    version: u32,
-    term: u32,
-    config: u32,
-    owner: Hex64,
-    host: HostText,
-    members: Vec<IncarnationText>,
-    log: LogText,
-    size_bytes: u64,
-    unfenced: Vec<UnfencedText>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeletedText {
-    version: u32,
-    term: u32,
-    config: u32,
-    deleted: bool,
-}
-
-impl Words for Kept {
+impl Words for RewindMark {
     fn encode(&self) -> String {
-        match self {
-            Kept::Record(record) => write(&RecordText::from(record)),
-            Kept::Deleted { term, config } => {
-                write(&DeletedText { version: VERSION, term: term.0, config: config.0, deleted: true })
-            }
-        }
+        write(self)
     }
-
-    fn decode(text: &str) -> Result<Kept, String> {
-        if let Ok(DeletedText { term, config, deleted: true, .. }) = read(text) {
-            return Ok(Kept::Deleted { term: Term(term), config: Config(config) });
-        }
-        let record = Record::from(read::<RecordText>(text)?);
-        match record.validate() {
-            Ok(()) => Ok(Kept::Record(record)),
-            Err(why) => Err(format!("it contradicts itself: {why}")),
-        }
-    }
-}
-
-impl From<&Record> for RecordText {
-    fn from(record: &Record) -> RecordText {
-        let member = |m: &Incarnation| IncarnationText { node: Hex64(m.node.0), tier: Hex64(m.tier), life: m.life };
-        let former = |u: &Unfenced| UnfencedText { term: u.term.0, node: Hex64(u.node.0), host: u.host.into() };
-        RecordText {
-            version: VERSION,
-            term: record.term.0,
-            config: record.config.0,
-            owner: Hex64(record.owner.0),
-            host: record.host.into(),
-            members: record.members.iter().map(member).collect(),
-            log: match record.log {
-                LogState::Needed => LogText::Needed,
-                LogState::Through => LogText::Through,
-                LogState::Released => LogText::Released,
-            },
-            size_bytes: record.size_bytes,
-            unfenced: record.unfenced.iter().map(former).collect(),
-        }
-    }
-}
-
-impl From<RecordText> for Record {
-    fn from(text: RecordText) -> Record {
-        let member = |m: &IncarnationText| Incarnation { node: NodeId(m.node.0), tier: m.tier.0, life: m.life };
-        let former = |u: &UnfencedText| Unfenced { term: Term(u.term), node: NodeId(u.node.0), host: (&u.host).into() };
-        Record {
-            term: Term(text.term),
-            config: Config(text.config),
-            owner: NodeId(text.owner.0),
-            host: (&text.host).into(),
-            members: text.members.iter().map(member).collect(),
-            log: match text.log {
-                LogText::Needed => LogState::Needed,
-                LogText::Through => LogState::Through,
-                LogText::Released => LogState::Released,
-            },
-            size_bytes: text.size_bytes,
-            unfenced: text.unfenced.iter().map(former).collect(),
+    fn decode(text: &str) -> Result<RewindMark, String> {
+        let mark: RewindMark = read(text)?;
+        match mark.rewinds.len() <= MARKED_MAX && mark.rewinds().all(RewindId::is_name) {
+            true => Ok(mark),
+            false => Err("it tells of rewinds that no node has named".to_owned()),
         }
     }
 }
@@ -305,7 +213,7 @@ pub struct Definition {
     /// [`VERSION`].
     pub version: u32,
     /// Its name; no other volume of the cluster has it.
-    pub name: String,
+    pub name: VolumeName,
     /// Its identity.
     pub volume: VolumeId,
     /// As given by the user, absolute: the same on each node that may own it.
@@ -336,6 +244,9 @@ pub struct Definition {
     /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserves: bool,
+    /// Which clients with certificates may use it. With a list, only nodes that read version 3 or higher know the definition.
+    #[serde(default, skip_serializing_if = "Clients::is_any")]
+    pub clients: Clients,
 }
 
 impl Words for Definition {
@@ -345,13 +256,11 @@ impl Words for Definition {
 
     fn decode(text: &str) -> Result<Definition, String> {
         let definition: Definition = read(text)?;
-        if definition.min_peers > definition.peers {
-            return Err("it contradicts itself: min_peers is more than peers".into());
-        }
-        if usize::from(definition.peers) >= MEMBERS_MAX {
-            return Err(format!("it asks for {} peers; at most {} are possible", definition.peers, MEMBERS_MAX - 1));
-        }
-        Ok(definition)
+        limits::definition(&definition).map(|()| definition)
+    }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.volume.to_string() == end
     }
 }
 
@@ -360,7 +269,7 @@ impl Words for Definition {
 #[serde(deny_unknown_fields)]
 pub struct WatchdogWords {
     /// The hardware's name.
-    pub identity: String,
+    pub identity: Line,
     /// At most so many milliseconds after the end of an owner's lease (H2).
     pub resets_within_ms: u64,
     /// When it has last done so, in seconds since 1970 by the node's clock.
@@ -374,13 +283,13 @@ pub struct WatchdogWords {
 pub struct NodeEntry {
     version: u32,
     /// Its name, as in its certificate; no other node has it.
-    pub name: String,
+    pub name: NodeName,
     node: Hex64,
     host: HostText,
     /// Where its links listen.
     pub addresses: Vec<String>,
     /// What fails together with it: a rack, a power feed. Empty: itself.
-    pub fault_domain: String,
+    pub fault_domain: FaultDomain,
     /// Lowest and highest version of the links' protocol that it speaks.
     pub wire_versions: (u16, u16),
     /// Its [`VERSION_READ`].
@@ -392,14 +301,14 @@ pub struct NodeEntry {
 
 impl NodeEntry {
     /// One of this version.
-    pub fn new(name: &str, node: NodeId, host: Host) -> NodeEntry {
+    pub fn new(name: NodeName, node: NodeId, host: Host) -> NodeEntry {
         NodeEntry {
             version: VERSION,
-            name: name.to_owned(),
+            name,
             node: Hex64(node.0),
             host: host.into(),
             addresses: Vec::new(),
-            fault_domain: String::new(),
+            fault_domain: FaultDomain::new("").expect("a node alone"),
             wire_versions: (0, 0),
             record_version: VERSION_READ,
             watchdog: None,
@@ -423,7 +332,12 @@ impl Words for NodeEntry {
     }
 
     fn decode(text: &str) -> Result<NodeEntry, String> {
-        read(text)
+        let entry: NodeEntry = read(text)?;
+        limits::node(&entry).map(|()| entry)
+    }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.name == *end
     }
 }
 
@@ -434,7 +348,7 @@ pub struct Load {
     /// [`VERSION`].
     pub version: u32,
     /// Its name.
-    pub name: String,
+    pub name: NodeName,
     /// Milliseconds since 1970 by its own clock.
     pub at_ms: u64,
     /// Memory that new tiers may take.
@@ -469,6 +383,10 @@ impl Words for Load {
     fn decode(text: &str) -> Result<Load, String> {
         read(text)
     }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.name == *end
+    }
 }
 
 /// The operator is about to stop a node: it is to own nothing and keep no copy that another node can keep.
@@ -478,7 +396,7 @@ pub struct Leaving {
     /// [`VERSION`].
     pub version: u32,
     /// Its name.
-    pub name: String,
+    pub name: NodeName,
     /// Since when, in milliseconds since 1970 by the clock of the node that was told.
     pub at_ms: u64,
 }
@@ -491,6 +409,10 @@ impl Words for Leaving {
     fn decode(text: &str) -> Result<Leaving, String> {
         read(text)
     }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.name == *end
+    }
 }
 
 /// What the owner of a volume is asked for.
@@ -500,7 +422,7 @@ pub enum Wish {
     /// Make another node the owner.
     HandOver {
         /// Its name.
-        to: String,
+        to: NodeName,
     },
     /// Destage everything; and keep it so.
     Drain {
@@ -535,7 +457,7 @@ pub struct Call {
     /// Drawn at random.
     pub id: VolumeId,
     /// Who asks.
-    pub from: String,
+    pub from: NodeName,
     /// About which volume.
     pub volume: VolumeId,
     /// For what.
@@ -548,7 +470,12 @@ impl Words for Call {
     }
 
     fn decode(text: &str) -> Result<Call, String> {
-        read(text)
+        let call: Call = read(text)?;
+        limits::wish(&call.wish).map(|()| call)
+    }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.id.to_string() == end
     }
 }
 
@@ -597,7 +524,7 @@ pub struct OwnedVolumes {
     /// [`VERSION`].
     pub version: u32,
     /// Name of the owner's node.
-    pub name: String,
+    pub name: NodeName,
     /// Milliseconds since 1970 by its own clock.
     pub at_ms: u64,
     /// Those that it owns.
@@ -615,15 +542,15 @@ pub struct OwnedVolume {
     /// How writes are acknowledged.
     pub effective: PolicyName,
     /// Code of why it is not as requested, or `as-requested`.
-    pub reason: String,
+    pub reason: Code,
     /// For how many seconds that had been so.
     pub since_s: u64,
     /// What the owner waits for, as a code.
-    pub owner_reason: String,
+    pub owner_reason: Code,
     /// For how many seconds.
     pub owner_since_s: u64,
     /// State of the backing.
-    pub backing: String,
+    pub backing: Code,
     /// What is in no other place than the logs.
     pub dirty_bytes: u64,
     /// How many records each other member or learner is behind.
@@ -638,6 +565,10 @@ impl Words for OwnedVolumes {
     fn decode(text: &str) -> Result<OwnedVolumes, String> {
         read(text)
     }
+
+    fn is_at(&self, end: &str) -> bool {
+        self.name == *end
+    }
 }
 
 /// A line of the audit log: what an operator has decided that the cluster could not know.
@@ -649,13 +580,13 @@ pub struct AuditLine {
     /// Milliseconds since 1970 by the node's clock.
     pub at_ms: u64,
     /// The node that was told.
-    pub node: String,
+    pub node: NodeName,
     /// The volume it is about, if it is about one.
     pub volume: Option<VolumeId>,
     /// What was done, such as `accept-loss`.
-    pub action: String,
+    pub action: Code,
     /// By whose word, and what it cost.
-    pub words: String,
+    pub words: Line,
 }
 
 impl Words for AuditLine {
@@ -748,7 +679,10 @@ impl Words for Settings {
 
 #[cfg(test)]
 mod tests {
+    use super::record::RecordText;
     use super::*;
+    use forebay_core::cluster::{Config, Flushed, Incarnation, LogState, Record, Unfenced};
+    use forebay_core::types::Term;
 
     fn record() -> Record {
         Record {
@@ -761,6 +695,7 @@ mod tests {
                 Incarnation { node: NodeId(0xb), tier: 7, life: 0 },
             ],
             log: LogState::Needed,
+            flushed: Flushed::Unrecorded,
             size_bytes: 1 << 40,
             unfenced: vec![Unfenced {
                 term: Term(2),
@@ -787,6 +722,28 @@ mod tests {
         let deleted = Kept::Deleted { term: Term(9), config: Config(1) };
         assert_eq!(deleted.encode(), r#"{"version":1,"term":9,"config":1,"deleted":true}"#);
         assert_eq!(Kept::decode(&deleted.encode()), Ok(deleted));
+    }
+
+    /// As long as a record says nothing of flushes, nodes of every version read and compare it.
+    #[test]
+    fn record_that_says_what_flushes_have_promised_is_of_a_version_of_its_own() {
+        for (flushed, word) in [(Flushed::Held, "held"), (Flushed::Durable, "durable")] {
+            let said = Record { flushed, ..record() };
+            let text = RECORD.replacen("\"version\":1", "\"version\":3", 1).replacen(
+                "\"needed\",",
+                &format!("\"needed\",\"flushed\":\"{word}\","),
+                1,
+            );
+            assert_eq!(Kept::Record(said.clone()).encode(), text);
+            assert_eq!(Kept::decode(&text), Ok(Kept::Record(said)));
+            for (version, wrong) in [("1", &text), ("2", &text), ("3", &RECORD.to_owned())] {
+                let wrong = wrong.replacen(if version == "3" { ":1" } else { ":3" }, &format!(":{version}"), 1);
+                assert!(Kept::decode(&wrong).is_err(), "{wrong}");
+            }
+        }
+        // What an older node says of it: it is refused, and never written over.
+        let newer = Kept::Record(Record { flushed: Flushed::Held, ..record() }).encode();
+        assert!(read_of::<RecordText>(&newer, VERSION).is_err_and(|error| error.contains("version 3")));
     }
 
     #[test]
@@ -842,13 +799,13 @@ mod tests {
     #[test]
     fn calls_and_what_is_told_have_one_form() {
         let id = VolumeId([7; 16]);
-        let call = |wish| Call { version: VERSION, id, from: "beta".into(), volume: id, wish };
+        let call = |wish| Call { version: VERSION, id, from: NodeName::new("beta").unwrap(), volume: id, wish };
         let head = concat!(
             r#"{"version":1,"id":"07070707-0707-0707-0707-070707070707","from":"beta","#,
             r#""volume":"07070707-0707-0707-0707-070707070707","wish":"#
         );
         for (wish, text) in [
-            (Wish::HandOver { to: "gamma".into() }, r#"{"hand-over":{"to":"gamma"}}"#),
+            (Wish::HandOver { to: NodeName::new("gamma").unwrap() }, r#"{"hand-over":{"to":"gamma"}}"#),
             (Wish::Drain { through: true }, r#"{"drain":{"through":true}}"#),
             (Wish::Hold { seconds: 60 }, r#"{"hold":{"seconds":60}}"#),
             (Wish::Release, r#""release""#),
@@ -862,10 +819,10 @@ mod tests {
         let answered = Answered { version: VERSION, not_done: Some(NotDone::NotOwner), why: "no".into() };
         assert_eq!(answered.encode(), r#"{"version":1,"not_done":"not-owner","why":"no"}"#);
         assert_eq!(Answered::decode(&answered.encode()), Ok(answered));
-        let leaving = Leaving { version: VERSION, name: "alpha".into(), at_ms: 5 };
+        let leaving = Leaving { version: VERSION, name: NodeName::new("alpha").unwrap(), at_ms: 5 };
         assert_eq!(leaving.encode(), r#"{"version":1,"name":"alpha","at_ms":5}"#);
         assert_eq!(Leaving::decode(&leaving.encode()), Ok(leaving));
-        let told = OwnedVolumes { version: VERSION, name: "alpha".into(), at_ms: 5, volumes: vec![] };
+        let told = OwnedVolumes { version: VERSION, name: NodeName::new("alpha").unwrap(), at_ms: 5, volumes: vec![] };
         assert_eq!(told.encode(), r#"{"version":1,"name":"alpha","at_ms":5,"volumes":[]}"#);
         assert_eq!(OwnedVolumes::decode(&told.encode()), Ok(told));
     }
@@ -874,7 +831,7 @@ mod tests {
     fn definition_and_node_come_back_as_written() {
         let definition = Definition {
             version: VERSION,
-            name: "vm1".into(),
+            name: VolumeName::new("vm1").unwrap(),
             volume: VolumeId([7; 16]),
             backing: "/mnt/nas/vm1.img".into(),
             format_raw: false,
@@ -889,6 +846,7 @@ mod tests {
             drain_max_s: 10,
             address: None,
             reserves: false,
+            clients: Default::default(),
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         assert!(!definition.encode().contains("address"), "it is read by who knows of none");
@@ -899,7 +857,7 @@ mod tests {
         }
         let wrong = Definition { min_peers: 3, ..definition };
         assert!(Definition::decode(&wrong.encode()).unwrap_err().contains("min_peers"));
-        let node = NodeEntry::new("alpha", NodeId(5), Host { machine: [3; 16], boot: [4; 16] });
+        let node = NodeEntry::new(NodeName::new("alpha").unwrap(), NodeId(5), Host { machine: [3; 16], boot: [4; 16] });
         assert_eq!(NodeEntry::decode(&node.encode()), Ok(node.clone()));
         assert_eq!((node.node(), node.host().boot), (NodeId(5), [4; 16]));
     }

@@ -13,14 +13,13 @@ use super::system::{Seen, System};
 use super::topology::numbers;
 use crate::calendar;
 use anyhow::{Context, Result, bail};
+use forebay_io::folder::Folder;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::ffi::OsStr;
 
 /// Where it lies when nobody says otherwise, as a path of the host.
-pub const FILE: &str = "/var/lib/forebay/doctor/baseline.json";
+pub const FILE: &str = "/var/lib/forebay-doctor/baseline.json";
 /// Of the file.
 const FORMAT: u32 = 1;
 /// Bytes that are read of it.
@@ -161,14 +160,12 @@ impl Baseline {
         }
     }
 
-    /// Of a file.
-    pub fn read(path: &Path) -> Result<Baseline> {
+    /// Of a file in a folder.
+    pub fn read(folder: &Folder, name: &OsStr) -> Result<Baseline> {
+        let path = folder.path().join(name);
         let with = || format!("read the baseline in {}; `forebay doctor baseline save` makes one", path.display());
-        let length = std::fs::metadata(path).with_context(with)?.len();
-        if length > FILE_BYTES_MAX {
-            bail!("{}: {length} bytes, which no baseline has", path.display());
-        }
-        let baseline: Baseline = serde_json::from_slice(&std::fs::read(path).with_context(with)?).with_context(with)?;
+        let bytes = folder.read(name, FILE_BYTES_MAX).with_context(with)?;
+        let baseline: Baseline = serde_json::from_slice(&bytes).with_context(with)?;
         if baseline.format != FORMAT {
             let format = baseline.format;
             bail!("{}: format {format}; this program reads {FORMAT}: save the baseline again", path.display());
@@ -177,20 +174,11 @@ impl Baseline {
     }
 
     /// Into a file, in one go: an earlier one is there until the new one is whole.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let with = || format!("save the baseline in {}", path.display());
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).with_context(with)?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        let new = Path::new(&name);
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(new).with_context(with)?;
+    pub fn save(&self, folder: &Folder, name: &OsStr) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        file.write_all(&text).and_then(|()| file.sync_all()).with_context(with)?;
-        std::fs::rename(new, path).with_context(with)?;
-        std::fs::File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)
+        let with = || format!("save the baseline in {}", folder.path().join(name).display());
+        folder.replace(name, &text, 0o644).with_context(with)
     }
 
     /// What is kept of interrupts: which, and where it might go.
@@ -460,9 +448,10 @@ mod tests {
     #[test]
     fn nothing_differs_on_the_same_host_also_through_the_file() {
         let tree = tree();
-        let path = tree.system().place("/deep/down/baseline.json");
-        Baseline::of(&look(&tree)).save(&path).unwrap();
-        let baseline = Baseline::read(&path).unwrap();
+        let folder = Folder::make_all(&tree.system().place("/deep/down"), 0o755).unwrap();
+        let name = OsStr::new("baseline.json");
+        Baseline::of(&look(&tree)).save(&folder, name).unwrap();
+        let baseline = Baseline::read(&folder, name).unwrap();
         assert!(baseline.items.len() > 10, "{baseline:?}");
         assert_eq!(baseline.differences(&look(&tree)), []);
         assert_eq!(baseline.kernel, "6.8.0");
@@ -633,10 +622,14 @@ mod tests {
     fn a_file_of_another_format_or_none_says_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("b.json");
-        let error = format!("{:#}", Baseline::read(&path).unwrap_err());
+        let read = |path: &std::path::Path| {
+            let folder = Folder::open(path.parent().expect("a folder"))?;
+            Baseline::read(&folder, path.file_name().expect("a name"))
+        };
+        let error = format!("{:#}", read(&path).unwrap_err());
         assert!(error.contains("baseline save") && error.contains("b.json"), "{error}");
         let text = r#"{"format":9,"time":"","kernel":"","items":{}}"#;
         std::fs::write(&path, text).unwrap();
-        assert!(Baseline::read(&path).unwrap_err().to_string().contains("save the baseline again"));
+        assert!(read(&path).unwrap_err().to_string().contains("save the baseline again"));
     }
 }

@@ -8,20 +8,23 @@
 //! subnet is one of the questions.
 
 use super::Host;
-use super::system::{RECORDED, Seen, follow};
+use super::system::{OWN_FOLDER, RECORDED, Seen, follow};
 use super::topology::locality;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use forebay_io::folder::{Folder, Links};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a file of this kind begins with.
 const KIND: &str = "forebay-doctor-1";
+/// Rights of the folders that a record is laid out in.
+const FOLDER_MODE: u32 = 0o700;
 /// What is recorded: the kernel's files, what the doctor itself has measured, and what it was told of where devices are.
-const KEPT: [&str; 6] = ["/proc", "/sys", "/dev/cpu_dma_latency", "/var/lib/forebay/doctor", locality::FILE, RECORDED];
+const KEPT: [&str; 6] = ["/proc", "/sys", "/dev/cpu_dma_latency", OWN_FOLDER, locality::FILE, RECORDED];
 
 /// A host's files.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -200,35 +203,38 @@ impl Record {
     }
 
     /// Lays it out below a folder. It may come from anybody: nothing is written outside of the folder, nor through a link.
-    pub fn unpack(text: &[u8], folder: &Path) -> io::Result<()> {
+    pub fn unpack(text: &[u8], root: &Folder) -> io::Result<()> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let record: Record = serde_json::from_slice(text).map_err(|e| invalid(format!("no record of a host: {e}")))?;
         if record.kind != KIND {
             return Err(invalid(format!("a record of the kind {:?}, and this program reads {KIND:?}", record.kind)));
         }
-        let place = |path: &str| {
-            let inside = path.strip_prefix('/').filter(|path| path.split('/').all(|part| part != ".."));
-            inside.map(|path| folder.join(path)).ok_or_else(|| invalid(format!("{path} is not a path below the root")))
-        };
-        let ready = |path: &str| {
-            let place = place(path)?;
-            std::fs::create_dir_all(place.parent().unwrap_or(folder))?;
-            Ok::<PathBuf, io::Error>(place)
+        let at = |path: &str, e: io::Error| io::Error::new(e.kind(), format!("lay out {path} of the record: {e}"));
+        // Links are laid out last, and none is followed: not even by another link.
+        let inside = |path: &str| match path.starts_with('/') && path.split('/').all(|part| part != "..") {
+            true => root.inside(path, Links::Never, Some(FOLDER_MODE)),
+            false => Err(invalid(format!("{path} is not a path below the root"))),
         };
         // What cannot be read is a folder where a file is asked for, and so cannot be read here either.
         for path in record.folders.iter().chain(record.hidden.keys()) {
-            std::fs::create_dir_all(place(path)?)?;
+            inside(path)
+                .and_then(|_| root.folder_inside(path, Links::Never, Some(FOLDER_MODE)))
+                .map_err(|e| at(path, e))?;
         }
         for (path, text) in &record.files {
-            std::fs::write(ready(path)?, text)?;
+            let (folder, name) = inside(path).map_err(|e| at(path, e))?;
+            folder
+                .make_file(name, 0o600)
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(|e| at(path, e))?;
         }
         for (path, text) in &record.bytes {
             let bytes = BASE64.decode(text).map_err(|e| invalid(format!("{path}: {e}")))?;
-            std::fs::write(ready(path)?, bytes)?;
+            let (folder, name) = inside(path).map_err(|e| at(path, e))?;
+            folder.make_file(name, 0o600).and_then(|mut file| file.write_all(&bytes)).map_err(|e| at(path, e))?;
         }
-        // The last, so that nothing above went through one.
         for (path, to) in &record.links {
-            std::os::unix::fs::symlink(to, ready(path)?)?;
+            inside(path).and_then(|(folder, name)| folder.link_to(to, name)).map_err(|e| at(path, e))?;
         }
         Ok(())
     }
@@ -383,16 +389,20 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let inside = folder.path().join("inside");
         std::fs::create_dir(&inside).expect("made");
+        let open = || Folder::open(&inside).expect("it is there");
         let of = |files: &str, links: &str| {
             let text = format!(r#"{{"kind":"{KIND}","files":{files},"links":{links},"folders":[]}}"#);
-            Record::unpack(text.as_bytes(), &inside)
+            Record::unpack(text.as_bytes(), &open())
         };
         assert!(of(r#"{"/../evil":""}"#, "{}").is_err());
         assert!(of(r#"{"evil":""}"#, "{}").is_err());
         assert!(of(r#"{"/sys/out/evil":""}"#, r#"{"/sys/out":"../../.."}"#).is_err());
-        assert!(!folder.path().join("evil").exists());
-        assert!(Record::unpack(b"{}", &inside).is_err());
-        assert!(Record::unpack(br#"{"kind":"other","files":{},"links":{},"folders":[]}"#, &inside).is_err());
+        // A link below a link would be made where that one leads.
+        let outside = format!(r#"{{"/a":"{}","/a/evil":"/etc/passwd"}}"#, folder.path().display());
+        assert!(of("{}", &outside).is_err());
+        assert!(std::fs::symlink_metadata(folder.path().join("evil")).is_err());
+        assert!(Record::unpack(b"{}", &open()).is_err());
+        assert!(Record::unpack(br#"{"kind":"other","files":{},"links":{},"folders":[]}"#, &open()).is_err());
     }
 
     #[test]

@@ -4,14 +4,26 @@
 //! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
 
 use super::record::{Record, Recorder};
+use crate::volume_store::random_bytes;
+use forebay_io::folder::{self, Folder, Links};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where a recorded tree has what no file of the kernel shows.
 pub const RECORDED: &str = "/forebay";
+/// Where a host has the doctor's own files. It is root's: what lies in it decides what root writes to the kernel at each boot, so it is not
+/// below the state folder, which belongs to the daemon's user.
+pub const OWN_FOLDER: &str = "/var/lib/forebay-doctor";
+/// Its rights: everybody's doctor compares with what root has measured there.
+const OWN_FOLDER_MODE: u32 = 0o755;
+/// On a living host what begins with these is the kernel's, whose links lead to the kernel's.
+const OF_THE_KERNEL: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
+/// Bytes that are read of one file: thousands of changes in a journal, or the interrupts of a thousand CPUs.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a record of a whole host.
+const RECORD_BYTES_MAX: u64 = 128 << 20;
 
 /// What was asked for, or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -64,7 +76,8 @@ impl<T> Seen<T> {
 pub struct System {
     /// Absolute; `/` for this host.
     root: PathBuf,
-    live: bool,
+    /// The same folder, held open, of a recorded host; none of this one.
+    tree: Option<Arc<Folder>>,
     recorder: Option<Recorder>,
     /// The folder that a record was unpacked to goes with the last that looks at it.
     _unpacked: Option<Arc<Unpacked>>,
@@ -75,13 +88,14 @@ pub struct System {
 struct Unpacked(PathBuf);
 
 impl Unpacked {
-    fn new() -> io::Result<Unpacked> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("forebay-doctor-{}-{number}", std::process::id()));
-        // Fails where somebody was faster, and made a link to elsewhere.
-        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder)?;
-        Ok(Unpacked(folder))
+    /// A new one, whose name nobody can know before, held open.
+    fn new() -> io::Result<(Unpacked, Folder)> {
+        let mut word = [0; 8];
+        random_bytes(&mut word).map_err(io::Error::other)?;
+        let word = u64::from_ne_bytes(word);
+        let (beside, name) = Folder::of(&std::env::temp_dir().join(format!("forebay-doctor-{word:016x}")))?;
+        let unpacked = Unpacked(beside.path().join(&name));
+        Ok((unpacked, beside.make_folder(&name, 0o700)?))
     }
 }
 
@@ -95,19 +109,24 @@ impl Drop for Unpacked {
 impl System {
     /// This host.
     pub fn live() -> System {
-        System { root: PathBuf::from("/"), live: true, recorder: None, _unpacked: None }
+        System { root: PathBuf::from("/"), tree: None, recorder: None, _unpacked: None }
     }
 
     /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
     pub fn recorded(root: &Path) -> io::Result<System> {
-        if root.is_dir() {
-            return Ok(System { root: root.canonicalize()?, live: false, recorder: None, _unpacked: None });
+        // Not a tree by which what is root's alone would be found elsewhere.
+        if root.canonicalize()? == Path::new("/") {
+            return Ok(System::live());
         }
-        let text = std::fs::read(root)?;
-        let unpacked = Unpacked::new()?;
-        Record::unpack(&text, &unpacked.0)?;
+        if root.is_dir() {
+            let tree = Some(Arc::new(Folder::open(root)?));
+            return Ok(System { root: root.canonicalize()?, tree, recorder: None, _unpacked: None });
+        }
+        let text = folder::read(root, RECORD_BYTES_MAX)?;
+        let (unpacked, tree) = Unpacked::new()?;
+        Record::unpack(&text, &tree)?;
         let root = unpacked.0.canonicalize()?;
-        Ok(System { root, live: false, recorder: None, _unpacked: Some(Arc::new(unpacked)) })
+        Ok(System { root, tree: Some(Arc::new(tree)), recorder: None, _unpacked: Some(Arc::new(unpacked)) })
     }
 
     /// The same, with everything noted that is read of it from now on.
@@ -125,7 +144,27 @@ impl System {
 
     /// Whether it is this host, which can be asked what no file shows.
     pub fn is_live(&self) -> bool {
-        self.live
+        self.tree.is_none()
+    }
+
+    /// The doctor's own folder of this host. On the living one it is root's, and so is all that leads to it. None: there is none.
+    pub fn own_folder(&self) -> io::Result<Option<Folder>> {
+        let folder = match &self.tree {
+            None => Folder::open_private(Path::new(OWN_FOLDER)),
+            Some(tree) => tree.folder_inside(OWN_FOLDER, Links::Inside, None),
+        };
+        match folder {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            folder => folder.map(Some),
+        }
+    }
+
+    /// The same; it is made where it is missing.
+    pub fn make_own_folder(&self) -> io::Result<Folder> {
+        match &self.tree {
+            None => Folder::make_private(Path::new(OWN_FOLDER), OWN_FOLDER_MODE),
+            Some(tree) => tree.folder_inside(OWN_FOLDER, Links::Inside, Some(OWN_FOLDER_MODE)),
+        }
     }
 
     /// Where a path of the host lies for this process. `path` begins with `/`.
@@ -141,7 +180,7 @@ impl System {
 
     /// A file's bytes.
     pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
-        let bytes = seen(path, self.resolve(path).and_then(std::fs::read));
+        let bytes = seen(path, self.read(path));
         if let Some(recorder) = &self.recorder {
             recorder.file(path, &bytes);
         }
@@ -155,13 +194,13 @@ impl System {
 
     /// The names in a folder, in order.
     pub fn list(&self, path: &str) -> Seen<Vec<String>> {
-        let names = self.resolve(path).and_then(std::fs::read_dir).and_then(|entries| {
-            let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
-            names.collect::<io::Result<Vec<String>>>()
-        });
-        let names = seen(path, names).and_then(|mut names| {
-            names.sort();
-            Some(names)
+        let folder = match &self.tree {
+            None => Folder::open(&self.place(path)),
+            Some(tree) => tree.folder_inside(path, Links::Inside, None),
+        };
+        let names = folder.and_then(|folder| folder.names());
+        let names = seen(path, names).and_then(|names| {
+            Some(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<String>>())
         });
         if let Some(recorder) = &self.recorder {
             recorder.folder(path, &names);
@@ -187,9 +226,33 @@ impl System {
         seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))
     }
 
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        match &self.tree {
+            Some(tree) => {
+                let (folder, name) = tree.inside(path, Links::Inside, None)?;
+                folder.read(name, FILE_BYTES_MAX)
+            }
+            None if OF_THE_KERNEL.iter().any(|place| path.starts_with(place)) => std::fs::read(path),
+            None => match path.strip_prefix(OWN_FOLDER).and_then(|path| path.strip_prefix('/')) {
+                Some(name) => Folder::open_private(Path::new(OWN_FOLDER))?.read(name, FILE_BYTES_MAX),
+                None => folder::read(Path::new(path), FILE_BYTES_MAX),
+            },
+        }
+    }
+
+    /// Writes over a file that is there, in one call as the kernel wants it.
+    pub fn write(&self, path: &str, value: &[u8]) -> io::Result<()> {
+        if let Some(tree) = &self.tree {
+            let (folder, name) = tree.inside(path, Links::Inside, None)?;
+            return folder.overwrite(name, value);
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+        io::Write::write_all(&mut file, value)
+    }
+
     /// Where it lies for this process, links followed inside the host's tree.
     fn resolve(&self, path: &str) -> io::Result<PathBuf> {
-        if self.live {
+        if self.is_live() {
             return Ok(self.place(path));
         }
         follow(&self.root, path, |_, _| {}).map(|real| self.place(&real))

@@ -111,6 +111,8 @@ pub enum ToForwarder {
         /// Where to tell how it is.
         figures: Arc<Figures>,
     },
+    /// Who may use a volume has changed: end the sessions of who may not any more.
+    ReviewClients,
     /// Its owner, or its size, is another one.
     Route {
         /// Of which volume.
@@ -463,6 +465,7 @@ impl Forwarder {
                     self.volumes.push(Some(Box::new(Forwarded::new(volume, name, figures))));
                     self.lines.push(Line { way: Way::Closed { call_at: now }, calls: 0, failures: 0, told: None });
                 }
+                ToForwarder::ReviewClients => self.close_barred(now),
                 ToForwarder::Route { volume, route } => self.set_route(volume, route, now),
                 ToForwarder::Forget(volume) => self.forget(volume, now),
                 ToForwarder::Client { volume, client, seat } => self.take_client(volume, *client, seat, now),
@@ -503,6 +506,10 @@ impl Forwarder {
         if self.addresses.have_brought(client.channel.socket()) {
             return;
         }
+        // Who may use the volume can have changed on its way here.
+        if !self.directory.admits(&client.negotiated.client, &client.negotiated.export.name) {
+            return;
+        }
         // Dropping the client of a volume that has just gone is its answer.
         let Some(&index) = self.by_id.get(&id) else { return };
         let Some(volume) = self.volumes[index].as_mut() else { return };
@@ -517,6 +524,12 @@ impl Forwarder {
         let make = |number| Connection::resume(client, number, now);
         self.connections.add(&mut **volume, index, &mut self.reactor, seat, make);
         self.move_clients(index, now);
+    }
+
+    fn close_barred(&mut self, now: Instant) {
+        for volume in self.volumes.iter_mut().flatten() {
+            self.connections.close_barred(&mut **volume, &mut self.reactor, &self.directory, now);
+        }
     }
 
     fn forget(&mut self, id: VolumeId, now: Instant) {

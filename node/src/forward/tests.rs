@@ -5,6 +5,7 @@ use super::volume::Forwarded;
 use super::*;
 use crate::connections::Home;
 use forebay_core::api::{Piece, Pieces, Request, RequestError, Source};
+use forebay_core::roles::Client;
 use forebay_core::types::*;
 use forebay_front::Backend;
 use forebay_front::memory::MemoryVolume;
@@ -61,7 +62,8 @@ impl Stand {
         let (name, description) = ("vm1".to_owned(), String::new());
         let export = ExportInfo { name, size_bytes: SIZE, description, read_only: false, request_bytes_max };
         let contexts = ContextSet::default();
-        let negotiated = Negotiated { export, framing: Framing::Extended, contexts, leftover: Vec::new() };
+        let negotiated =
+            Negotiated { client: Client::Local, export, framing: Framing::Extended, contexts, leftover: Vec::new() };
         self.numbers += 1;
         let connection = Connection::new(Channel::plain(far.into()), self.numbers, negotiated, NOW);
         self.far = Some(Far { connection, scratch: Scratch::default() });

@@ -90,9 +90,10 @@ impl Times {
         let (reads, writes) = (self.reads.minus(&earlier.reads), self.writes.minus(&earlier.writes));
         let legs =
             [&reads, &writes].into_iter().flat_map(|legs| [&legs.client, &legs.local, &legs.network, &legs.backing]);
-        for (number, leg) in legs.enumerate() {
+        let places = (series::LEGS..).step_by(4).zip(legs);
+        let waiting = [(series::WAITING, &reads.waiting), (series::WAITING + 4, &writes.waiting)];
+        for (place, leg) in places.chain(waiting) {
             let us = |time: Option<u64>| figure(time.map(|us| us as f64));
-            let place = series::LEGS + number * 4;
             values[place] = figure(leg.mean_us());
             values[place + 1] = us(leg.percentile(50.0));
             values[place + 2] = us(leg.percentile(99.0));
@@ -189,6 +190,8 @@ mod tests {
         seen.reads.client.record_many(us(10), 98);
         seen.reads.client.record_many(us(100), 2);
         seen.writes.network.record(us(64));
+        seen.reads.waiting.record(us(512));
+        seen.writes.waiting.record(us(2048));
         seen.flush.record(us(1 << 20));
         seen.streams.read(0, 4096);
         seen.streams.read(4096, 4096);
@@ -202,6 +205,8 @@ mod tests {
         near("read_client_p99_us", 100.0);
         near("read_client_max_us", 100.0);
         near("write_network_p50_us", 64.0);
+        near("read_waiting_p99_us", 512.0);
+        near("write_waiting_max_us", 2048.0);
         near("flush_p99_us", (1 << 20) as f32);
         assert_eq!(value(&values, "sequential_ratio"), 0.5);
         assert!(value(&values, "write_client_us").is_nan(), "nothing was written");

@@ -16,7 +16,7 @@ use crate::cluster::report::ClusterNodeReport;
 use crate::degraded::{self, Degraded, Since, Told};
 use crate::events::{EventKind, Happened, Severity};
 use crate::node::{Look, Node};
-use crate::report::VolumeReport;
+use crate::report::{CoordinatorTrouble, VolumeReport};
 use crate::seeing::{Latest, Seeing};
 use crate::volume_store::VolumeId;
 use forebay_core::seen::Seen;
@@ -45,6 +45,7 @@ pub async fn run(node: Arc<Node>) {
             Some(cluster) => tokio::time::timeout_at(until, cluster.node_reports()).await.unwrap_or_default(),
             None => Vec::new(),
         };
+        sampler.note_coordinator(node.cluster().map(|cluster| cluster.coordinator_trouble()).unwrap_or_default());
         let present = node.identities().into_iter().map(|(_, volume)| volume).collect();
         // The second that is over.
         let at = (calendar::now_ms() / 1000).saturating_sub(1);
@@ -154,6 +155,7 @@ struct Sampler {
     nodes_up: HashMap<String, bool>,
     since: Since,
     history_problem: Option<String>,
+    coordinator: Vec<CoordinatorTrouble>,
     last: Option<(u64, Instant)>,
 }
 
@@ -169,6 +171,7 @@ impl Sampler {
             nodes_up: HashMap::new(),
             since: Since::default(),
             history_problem: None,
+            coordinator: Vec::new(),
             last: None,
         }
     }
@@ -184,6 +187,7 @@ impl Sampler {
         self.note_clock(at, moment);
         self.note_history();
         let mut found: Vec<Degraded> = self.history_trouble().into_iter().collect();
+        found.extend(degraded::of_coordinator(&self.seeing.name(), &self.coordinator));
         found.extend(degraded::of_nodes(nodes));
         let counts = NodeCounts::now(nodes);
         let shares = Shares::of(&self.node_counts, &counts, &looks, &self.volumes);
@@ -312,6 +316,22 @@ impl Sampler {
             });
         }
         self.history_problem = problem;
+    }
+
+    /// What is new of it is an event, and so is that there is nothing any more.
+    fn note_coordinator(&mut self, troubles: Vec<CoordinatorTrouble>) {
+        for trouble in &troubles {
+            if self.coordinator.iter().all(|known| known.code != trouble.code) {
+                let severity = if trouble.code == "etcd-nearly-full" { Severity::Warning } else { Severity::Error };
+                let happened = Happened::new(EventKind::CoordinatorTrouble, severity, trouble.text.as_str());
+                self.seeing.happened(happened.with("code", trouble.code.as_str()));
+            }
+        }
+        if troubles.is_empty() && !self.coordinator.is_empty() {
+            let text = "etcd has room, and no alarm, again";
+            self.seeing.happened(Happened::new(EventKind::CoordinatorWell, Severity::Info, text));
+        }
+        self.coordinator = troubles;
     }
 
     fn history_trouble(&self) -> Option<Degraded> {

@@ -34,8 +34,8 @@ impl Kind {
     }
 }
 
-/// Of a volume. Those of a leg come in fours: mean, median, 99th percentile, largest; from [`LEGS`] on.
-pub const VOLUME: [&str; 47] = [
+/// Of a volume. Those of a leg come in fours: mean, median, 99th percentile, largest; from [`LEGS`] on, and from [`WAITING`] on.
+pub const VOLUME: [&str; 55] = [
     "read_iops",
     "write_iops",
     "read_bytes_per_s",
@@ -83,10 +83,21 @@ pub const VOLUME: [&str; 47] = [
     "write_backing_p50_us",
     "write_backing_p99_us",
     "write_backing_max_us",
+    "read_waiting_us",
+    "read_waiting_p50_us",
+    "read_waiting_p99_us",
+    "read_waiting_max_us",
+    "write_waiting_us",
+    "write_waiting_p50_us",
+    "write_waiting_p99_us",
+    "write_waiting_max_us",
 ];
 
 /// Where the legs begin in [`VOLUME`].
 pub const LEGS: usize = 15;
+
+/// Where the waiting of reads and of writes begins.
+pub const WAITING: usize = LEGS + 2 * 4 * 4;
 
 /// Of a node.
 pub const NODE: [&str; 7] = [
@@ -108,14 +119,17 @@ mod tests {
     #[test]
     fn legs_of_both_sides_have_their_four_figures_at_their_places() {
         let mut place = LEGS;
-        for side in ["read", "write"] {
-            for leg in ["client", "local", "network", "backing"] {
-                for figure in ["us", "p50_us", "p99_us", "max_us"] {
-                    assert_eq!(VOLUME[place], format!("{side}_{leg}_{figure}"));
-                    place += 1;
+        for legs in [&["client", "local", "network", "backing"][..], &["waiting"]] {
+            for side in ["read", "write"] {
+                for leg in legs {
+                    for figure in ["us", "p50_us", "p99_us", "max_us"] {
+                        assert_eq!(VOLUME[place], format!("{side}_{leg}_{figure}"));
+                        place += 1;
+                    }
                 }
             }
         }
+        assert_eq!(VOLUME[WAITING], "read_waiting_us");
         assert_eq!(place, VOLUME.len());
     }
 

@@ -3,6 +3,7 @@
 use super::markers::{Moment, save_marker};
 use super::{Answer, FailureKind, Node, Running, blocking, failure, no_such_volume, tier_change};
 use crate::config::address::AddressChange;
+use crate::config::certificates::Clients;
 use crate::config::{self, DestageName, PolicyName, TierName};
 use crate::coordinator::words::FlushName;
 use crate::journal;
@@ -40,6 +41,8 @@ pub struct Change {
     pub flush: Option<FlushName>,
     /// Where clients reach it, whichever node of the cluster serves it.
     pub address: Option<AddressChange>,
+    /// Which clients with certificates may use it: `any`, or a list of names.
+    pub clients: Option<Clients>,
     /// The interface that gets the address; none = the one that has an address of the same network.
     pub interface: Option<String>,
 }
@@ -56,9 +59,11 @@ impl Node {
     pub async fn set(self: &Arc<Node>, name: &str, change: Change) -> Answer<VolumeReport> {
         let Change { policy, drain_max_s, destage, tier, tier_size, volatile, .. } = change;
         let of_one_node = policy.is_some() || drain_max_s.is_some() || destage.is_some() || tier.is_some();
+        let of_one_node = of_one_node || change.clients.is_some();
         if !of_one_node && !change.is_of_cluster() {
             let message = format!(
-                "volume {name}: give a policy, a destage, a tier, a drain_max_s, peers, min_peers, a flush or an address to change"
+                "volume {name}: give a policy, a destage, a tier, a drain_max_s, clients, peers, min_peers, a flush or an address to \
+                 change"
             );
             return failure(FailureKind::Invalid, message);
         }
@@ -79,16 +84,23 @@ impl Node {
             return failure(FailureKind::Conflict, message);
         }
         let running = self.running(name)?;
+        // What is in effect is recorded: nothing comes back with the next start that was changed before.
         if let Some(policy) = policy {
-            self.control(name, &running, Control::SetPolicy(policy.into())).await?;
             self.change_record(name, |record| record.policy = policy).await?;
+            self.control(name, &self.running(name)?, Control::SetPolicy(policy.into())).await?;
         }
         if let Some(seconds) = drain_max_s {
-            self.control(name, &running, Control::SetDrainMax(Duration::from_secs(seconds))).await?;
             self.change_record(name, |record| record.drain_max_s = seconds).await?;
+            let command = Control::SetDrainMax(Duration::from_secs(seconds));
+            self.control(name, &self.running(name)?, command).await?;
         }
         if let Some(mode) = destage {
             self.set_destage(name, &running, mode).await?;
+        }
+        if let Some(clients) = change.clients {
+            let recorded = clients.clone();
+            self.change_record(name, |record| record.clients = recorded).await?;
+            self.directory.let_in(name, clients);
         }
         if let Some(kind) = tier {
             self.change_tier(name, tier_change::Wanted { kind, size_bytes: tier_size, volatile }).await?;
@@ -111,8 +123,8 @@ impl Node {
             }
             Ok(_) | Err(_) => {}
         }
-        self.control(name, running, Control::SetDestage(mode.into())).await?;
-        self.change_record(name, |record| record.destage = mode).await
+        self.change_record(name, |record| record.destage = mode).await?;
+        self.control(name, running, Control::SetDestage(mode.into())).await
     }
 
     /// What is done about its journal at the start has ended.
@@ -143,7 +155,7 @@ impl Node {
         let work = move || {
             // The marker first: whoever finds the image must know of the journal before it may hold anything.
             save_marker(&record, &marked, &snapshot, Moment::Serving)?;
-            forebay_io::journal::remove(&path)?;
+            forebay_io::journal::remove_left_empty(&path)?;
             let bytes = journal::areas_bytes(&record);
             Ok(forebay_io::Journal::create(&path, &record.volume.0, bytes, std::time::Duration::from_secs(1))?)
         };
@@ -156,20 +168,21 @@ impl Node {
         }
     }
 
+    /// Changes the record, on the medium first: what cannot be written down is not changed.
     pub(super) async fn change_record(&self, name: &str, change: impl FnOnce(&mut Record)) -> Answer<()> {
-        let record = {
-            let mut entries = self.entries();
-            let Some(entry) = entries.iter_mut().find(|e| e.facts.name == name) else { return no_such_volume(name) };
-            change(&mut entry.record);
-            entry.record.clone()
+        let _turn = self.recordings.turn(name).await;
+        let Some(record) = self.entries().iter().find(|e| e.facts.name == name).map(|e| e.record.clone()) else {
+            return no_such_volume(name);
         };
-        let store = self.store.clone();
-        match blocking(move || store.save(&record)).await {
-            Ok(()) => Ok(()),
-            Err(message) => failure(
-                FailureKind::Failed,
-                format!("volume {name} was changed, but only until the next start: {message}"),
-            ),
+        let mut changed = record.clone();
+        change(&mut changed);
+        let (store, recorded) = (self.store.clone(), changed.clone());
+        if let Err(message) = blocking(move || store.change(&record, &recorded)).await {
+            return failure(FailureKind::Failed, message);
         }
+        if let Some(entry) = self.entries().iter_mut().find(|e| e.facts.name == name) {
+            entry.record = changed;
+        }
+        Ok(())
     }
 }

@@ -4,22 +4,38 @@
 //! - Nothing that is in no other place is removed unless the operator gives it up.
 //! - Wherever the removal breaks off, what is left is known for what it is, and the deletion can be done again.
 
-use super::markers::MarkerFile;
-use super::{Absence, Answer, FailureKind, Node, Running, blocking, failure, no_such_volume};
+use super::markers::{MarkerFile, Moment, save_marker};
+use super::{Absence, Answer, FailureKind, Node, Running, STOP_MAX, blocking, failure, no_such_volume};
+use crate::cluster::deletion::GivenUp;
 use crate::journal;
-use crate::open::remove_spare;
+use crate::open::{Removal, TIER_LOCK_WAIT, is_all_zeros, is_own_place, remove_spare};
+use crate::tier_reader::TierReader;
 use crate::units::show_size;
-use crate::volume_store::{Record, Store, remove_durably};
+use crate::volume_store::{Record, Store, TierRecord, VolumeId};
+use anyhow::Context;
+use forebay_core::api::Control;
+use forebay_core::format::TIER_BLOCK_BYTES;
 use forebay_core::status::Phase;
+use forebay_io::file::FileKind;
+use forebay_io::folder::Held;
+use forebay_io::lock;
+use forebay_io::memory::AlignedBuffer;
+use forebay_io::{FlashTier, HolderDescription};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Node {
     /// Forgets a volume and removes its tier.
-    pub async fn delete(self: &Arc<Node>, name: &str, discard_dirty: bool) -> Answer<()> {
+    pub async fn delete(self: &Arc<Node>, name: &str, given_up: Option<GivenUp>) -> Answer<()> {
         if let Some(cluster) = self.cluster_of(name) {
-            return cluster.delete(name, discard_dirty).await;
+            return cluster.delete(name, given_up).await;
         }
+        if given_up.as_ref().is_some_and(|given_up| !given_up.fenced.is_empty()) {
+            let message =
+                "it is of this node alone, and no other one has ever written to its backing; leave --i-fenced-it out";
+            return failure(FailureKind::Invalid, format!("volume {name}: {message}"));
+        }
+        let discard_dirty = given_up.is_some();
         let _admin = self.admin.lock().await;
         let (record, running) = {
             let entries = self.entries();
@@ -48,8 +64,8 @@ impl Node {
                     return failure(FailureKind::Conflict, message);
                 }
                 self.directory.remove(name);
-                if let Err(refused) = self.stop_for_deletion(name, running, discard_dirty).await {
-                    if let Some(export) = self.export_of(name, running).await {
+                if let Err(refused) = self.stop_for_deletion(&record, running, discard_dirty).await {
+                    if let Some(export) = self.export_of(&record, running).await {
                         self.directory.add(export, false);
                     }
                     return Err(refused);
@@ -80,7 +96,8 @@ impl Node {
         }
     }
 
-    async fn stop_for_deletion(&self, name: &str, running: &Running, discard_dirty: bool) -> Answer<()> {
+    async fn stop_for_deletion(&self, record: &Record, running: &Running, discard_dirty: bool) -> Answer<()> {
+        let name = &record.name;
         let Some(snapshot) = self.snapshot(running).await else { return Ok(()) };
         if !discard_dirty {
             if snapshot.connections > 0 {
@@ -104,52 +121,134 @@ impl Node {
             }
         }
         if !matches!(snapshot.status.phase, Phase::Refused(_)) {
-            // What it could not make durable is thrown away with it.
-            let _ = self.stop_without_drain(name, running).await;
+            match discard_dirty {
+                // What it could not make durable is thrown away with it.
+                true => drop(self.stop_without_drain(name, running).await),
+                false => self.stop_complete(record, running).await,
+            }
         }
         self.detach(running).await;
         Ok(())
+    }
+
+    /// Stops a volume that holds nothing, and has the marker say that its image is complete: where the removal breaks off, the
+    /// next start does not miss in the tier what nobody had put there. Where that fails it misses it, and says so.
+    async fn stop_complete(&self, record: &Record, running: &Running) {
+        let stop = self.control(&record.name, running, Control::Stop { drain: true });
+        let stopped = matches!(tokio::time::timeout(STOP_MAX, stop).await, Ok(Ok(())));
+        if let Some(snapshot) = self.snapshot(running).await.filter(|_| stopped)
+            && snapshot.status.dirty_bytes == 0
+            && snapshot.status.phase == Phase::Stopped
+        {
+            let (record, running) = (record.clone(), running.clone());
+            let save = move || save_marker(&record, &running, &snapshot, Moment::Stopped { clean: true });
+            if let Err(message) = blocking(save).await {
+                eprintln!("forebay: {message}");
+            }
+        }
     }
 }
 
 /// Removes what is left of a volume that is closed. In this order a kill in between leaves what is known for what it is,
 /// and can be deleted again: the tier before the journal, because a tier whose batches are gone from the journal would
 /// send their groups once more over an image that is further on; the marker, which says that the image needs its journal,
-/// after that; the record last.
+/// after that; the record last, which says before the marker goes that there is no tier to be missed.
 ///
 /// `displaced`: the file at the image's path is not the volume's image, so the journal is not replayed into it, and stays.
 fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>, displaced: bool) -> anyhow::Result<()> {
     // One that cannot be replayed is found out while the tier still has all that it holds.
     let journal = match displaced {
         true => None,
-        false => journal::left_behind(record, marker.and_then(|m| m.image_of(record.volume)).as_ref())?,
+        false => {
+            let own = marker.map(|marker| marker.of_volume(record.volume)).transpose()?.flatten();
+            journal::left_behind(record, own.as_ref())?
+        }
     };
-    wipe_tier(record)?;
-    if let Some(kept) = record.spare.as_deref().and_then(|path| remove_spare(&record.name, path)) {
-        eprintln!("forebay: volume {}: {kept}", record.name);
+    if let Some(remark) = remove_tier(store, record)? {
+        eprintln!("forebay: volume {}: {remark}", record.name);
+    }
+    match record.spare.as_deref().map(|path| remove_spare(&record.name, path)) {
+        None | Some(Removal::Done) => {}
+        Some(Removal::NotOurs(kept) | Removal::HasWrites(kept)) => {
+            eprintln!("forebay: volume {}: {kept}", record.name);
+        }
+        Some(Removal::Failed(why)) => anyhow::bail!(why),
     }
     if let Some(path) = journal {
         // Of a volume whose dirty data is given up, too: in the middle of a batch the image is no crash image.
         journal::finish(record, &path)?;
     }
+    // Without tier and marker it would be a volume that has lost both.
+    let unmade = TierRecord { made: false, ..record.tier.clone() };
+    store.save(&Record { tier: unmade, spare: None, ..record.clone() })?;
     if let Some(marker) = marker {
         marker.remove(record.volume)?;
     }
     store.remove(&record.name)
 }
 
-/// Removes a tier's file; of a device the superblock is wiped, so that it is free for another volume.
-fn wipe_tier(record: &Record) -> anyhow::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let path = &record.tier.path;
-    match forebay_io::file::kind_of(path) {
-        Err(_) => Ok(()),
-        Ok(forebay_io::file::FileKind::Regular) => remove_durably(path),
-        Ok(forebay_io::file::FileKind::Block) => {
-            let file = std::fs::OpenOptions::new().write(true).open(path)?;
-            file.write_all_at(&[0; 4096], 0)?;
-            Ok(file.sync_all()?)
+/// Removes the volume's tier: its file; of a device the superblock is wiped, so that it is free for another volume. Only what says
+/// of itself that it is this volume's goes, and what lies under a name that Forebay gives to this volume's tiers alone: a record
+/// whose opening was refused names what the refusal has protected. A remark about all else, which stays.
+fn remove_tier(store: &Store, record: &Record) -> anyhow::Result<Option<String>> {
+    let path = record.tier.path.display();
+    let stays = |why: String| Ok(Some(format!("what lies at {path} stays: {why}; remove it when nobody needs it")));
+    // What cannot be looked at any more is given up with its volume, and named.
+    let held = match Held::of(&record.tier.path) {
+        Ok(held) => held,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return stays(format!("it cannot be looked at: {error}")),
+    };
+    let Ok(kind) = held.kind() else { return stays("it is no tier".to_owned()) };
+    let found = match TierReader::of(&held).map(|reader| reader.superblock()) {
+        Ok(found) => found,
+        Err(error) => return stays(format!("{error:#}")),
+    };
+    let is_removable = match &found {
+        Ok(superblock) if superblock.volume != record.volume.0 => {
+            return stays(format!("it is the tier of volume {}", VolumeId(superblock.volume)));
         }
+        Ok(_) => true,
+        Err(_) => kind == FileKind::Regular && (is_own_place(store, record) || is_made_and_blank(record, &held)?),
+    };
+    match (is_removable, kind) {
+        (false, FileKind::Regular | FileKind::Block) => {
+            stays(format!("nothing says that it is the tier of {}", record.name))
+        }
+        (true, FileKind::Regular) => {
+            refuse_in_use(&held)?;
+            held.remove().with_context(|| format!("cannot remove the tier {path}"))?;
+            Ok(None)
+        }
+        (true, FileKind::Block) => {
+            // Under its claim, and looked at once more under it.
+            let tier = FlashTier::open_held(&held, TIER_LOCK_WAIT)?;
+            if TierReader::of(&held)?.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0) {
+                let wiped = tier.file().write_now(0, &AlignedBuffer::new(TIER_BLOCK_BYTES));
+                wiped
+                    .and_then(|()| tier.file().file().sync_all())
+                    .with_context(|| format!("cannot wipe the tier {path}"))?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// A tier that has served and has nothing in it any more. A record that has never served may name a file of anybody's.
+fn is_made_and_blank(record: &Record, held: &Held) -> anyhow::Result<bool> {
+    Ok(record.tier.made && is_all_zeros(held)?)
+}
+
+/// Refuses where another process has it locked. Requests of this one, or of one that was killed, may go on: they end in a file
+/// that has no name any more.
+fn refuse_in_use(held: &Held) -> anyhow::Result<()> {
+    let path = held.path().display();
+    let look = || lock::holder(&held.open(false, 0)?);
+    match look().with_context(|| format!("cannot look for a lock on the tier {path}"))? {
+        Some(holder @ HolderDescription::Process { pid, .. }) if pid != std::process::id() => {
+            anyhow::bail!("the tier {path} is in use by {holder}; end that use first")
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -157,7 +256,8 @@ fn wipe_tier(record: &Record) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::config::{DestageName, PolicyName, TierName};
-    use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, TierRecord, VolumeId};
+    use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION};
+    use forebay_core::format::{Superblock, TierLayout, Version};
     use std::os::unix::fs::FileExt;
     use std::path::Path;
 
@@ -179,7 +279,82 @@ mod tests {
             destage: DestageName::Journaled,
             journal_bytes: 0,
             spare: None,
+            clients: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: tier.to_owned(), size_bytes: 4096, made: true },
+        }
+    }
+
+    fn marker(record: &Record, journal: &Path, image: ImageIdentity) -> Marker {
+        Marker {
+            version: STORE_VERSION,
+            volume: record.volume,
+            name: record.name.clone(),
+            host: "a".into(),
+            tier: record.tier.path.clone(),
+            term: 1,
+            destaged: 0,
+            journal: Some(journal.to_owned()),
+            image,
+            clean: false,
+        }
+    }
+
+    fn tier_of(volume: VolumeId) -> Vec<u8> {
+        let layout = TierLayout::flash(1024).unwrap();
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: volume.0,
+            name: [0; 64],
+            size_bytes: 1 << 30,
+            created_unix_s: 0,
+            layout,
+        };
+        let mut bytes = superblock.encode();
+        bytes.resize(4 << 20, 0);
+        bytes
+    }
+
+    /// The record of a volume whose opening was refused names what the refusal has protected.
+    #[test]
+    fn nothing_but_the_volumes_own_tier_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state")).unwrap();
+        let tier = folder.path().join("tier");
+        let served = record(&folder.path().join("disk.img"), &tier);
+        let refused = Record { tier: TierRecord { made: false, ..served.tier.clone() }, ..served.clone() };
+        let deleted = |record: &Record| {
+            store.save(record).unwrap();
+            forget(&store, record, None, false).unwrap();
+            assert_eq!(store.load("vm1").unwrap(), None);
+            tier.exists()
+        };
+        let others = tier_of(VolumeId([2; 16]));
+        for kept in [&others, &b"a file of anybody's".to_vec(), &vec![7; 8192]] {
+            for record in [&refused, &served] {
+                std::fs::write(&tier, kept).unwrap();
+                assert!(deleted(record) && std::fs::read(&tier).unwrap() == **kept);
+            }
+        }
+        std::fs::write(&tier, vec![0; 8192]).unwrap();
+        assert!(deleted(&refused), "an empty image of anybody's");
+        assert!(!deleted(&served), "a tier that was wiped");
+        for record in [&refused, &served] {
+            std::fs::write(&tier, tier_of(VOLUME)).unwrap();
+            assert!(!deleted(record), "its own");
+        }
+        std::fs::create_dir(&tier).unwrap();
+        assert!(deleted(&refused), "a folder");
+
+        // Under a name that is this volume's alone goes what a start has left there, unless it is another volume's.
+        let own = store.tier_path("vm1");
+        let in_own_place = record(&folder.path().join("disk.img"), &own);
+        for (content, stays) in [(b"left".to_vec(), false), (others, true)] {
+            std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+            std::fs::write(&own, content).unwrap();
+            store.save(&in_own_place).unwrap();
+            forget(&store, &in_own_place, None, false).unwrap();
+            assert_eq!(own.exists(), stays);
         }
     }
 
@@ -190,26 +365,14 @@ mod tests {
         let (image, tier) = (folder.path().join("disk.img"), folder.path().join("tier"));
         let record = record(&image, &tier);
         store.save(&record).unwrap();
-        std::fs::write(&tier, b"a tier").unwrap();
-        // A folder in the place of the image: its journal can be looked at, and not be replayed.
-        std::fs::create_dir(&image).unwrap();
+        std::fs::write(&tier, tier_of(VOLUME)).unwrap();
+        // An image that was cut off: its journal can be looked at, and not be replayed.
+        std::fs::write(&image, b"").unwrap();
         let journal = forebay_io::journal::path_of(&image).unwrap();
         drop(forebay_io::Journal::create(&journal, &VOLUME.0, 16384, std::time::Duration::from_secs(1)).unwrap());
         std::fs::File::options().write(true).open(&journal).unwrap().write_all_at(b"torn", 4096).unwrap();
         let marker_path = store.marker_path("vm1", Some(&image));
-        let marker = Marker {
-            version: STORE_VERSION,
-            volume: VOLUME,
-            name: "vm1".into(),
-            host: "a".into(),
-            tier: tier.clone(),
-            term: 1,
-            destaged: 0,
-            journal: Some(journal.clone()),
-            image: ANY_IMAGE,
-            clean: false,
-        };
-        marker.save(&marker_path).unwrap();
+        marker(&record, &journal, ANY_IMAGE).save(&marker_path).unwrap();
         let marker = MarkerFile::of(&store, &record).unwrap();
 
         let error = format!("{:#}", forget(&store, &record, Some(&marker), false).unwrap_err());
@@ -217,7 +380,6 @@ mod tests {
         assert!(!tier.exists() && journal.exists() && marker_path.exists(), "{error}");
         assert_eq!(store.load("vm1").unwrap(), Some(record.clone()));
 
-        std::fs::remove_dir(&image).unwrap();
         std::fs::write(&image, vec![0; 1 << 20]).unwrap();
         forget(&store, &record, Some(&marker), false).unwrap();
         assert!(!journal.exists() && !marker_path.exists());
@@ -232,9 +394,18 @@ mod tests {
         std::fs::write(&image, vec![0; 1 << 20]).unwrap();
         let journal = forebay_io::journal::path_of(&image).unwrap();
         drop(forebay_io::Journal::create(&journal, &VOLUME.0, 16384, std::time::Duration::from_secs(1)).unwrap());
-        let other = ImageIdentity { inode: Some(0), ..ANY_IMAGE };
+        let other = marker(&record, &journal, ImageIdentity { inode: Some(0), ..ANY_IMAGE });
         let error = format!("{:#}", journal::left_behind(&record, Some(&other)).unwrap_err());
         assert!(error.contains("its inode is"), "{error}");
-        assert_eq!(journal::left_behind(&record, Some(&ANY_IMAGE)).unwrap(), Some(journal));
+        let own = marker(&record, &journal, ANY_IMAGE);
+        // What has the image's name now is not opened to find out what it is: whoever opens a pipe waits.
+        let aside = folder.path().join("aside");
+        std::fs::rename(&image, &aside).unwrap();
+        let pipe = std::ffi::CString::new(image.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the name outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        assert!(journal::left_behind(&record, Some(&own)).is_err());
+        std::fs::rename(&aside, &image).unwrap();
+        assert_eq!(journal::left_behind(&record, Some(&own)).unwrap(), Some(journal));
     }
 }

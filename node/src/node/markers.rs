@@ -6,8 +6,9 @@
 
 use super::Running;
 use crate::config::DestageName;
+use crate::judgement::Label;
 use crate::mailbox::Snapshot;
-use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, VolumeId, host_name, remove_durably};
+use crate::volume_store::{Marker, Record, STORE_VERSION, Store, VolumeId, host_name, remove_durably};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -58,9 +59,9 @@ impl MarkerFile {
         Marker::load(&self.path).is_ok_and(|marker| marker.is_some_and(|marker| marker.volume != volume))
     }
 
-    /// The image that it was written for, if it is this volume's.
-    pub(super) fn image_of(&self, volume: VolumeId) -> Option<ImageIdentity> {
-        Marker::load(&self.path).ok().flatten().filter(|marker| marker.volume == volume).map(|marker| marker.image)
+    /// What it says, if it is this volume's.
+    pub(super) fn of_volume(&self, volume: VolumeId) -> anyhow::Result<Option<Marker>> {
+        Ok(Marker::load(&self.path)?.filter(|marker| marker.volume == volume))
     }
 
     /// Removes it if it is this volume's, for good.
@@ -98,15 +99,35 @@ pub(super) fn save_marker(
                 (Ok(_), DestageName::Ordered) | (Err(_), _) => None,
             }
             .filter(|_| !clean),
-            image: running.image.identity()?,
+            image: running.image.settle(Label { volume: record.volume, term: snapshot.status.term.0 })?,
             clean,
         })
     })
 }
 
+/// Records that a volume serves, after its marker. Where that fails of one that never did, the marker goes again, if it is still recorded
+/// so: the next start is not to look for writes that nobody has made.
+pub(super) fn record_as_made(
+    store: &Store,
+    before: &Record,
+    record: &Record,
+    marker: &MarkerFile,
+) -> anyhow::Result<()> {
+    if before.tier.made {
+        return store.save(record);
+    }
+    let Err(error) = store.change(before, record) else { return Ok(()) };
+    if store.load(&record.name).is_ok_and(|there| there.is_none_or(|there| !there.tier.made)) {
+        // Where it stays, the next start refuses, and says what it misses.
+        let _ = marker.remove(record.volume);
+    }
+    Err(error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume_store::ImageIdentity;
 
     const VOLUME: VolumeId = VolumeId([1; 16]);
 

@@ -4,6 +4,8 @@ use super::{Answer, FailureKind, Node, failure};
 use crate::cluster::control::Cluster;
 use crate::cluster::ways_out::AuditReport;
 use crate::report::VolumeReport;
+use forebay_core::cluster::Config;
+use forebay_core::types::Term;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -49,14 +51,28 @@ impl Node {
         self.must_be_of_cluster(name)?.open(name, accept_loss, by).await
     }
 
+    /// Serves here with what a loss of power has left of the log.
+    pub async fn take_synced(&self, name: &str, by: &str) -> Answer<VolumeReport> {
+        self.must_be_of_cluster(name)?.take_synced(name, by).await
+    }
+
     /// The operator's word about former owners.
     pub async fn fenced(&self, name: &str, nodes: &[String], by: &str) -> Answer<VolumeReport> {
         self.must_be_of_cluster(name)?.fenced(name, nodes, by).await
     }
 
-    /// The coordinator went back in time.
-    pub async fn restore_record(&self, name: &str, by: &str) -> Answer<VolumeReport> {
-        self.must_be_of_cluster(name)?.restore_record(name, by).await
+    /// The coordinator went back in time: the record is written anew as this node knows it, which the operator has seen.
+    pub async fn restore_record(&self, name: &str, saw: Option<(u32, u32)>, by: &str) -> Answer<VolumeReport> {
+        let saw = saw.map(|(term, config)| (Term(term), Config(config)));
+        self.must_be_of_cluster(name)?.restore_record(name, saw, by).await
+    }
+
+    /// The coordinator went back in time, and a node cannot say what it knows of before.
+    pub async fn cannot_answer(&self, name: &str, by: &str) -> Answer<()> {
+        match self.cluster() {
+            Some(cluster) => cluster.cannot_answer(name, by).await,
+            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+        }
     }
 
     /// A node will not come back.

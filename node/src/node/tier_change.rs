@@ -8,16 +8,20 @@
 //!   is synced with all that was in it, and the marker says so: from then on none of the two holds what the backing has not.
 //! - Nothing is acknowledged on the new tier before it is laid out, recorded, and named by the marker.
 //! - The tier that does not count is named by the record as well, so that a start removes it, wherever the change broke off.
-//! - The lock of the backing is held throughout; of an NBD export, which has none, the connection is made anew.
+//! - The lock of the backing is held throughout; of an NBD export, which has none, the connection is made anew. So the lock does not
+//!   tell when the last write of the volume that gave way has ended, as it does at a start. A stop that ends well has awaited it;
+//!   after one that failed it is awaited before the backing is opened again, else an older content could land over a newer one.
 //! - What fails before the switch leaves the volume as it was; a new tier that cannot be
-//!   served is given up for the old one.
+//!   served is given up for the old one. Whether the state folder takes record and marker is found out before clients wait. Back on the
+//!   old tier nothing is acknowledged before the record names that one again: where it cannot be written, the volume stays closed.
+//! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
 
 use super::markers::{Moment, save_marker};
-use super::{Absence, Answer, FailureKind, Node, Running, blocking, failure, no_such_volume};
+use super::{Absence, Answer, FailureKind, HELD_IMAGE, Node, Running, blocking, failure, no_such_volume};
 use crate::config::TierName;
-use crate::mailbox::{ToShard, VolumeKey};
+use crate::mailbox::{Snapshot, ToShard, VolumeKey};
 use crate::memory_place;
-use crate::open::{self, FoundTier, Inherited, make_tier, remove_spare};
+use crate::open::{self, FoundTier, Inherited, Removal, make_tier, remove_spare};
 use crate::report::TierChangeReport;
 use crate::units::show_size;
 use crate::volume_store::{Record, TierRecord, VolumeId, remove_durably};
@@ -38,6 +42,8 @@ const PARK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const REOPEN_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Between two attempts at that.
 const REOPEN_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// How long is awaited what a volume had under way when it could not be stopped in order, before it is opened again.
+const REST_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +96,7 @@ impl Node {
         };
         let from = self.record_of(name)?;
         if self.snapshot(&running).await.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
-            let message = "its image is held, and must not change; `forebay volume release` it first";
-            return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
+            return failure(FailureKind::Conflict, format!("volume {name}: {HELD_IMAGE}"));
         }
         if from.tier.kind == wanted.kind {
             return match wanted.size_bytes {
@@ -115,6 +120,11 @@ impl Node {
         }
         self.require_image_in_place(name, &running).await?;
         self.when_prepared(name, &running).await?;
+        // Of a change before this one: it may lie where the new tier is to be, and the record has room for one.
+        if let Err(kept) = self.forget_spare(name).await {
+            return failure(FailureKind::Failed, format!("volume {name} keeps its tier: {kept}"));
+        }
+        let from = self.record_of(name)?;
 
         self.show_stage(name, wanted.kind, Stage::Preparing);
         let prepared = self.prepare_tier(&from, wanted).await;
@@ -125,7 +135,9 @@ impl Node {
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
             entry.changing = None;
         }
-        self.forget_spare(name).await;
+        if let Err(kept) = self.forget_spare(name).await {
+            eprintln!("forebay: volume {name}: {kept}");
+        }
         changed
     }
 
@@ -181,7 +193,9 @@ impl Node {
         self.show_stage(name, to, Stage::Draining);
         self.control(name, running, Control::DrainThrough).await?;
         let _admin = self.admin.lock().await;
-        let switched = match self.begin_switch(name, running, to).await {
+        // Nobody else writes the record while it is exchanged.
+        let _recording = self.recordings.turn(name).await;
+        let switched = match self.begin_switch(name, running, &new).await {
             Ok(()) => self.switch(name, running, tier, new).await,
             Err(refused) => {
                 self.shards[running.shard].send(ToShard::Unpark { key: running.key, to: running.key });
@@ -196,17 +210,20 @@ impl Node {
     }
 
     /// From here on clients wait.
-    async fn begin_switch(&self, name: &str, running: &Running, to: TierName) -> Answer<()> {
+    async fn begin_switch(&self, name: &str, running: &Running, new: &NewTier) -> Answer<()> {
         if self.running(name)?.key != running.key {
             return failure(FailureKind::Conflict, format!("volume {name} was closed and opened again meanwhile"));
         }
         self.require_image_in_place(name, running).await?;
-        self.when_prepared(name, running).await?;
-        self.show_stage(name, to, Stage::Switching);
+        let snapshot = self.when_prepared(name, running).await?;
+        self.rehearse(name, running, snapshot).await?;
+        self.show_stage(name, new.tier.kind, Stage::Switching);
         let (still, is_still) = oneshot::channel();
         self.shards[running.shard].send(ToShard::Park { key: running.key, still });
         match tokio::time::timeout(PARK_MAX, is_still).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(told)) => {
+                check_told(name, told, open::request_bytes_max(&new.record(&self.record_of(name)?), new.tier.kind))
+            }
             Ok(Err(_)) => failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended")),
             Err(_) => failure(
                 FailureKind::Failed,
@@ -219,11 +236,25 @@ impl Node {
         }
     }
 
+    /// Writes what is there already once more, record and marker: a folder that does not take them is found out while the volume serves.
+    async fn rehearse(&self, name: &str, running: &Running, snapshot: Snapshot) -> Answer<()> {
+        let (store, record, running) = (self.store.clone(), self.record_of(name)?, running.clone());
+        let write = move || {
+            store.rehearse(&record)?;
+            save_marker(&record, &running, &snapshot, Moment::Serving)
+        };
+        match blocking(write).await {
+            Ok(()) => Ok(()),
+            Err(message) => failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}")),
+        }
+    }
+
     /// The clients wait. Whatever becomes of the change, they are served again at the end, unless no tier can be.
     async fn switch(self: &Arc<Node>, name: &str, running: &Running, tier: FoundTier, new: NewTier) -> Answer<()> {
         let stopped = self.control(name, running, Control::Stop { drain: true }).await;
         let snapshot = self.snapshot(running).await;
         let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
+        let rests = stopped.is_ok() || self.comes_to_rest(running).await;
         let (from, mut emptied) = (self.record_of(name)?, stopped);
         if let (Ok(()), Some(snapshot)) = (&emptied, snapshot) {
             let (record, marker) = (from.clone(), running.clone());
@@ -237,30 +268,102 @@ impl Node {
             };
         }
         self.take_down(name, running, from.clone()).await;
+        let from_volume = from.volume.0;
         if emptied.is_ok()
             && let Ok(path) = running.journal_place.clone()
-            && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path)?)).await
+            && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path, &from_volume)?)).await
         {
             emptied = failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}"));
         }
         let changed = match emptied {
-            Ok(()) => self.put_in_place(running, new.record(&from), Some(tier)).await,
+            Ok(()) => self.put_new_in_place(name, running, &from, tier, &new).await,
             Err(failed) => Err(failed),
         };
         let opened = match &changed {
             Ok(key) => Some(*key),
+            Err(why) if !rests => {
+                let seconds = REST_MAX.as_secs();
+                let message = format!(
+                    "{}; what it had under way to tier and backing has not ended within {seconds} s, and it must not be opened \
+                     again before: restart the daemon when they answer. Nothing is lost: the former tier has all of it",
+                    why.message
+                );
+                self.note_failed(name, &message);
+                None
+            }
             // The marker speaks of the new one: that is the one to be served, by the next start.
             Err(_) if running.marker.is_of_another(from.volume) => None,
             Err(why) => {
                 eprintln!("forebay: volume {name} goes on with its former tier: {}", why.message);
-                // Nobody was ever served from it.
-                let _ = blocking(move || remove_durably(&new.tier.path)).await;
-                self.put_in_place(running, from, None).await.ok()
+                self.go_back(name, running, from, &new.tier.path).await
             }
         };
         let to = opened.unwrap_or(running.key);
         self.shards[running.shard].send(ToShard::Unpark { key: running.key, to });
         changed.map(|_| ())
+    }
+
+    /// Opens the new tier. Where that fails when the marker speaks of it already, it is opened once more, as a start would.
+    async fn put_new_in_place(
+        self: &Arc<Node>,
+        name: &str,
+        running: &Running,
+        from: &Record,
+        tier: FoundTier,
+        new: &NewTier,
+    ) -> Answer<VolumeKey> {
+        let opened = self.put_in_place(running, new.record(from), Some(tier)).await;
+        if opened.is_ok() || !running.marker.is_of_another(from.volume) {
+            return opened;
+        }
+        let (store, of) = (self.store.clone(), name.to_owned());
+        match blocking(move || store.load(&of)).await {
+            Ok(Some(record)) if record.volume == new.volume => self.put_in_place(running, record, None).await,
+            Ok(_) | Err(_) => opened,
+        }
+    }
+
+    /// Opens the former tier again. The new one goes when the record does not name it any more as the one that counts; nobody was ever
+    /// served from it.
+    async fn go_back(
+        self: &Arc<Node>,
+        name: &str,
+        running: &Running,
+        from: Record,
+        given_up: &Path,
+    ) -> Option<VolumeKey> {
+        let (store, recorded, path) = (self.store.clone(), from.clone(), given_up.to_owned());
+        let recording = move || {
+            store.save(&recorded)?;
+            // What stays is known by the record.
+            let _ = remove_durably(&path);
+            Ok(())
+        };
+        let opened = match blocking(recording).await {
+            Ok(()) => self.put_in_place(running, from, None).await.map_err(|failed| failed.message),
+            Err(message) => Err(message),
+        };
+        match opened {
+            Ok(key) => {
+                let path = given_up.to_owned();
+                let _ = blocking(move || remove_durably(&path)).await;
+                Some(key)
+            }
+            Err(message) => {
+                let message =
+                    format!("{message}; then restart the daemon. Nothing is lost: image and former tier have it all");
+                eprintln!("forebay: volume {name}: {message}");
+                self.note_failed(name, &message);
+                None
+            }
+        }
+    }
+
+    /// Whether all that a volume which could not be stopped in order had under way has ended, after a while.
+    async fn comes_to_rest(&self, running: &Running) -> bool {
+        let (rests, at_rest) = oneshot::channel();
+        self.shards[running.shard].send(ToShard::AwaitRest { key: running.key, rests });
+        matches!(tokio::time::timeout(REST_MAX, at_rest).await, Ok(Ok(())))
     }
 
     /// Closes the volume, whose name stays among the exports: who chooses it now waits with the others.
@@ -302,20 +405,33 @@ impl Node {
         Ok(self.running(&name)?.key)
     }
 
-    /// The tier that does not count goes, and the record's word about it.
-    async fn forget_spare(&self, name: &str) {
-        let Ok(record) = self.record_of(name) else { return };
-        let Some(path) = record.spare else { return };
+    /// The tier that does not count goes, and then the record's word about it. The error says what is still there.
+    async fn forget_spare(&self, name: &str) -> Result<(), String> {
+        let Ok(Some(path)) = self.record_of(name).map(|record| record.spare) else { return Ok(()) };
         let of = name.to_owned();
-        let removed = blocking(move || Ok(remove_spare(&of, &path))).await;
-        match removed {
-            Ok(None) => {}
-            Ok(Some(remark)) | Err(remark) => eprintln!("forebay: volume {name}: {remark}"),
+        match blocking(move || Ok(remove_spare(&of, &path))).await? {
+            Removal::Done => {}
+            Removal::NotOurs(remark) => eprintln!("forebay: volume {name}: {remark}"),
+            Removal::HasWrites(why) | Removal::Failed(why) => return Err(why),
         }
-        if let Err(failed) = self.change_record(name, |record| record.spare = None).await {
-            eprintln!("forebay: {}", failed.message);
-        }
+        self.change_record(name, |record| record.spare = None).await.map_err(|failed| failed.message)
     }
+}
+
+/// What clients were told that the volume takes, it takes as long as they are connected.
+fn check_told(name: &str, told: u32, takes: u32) -> Answer<()> {
+    if told <= takes {
+        return Ok(());
+    }
+    failure(
+        FailureKind::Conflict,
+        format!(
+            "volume {name} keeps its tier: a client that is connected was told that it takes requests of {}, and with the new tier it \
+             takes {} at most; disconnect it first, or give a larger --tier-size",
+            show_size(told.into()),
+            show_size(takes.into())
+        ),
+    )
 }
 
 /// The tier that a volume is to have.
@@ -346,7 +462,11 @@ fn backing_again(record: &Record, shared: Option<&Mutex<Backing>>) -> anyhow::Re
     }
     let until = std::time::Instant::now() + REOPEN_MAX;
     loop {
-        match Backing::open(&record.backing, BackingOptions { create: None, format_raw: record.format_raw }) {
+        let volume_bytes = Some(record.size_bytes);
+        match Backing::open(
+            &record.backing,
+            BackingOptions { create: None, format_raw: record.format_raw, volume_bytes },
+        ) {
             Err(_) if std::time::Instant::now() < until => std::thread::sleep(REOPEN_PAUSE),
             opened => return Ok(opened?),
         }

@@ -11,6 +11,7 @@ use crate::events::{Event, Severity};
 use crate::history::query::History;
 use crate::top::model::Fleet;
 use anyhow::{Context, Result};
+use forebay_io::folder;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -176,7 +177,8 @@ pub fn run(client: &Client, window: &str, html: Option<&Path>, json: bool) -> Re
     let review = gather(client, window)?;
     if let Some(path) = html {
         let page = html::page(&review);
-        std::fs::write(path, page).with_context(|| format!("cannot write the report to {}", path.display()))?;
+        folder::replace(path, page.as_bytes(), 0o644)
+            .with_context(|| format!("cannot write the report to {}", path.display()))?;
         if !json {
             println!("the report is in {}", path.display());
         }

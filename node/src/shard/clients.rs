@@ -29,7 +29,7 @@ use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ pub enum Parking {
     #[default]
     No,
     /// Nothing more is taken from its clients; somebody waits until all that was taken is answered.
-    Pausing(oneshot::Sender<()>),
+    Pausing(oneshot::Sender<u32>),
     /// It has no clients any more: they are parked.
     Parked,
 }
@@ -291,7 +291,10 @@ impl Clients {
             return parked.push((Packed { channel, negotiated, unsent: Vec::new() }, seat));
         }
         if let Some(slot) = volumes.get_mut(key as usize).and_then(Option::as_mut) {
-            self.connect(slot, key, reactor, channel, seat, negotiated, now);
+            // It was still choosing when another tier came, which takes less: it chooses again, and is told.
+            if negotiated.export.request_bytes_max <= slot.volume.request_bytes_max() {
+                self.connect(slot, key, reactor, channel, seat, negotiated, now);
+            }
         }
     }
 
@@ -302,9 +305,10 @@ impl Clients {
         }
         let Parking::Pausing(still) = std::mem::replace(&mut slot.parking, Parking::Parked) else { return };
         let packed = self.connections.pack_all_of(slot, reactor, now);
+        let told = packed.iter().map(|(client, _)| client.negotiated.export.request_bytes_max).max();
         self.parked.insert(key, packed);
         // Whoever asked unparks them, or has gone, and this shard with it.
-        let _ = still.send(());
+        let _ = still.send(told.unwrap_or(0));
     }
 
     /// Gives the clients that were parked, or are to be, to the volume that is there now: the same, or another in its place.
@@ -334,6 +338,10 @@ impl Clients {
         negotiated: Negotiated,
         now: Instant,
     ) -> Option<u32> {
+        // Who may use the volume can have changed since it was chosen.
+        if !self.directory.admits(&negotiated.client, &negotiated.export.name) {
+            return None;
+        }
         let make = |number| Connection::new(channel, number, negotiated, now);
         self.connections.add(slot, volume as usize, reactor, seat, make)
     }
@@ -348,6 +356,9 @@ impl Clients {
         seat: Seat,
         now: Instant,
     ) {
+        if !self.directory.admits(&client.negotiated.client, &client.negotiated.export.name) {
+            return;
+        }
         self.connections.add(slot, volume as usize, reactor, seat, |number| Connection::resume(client, number, now));
     }
 
@@ -420,6 +431,13 @@ impl Clients {
         self.connections.close_all_of(slot, reactor, now);
     }
 
+    /// Closes those whose clients may not use their volume any more.
+    pub fn close_barred(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, now: Instant) {
+        for slot in volumes.iter_mut().flatten() {
+            self.connections.close_barred(&mut **slot, reactor, &self.directory, now);
+        }
+    }
+
     /// Closes those of a volume whose client has called this address.
     pub fn close_all_at(&mut self, slot: &mut Slot, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
         self.connections.close_all_at(slot, reactor, ip, now);
@@ -475,13 +493,7 @@ const LOCAL_SEND_BYTES: libc::c_int = 512 << 10;
 
 /// Unix sockets keep the size that they are made with; those of TCP grow by themselves, unless they are told a size.
 fn make_room_for_answers(socket: &OwnedFd) {
-    let mut domain: libc::c_int = 0;
-    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: an open descriptor, an integer, and its size.
-    let asked = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
-    };
-    if asked != 0 || domain != libc::AF_UNIX {
+    if !forebay_io::socket::is_local(socket.as_fd()) {
         return;
     }
     let bytes = LOCAL_SEND_BYTES;

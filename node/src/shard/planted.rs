@@ -9,15 +9,19 @@
 //! ack-early             a write is acknowledged before the tier has it
 //! journal-dropped       nothing is written to the journal
 //! journal-sync-dropped  a sync of the journal is answered and not done
+//! marker-ahead          a marker tells what is shown of its image, and not what is durable
 //! ```
 //!
 //! Of volumes that several nodes keep (the rules are those of docs/protocol.md):
 //!
 //! ```text
 //! acked-before-replica  a write is acknowledged before the other members hold it (A1)
-//! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2)
+//! read-before-held      a read shows what the other members do not hold (A8)
+//! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2); and who is
+//!                       told of a higher term goes on (T9)
 //! dropped-early         a member is left out before the record says so (A3)
 //! late-destage          what a former owner may still write to the backing is not pinned (T5)
+//! unasked               nobody is asked what he has seen before the record is changed (C5)
 //! ```
 
 use forebay_core::Volume;
@@ -37,9 +41,12 @@ enum Fault {
     JournalDropped,
     JournalSyncDropped,
     AckedBeforeReplica,
+    ReadBeforeHeld,
     NoSeal,
     DroppedEarly,
     LateDestage,
+    MarkerAhead,
+    Unasked,
 }
 
 impl Fault {
@@ -58,9 +65,12 @@ impl Fault {
             Some("journal-dropped") => Some(Fault::JournalDropped),
             Some("journal-sync-dropped") => Some(Fault::JournalSyncDropped),
             Some("acked-before-replica") => Some(Fault::AckedBeforeReplica),
+            Some("read-before-held") => Some(Fault::ReadBeforeHeld),
             Some("no-seal") => Some(Fault::NoSeal),
             Some("dropped-early") => Some(Fault::DroppedEarly),
             Some("late-destage") => Some(Fault::LateDestage),
+            Some("marker-ahead") => Some(Fault::MarkerAhead),
+            Some("unasked") => Some(Fault::Unasked),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         }
     }
@@ -70,6 +80,9 @@ impl Fault {
 pub fn plant_in(ownership: &mut Ownership) {
     match Fault::chosen() {
         Some(Fault::DroppedEarly) => ownership.rules.drops_uncommitted = true,
+        // Else a third node tells it of the higher term (T9).
+        Some(Fault::NoSeal) => ownership.rules.goes_on_when_told = true,
+        Some(Fault::Unasked) => ownership.rules.goes_on_unasked = true,
         Some(
             Fault::SyncDropped
             | Fault::BackingSyncDropped
@@ -79,11 +92,17 @@ pub fn plant_in(ownership: &mut Ownership) {
             | Fault::JournalDropped
             | Fault::JournalSyncDropped
             | Fault::AckedBeforeReplica
-            | Fault::NoSeal
-            | Fault::LateDestage,
+            | Fault::ReadBeforeHeld
+            | Fault::LateDestage
+            | Fault::MarkerAhead,
         )
         | None => {}
     }
+}
+
+/// Whether markers are written of what was not synced.
+pub fn marks_ahead() -> bool {
+    Fault::chosen() == Some(Fault::MarkerAhead)
 }
 
 /// What is said to the owner of an older term that ought not to be heard, if the fault says something.
@@ -107,6 +126,7 @@ pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Op
         Message::Beacon { sent } => Message::Granted { sent: *sent },
         Message::Begin { .. }
         | Message::Held { .. }
+        | Message::Said { .. }
         | Message::Granted { .. }
         | Message::Seal
         | Message::Sealed { .. }
@@ -114,6 +134,8 @@ pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Op
         | Message::TakeOver
         | Message::Who { .. }
         | Message::Here { .. }
+        | Message::Know { .. }
+        | Message::Known { .. }
         | Message::Learn { .. }
         | Message::Ask { .. }
         | Message::Cached { .. }
@@ -145,6 +167,7 @@ impl Plant {
             Some(Fault::GroupsReordered) => volume.rules.ignore_groups = true,
             Some(Fault::AckEarly) => volume.rules.acknowledge_before_held = true,
             Some(Fault::AckedBeforeReplica) => volume.rules.acknowledge_before_members = true,
+            Some(Fault::ReadBeforeHeld) => volume.rules.show_uncommitted = true,
             Some(Fault::LateDestage) => volume.rules.forget_pins = true,
             Some(
                 Fault::SyncDropped
@@ -153,7 +176,9 @@ impl Plant {
                 | Fault::JournalDropped
                 | Fault::JournalSyncDropped
                 | Fault::NoSeal
-                | Fault::DroppedEarly,
+                | Fault::DroppedEarly
+                | Fault::MarkerAhead
+                | Fault::Unasked,
             )
             | None => {}
         }
@@ -187,9 +212,12 @@ impl Plant {
                 | Fault::JournalDropped
                 | Fault::JournalSyncDropped
                 | Fault::AckedBeforeReplica
+                | Fault::ReadBeforeHeld
                 | Fault::NoSeal
                 | Fault::DroppedEarly
-                | Fault::LateDestage,
+                | Fault::LateDestage
+                | Fault::MarkerAhead
+                | Fault::Unasked,
             )
             | None => Twisted { event: None, effect: Some(effect) },
         }

@@ -7,8 +7,11 @@
 //!
 //! What it leaves to others: the real volume, payload, damage, bytes on a wire.
 
+mod backing;
 pub mod chaos;
 pub mod coordinator;
+mod former_state;
+mod mishaps;
 pub mod oracle;
 pub mod stories;
 pub mod volume;
@@ -20,7 +23,7 @@ use forebay_core::api::Report;
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
 use forebay_core::types::*;
-use oracle::{Oracle, violated};
+use oracle::{Oracle, violated, withdrawn};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use volume::{Ask, BackingWrite, Tier, Volume};
@@ -43,6 +46,8 @@ pub struct Setup {
     pub drift_ppm: u64,
     /// What was given to the backing dies with its host.
     pub writes_die_with_host: bool,
+    /// A flush is asked to promise no more than that all hold it.
+    pub flush_held: bool,
 }
 
 /// What happens at a moment.
@@ -56,9 +61,12 @@ enum Item {
     TierOpened { node: usize, process: u64 },
     Ask { node: usize, process: u64, op: OpId, transaction: Option<Transaction>, answered: bool, age: u64 },
     Answer { node: usize, process: u64, event: Event },
+    Marked { node: usize, process: u64, mark: Vec<RewindId> },
     Late(Transaction, u64),
     Landed { node: usize, write: BackingWrite },
     Written { node: usize, process: u64, write: BackingWrite },
+    Refused { node: usize, process: u64 },
+    LockLost { node: usize, process: u64, term: Term },
     Start { node: usize },
     Fault,
 }
@@ -82,8 +90,13 @@ impl Ord for Entry {
     }
 }
 
+#[derive(Clone)]
 struct Process {
     id: u64,
+    /// The first of the processes that it is a copy of.
+    first_id: u64,
+    /// What the coordinator was asked and has not answered; it changes the record, or not.
+    open: Option<(OpId, bool)>,
     ownership: Ownership,
     volume: Volume,
     /// Clients are let in, for this term.
@@ -95,6 +108,10 @@ struct Process {
     sealed: (Term, usize),
     /// Locks on the image that it has taken, each for a term.
     locks: BTreeSet<Term>,
+    /// The newest term whose lock was taken from it while it lives; whether it was told.
+    revoked: Option<(Term, bool)>,
+    /// The newest change that it has asked for.
+    commits: Option<(OpId, Record)>,
 }
 
 impl Process {
@@ -105,16 +122,31 @@ impl Process {
         let claimed = || self.ownership.seen().0 <= term && claims();
         self.locks.contains(&term) && (self.volume.owned() == Some(term) || claimed())
     }
+
+    /// The server of the image refuses what it writes as the owner of this term.
+    fn is_refused(&self, term: Term) -> bool {
+        self.revoked.is_some_and(|(revoked, _)| revoked == term)
+    }
 }
 
 struct Node {
     process: Option<Process>,
     host: Host,
-    offset: u64,
+    offset: i64,
     ppm: i64,
     paused_until: u64,
     reaches_backing: bool,
     leaving: bool,
+    /// The newest record that was seen, in the state folder: it outlives processes, power and tiers.
+    seen: Option<Record>,
+    /// What it knows of coordinators that went back, likewise.
+    rewinds: KnownRewinds,
+    /// When it has named one last, by its own clock.
+    named: Option<(Instant, RewindId)>,
+    /// What the coordinator has told it of rewinds.
+    mark: Vec<RewindId>,
+    /// The highest that was heard from others since the coordinator went back.
+    warned: (Term, Config),
 }
 
 /// Why a log may begin shorter than what was acknowledged.
@@ -141,11 +173,14 @@ pub struct World {
     sequence: u64,
     nodes: Vec<Node>,
     tiers: Vec<Option<Tier>>,
+    snapshots: Vec<Option<former_state::Snapshot>>,
     /// The coordinator.
     pub coordinator: Coordinator,
     chaos: Chaos,
     /// Ordered pairs of nodes between which nothing arrives.
     cut: BTreeSet<(usize, usize)>,
+    /// When a path between two nodes was last cut or mended.
+    paths_changed_at: u64,
     under_way: Vec<BackingWrite>,
     /// Every write to the backing takes so many nanoseconds.
     pub writes_take: Option<u64>,
@@ -163,6 +198,9 @@ pub struct World {
     loss: Option<Loss>,
     /// The operator has said so.
     loss_accepted: bool,
+    /// The definition asked for media when a flush was answered last.
+    flushed_for_media: bool,
+    media_hang: bool,
     /// How often each thing happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// The newest question to each node to become a learner.
@@ -178,7 +216,7 @@ impl World {
         for node in 0..setup.nodes {
             let ppm = random.range(0, 2 * setup.drift_ppm) as i64 - setup.drift_ppm as i64;
             let host = Host { machine: [node as u8 + 1; 16], boot: [1; 16] };
-            let offset = random.range(1, 1_000_000) * MS;
+            let offset = (random.range(1, 1_000_000) * MS) as i64 + 100_000 * MS as i64;
             nodes.push(Node {
                 process: None,
                 host,
@@ -187,10 +225,16 @@ impl World {
                 paused_until: 0,
                 reaches_backing: true,
                 leaving: false,
+                seen: None,
+                rewinds: KnownRewinds::default(),
+                named: None,
+                mark: Vec::new(),
+                warned: Default::default(),
             });
         }
         let mut world = World {
             tiers: vec![None; setup.nodes],
+            snapshots: vec![None; setup.nodes],
             setup,
             rules,
             random,
@@ -201,6 +245,7 @@ impl World {
             coordinator: Coordinator::new(record),
             chaos,
             cut: BTreeSet::new(),
+            paths_changed_at: 0,
             under_way: Vec::new(),
             writes_take: None,
             oracle: Oracle::default(),
@@ -212,6 +257,8 @@ impl World {
             rewritten: None,
             loss: None,
             loss_accepted: false,
+            flushed_for_media: setup.requested.media,
+            media_hang: false,
             counts: BTreeMap::new(),
             learns: BTreeMap::new(),
             trace,
@@ -252,7 +299,7 @@ impl World {
 
     fn true_time(&self, node: usize, local: Instant) -> u64 {
         let clock = &self.nodes[node];
-        let since = local.0.saturating_sub(clock.offset) as i128;
+        let since = (local.0 as i64 - clock.offset).max(0) as i128;
         (since * 1_000_000 / i128::from(1_000_000 + clock.ppm)) as u64 + 2
     }
 
@@ -266,6 +313,7 @@ impl World {
         let id = self.next_process;
         self.next_process += 1;
         self.nodes[node].paused_until = self.now;
+        (self.nodes[node].warned, self.nodes[node].named) = Default::default();
         let name = NodeId(node as u64 + 1);
         let tier = &self.tiers[node];
         let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
@@ -280,6 +328,8 @@ impl World {
             own,
             host,
             remembered,
+            known: self.nodes[node].seen.clone(),
+            rewinds: self.nodes[node].rewinds.clone(),
             fresh: tier.as_ref().is_some_and(|tier| tier.fresh),
             timing: Timing { kept_out_max: Duration::from_secs(8), ..Timing::default() },
             requested: self.setup.requested,
@@ -291,17 +341,40 @@ impl World {
         {
             ownership.rules = self.rules;
         }
-        let volume = Volume::new(VOLUME, own, host, id, self.setup.requested.min_peers);
+        let mut volume = Volume::new(VOLUME, own, host, id, self.setup.requested.min_peers);
+        volume.flush_held = self.setup.flush_held;
+        volume.medium_hangs = self.media_hang;
+        self.plant(&mut volume);
         self.tell(|| format!("node {} starts as {own:?}, remembers {remembered:?}", node + 1));
         let locks = BTreeSet::new();
-        let process =
-            Process { id, ownership, volume, served: None, wake: None, formats: false, sealed: (Term(0), 0), locks };
+        let process = Process {
+            id,
+            first_id: id,
+            open: None,
+            ownership,
+            volume,
+            served: None,
+            wake: None,
+            formats: false,
+            sealed: (Term(0), 0),
+            locks,
+            revoked: None,
+            commits: None,
+        };
         self.nodes[node].process = Some(process);
         let first = self.random.below(TICK);
         self.after(first, Item::Tick { node, process: id });
         self.tell_candidates();
         let reached = self.nodes[node].reaches_backing;
         self.drive(node, Event::Backing(reached));
+    }
+
+    #[cfg_attr(not(feature = "mutants"), allow(unused_variables))]
+    fn plant(&self, volume: &mut Volume) {
+        #[cfg(feature = "mutants")]
+        {
+            volume.goes_on_in_former_state = self.rules.goes_on_in_former_state;
+        }
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -324,93 +397,16 @@ impl World {
         }
     }
 
-    /// The node can reach the backing from now on, or can not.
-    pub fn reach(&mut self, node: usize, reached: bool) {
-        self.tell(|| format!("node {} reaches the backing: {reached}", node + 1));
-        self.nodes[node].reaches_backing = reached;
-        self.drive(node, Event::Backing(reached));
-        self.tell_candidates();
-    }
-
-    /// The operator is about to stop the node, or not any more.
-    pub fn leave(&mut self, node: usize, leaving: bool) {
-        self.tell(|| format!("node {} is about to leave: {leaving}", node + 1));
-        self.nodes[node].leaving = leaving;
-        self.tell_candidates();
-    }
-
-    /// Ends a process; its tier stays, and what it gave to the backing.
-    pub fn kill(&mut self, node: usize) {
-        let Some(process) = self.nodes[node].process.take() else { return };
-        self.tell(|| format!("node {} is killed", node + 1));
-        self.nodes[node].paused_until = 0;
-        if let Some(tier) = &mut self.tiers[node]
-            && process.volume.owned().is_some()
-        {
-            // What an owner knows of its own destaging is written down behind its members' (D3).
-            tier.watermark = tier.checkpoint;
-        }
-    }
-
-    /// Ends a machine's boot: memory is gone, flash keeps what was synced and perhaps more.
-    pub fn cut_power(&mut self, node: usize) {
-        self.kill(node);
-        self.tell(|| format!("node {} loses power", node + 1));
-        let host = &mut self.nodes[node].host;
-        host.boot[0] = host.boot[0].wrapping_add(1);
-        if self.setup.writes_die_with_host {
-            let machine = self.nodes[node].host.machine;
-            self.under_way.retain(|write| write.host.machine != machine);
-        }
-        let Some(tier) = &mut self.tiers[node] else { return };
-        if !tier.flash {
-            self.tiers[node] = None;
-            return;
-        }
-        let least = tier.synced.max(tier.checkpoint).min(tier.log.len());
-        let end = self.random.range(least as u64, tier.log.len() as u64);
-        tier.log.truncate(end as usize);
-        tier.synced = tier.log.len();
-        tier.incarnation.life += 1;
-    }
-
-    /// A process does not run for a while.
-    pub fn pause(&mut self, node: usize, time: u64) {
-        self.tell(|| format!("node {} pauses for {} ms", node + 1, time / MS));
-        self.nodes[node].paused_until = self.now + time;
-    }
-
-    /// Nothing arrives from one node at the other any more.
-    pub fn cut(&mut self, from: usize, to: usize) {
-        self.tell(|| format!("nothing arrives from {} at {}", from + 1, to + 1));
-        self.cut.insert((from, to));
-    }
-
-    /// The newest question to a node to become a learner arrives once more.
-    pub fn ask_to_learn_again(&mut self, node: usize) {
-        let (envelope, message) = self.learns[&node].clone();
-        self.after(0, Item::Arrive { node, envelope, message, numbers: Vec::new() });
-    }
-
-    /// The network is whole again.
-    pub fn mend(&mut self) {
-        self.cut.clear();
-    }
-
-    /// The tier of a node fails.
-    pub fn fail_tier(&mut self, node: usize) {
-        if let Some(process) = &mut self.nodes[node].process {
-            process.volume.fail();
-            self.tell(|| format!("the tier of node {} fails", node + 1));
-            self.drive(node, Event::Timeout);
-        }
+    /// Everybody hears everybody.
+    fn is_calm(&self) -> bool {
+        self.cut.is_empty() && self.chaos.is_none()
     }
 
     /// The operator's command; its answer appears among [`World::answers`].
     pub fn command(&mut self, node: usize, command: Command) -> ControlId {
         let id = ControlId(self.next_command);
         self.next_command += 1;
-        if matches!(command, Command::Open { accept_loss: true }) {
+        if matches!(command, Command::Open { accept_loss: true } | Command::TakeSynced) {
             self.loss_accepted = true;
         }
         self.tell(|| format!("node {}: {command:?} as {id:?}", node + 1));
@@ -491,7 +487,10 @@ impl World {
             | Item::Remembered { node, process, .. }
             | Item::TierOpened { node, process }
             | Item::Written { node, process, .. }
-            | Item::Answer { node, process, .. } => Some((*node, Some(*process))),
+            | Item::Refused { node, process }
+            | Item::LockLost { node, process, .. }
+            | Item::Answer { node, process, .. }
+            | Item::Marked { node, process, .. } => Some((*node, Some(*process))),
             Item::Arrive { node, .. } => Some((*node, None)),
             Item::Ask { .. } | Item::Late(..) | Item::Landed { .. } | Item::Start { .. } | Item::Fault => None,
         };
@@ -535,13 +534,21 @@ impl World {
                 self.drive(node, Event::Candidates(self.candidates()))
             }
             Item::Answer { node, event, .. } => {
+                if let (Event::Read(..) | Event::Committed(..), Some(process)) = (&event, &mut self.nodes[node].process)
+                {
+                    process.open = None;
+                }
+                self.see(node, &event);
                 self.tell(|| format!("node {} hears {event:?}", node + 1));
                 self.drive(node, event)
             }
+            Item::Marked { node, mark, .. } => self.nodes[node].mark = mark,
             Item::Late(transaction, age) if age == self.coordinator.age => drop(self.commit(&transaction)),
             Item::Late(..) => {}
             Item::Landed { node, write } => self.land(node, write),
             Item::Written { node, write, .. } => self.written(node, write),
+            Item::Refused { node, .. } => self.refused(node),
+            Item::LockLost { node, term, .. } => self.lock_lost(node, term),
             Item::Start { node } => self.start(node),
             Item::Fault => self.fault(),
         }
@@ -593,17 +600,28 @@ impl World {
 
     fn effect(&mut self, node: usize, now: Instant, effect: Effect) {
         let Some(process) = &mut self.nodes[node].process else { return };
-        let id = process.id;
+        let (id, first) = (process.id, process.first_id);
         match effect {
-            Effect::Read(op) => self.ask_coordinator(node, id, op, None),
-            Effect::Commit { op, compare, new } => {
+            Effect::Read(op) => {
+                process.open = Some((op, false));
+                self.ask_coordinator(node, id, op, None);
+            }
+            Effect::RewindNoticed { sent } => self.name_rewind(node, id, sent),
+            Effect::Rewound(id) => {
+                self.nodes[node].rewinds.open(id);
+            }
+            Effect::RewindSettled(id) => self.nodes[node].rewinds.settle(id),
+            Effect::Commit { op, compare, new, .. } => {
+                process.open = Some((op, true));
+                process.commits = Some((op, new.clone()));
                 if new.owner.0 == node as u64 + 1 && new.term > compare.term {
                     // That of a term that it did not win, it has let go.
                     let owned = process.volume.owned();
                     process.locks.retain(|term| owned == Some(*term));
                     process.locks.insert(new.term);
                 }
-                self.ask_coordinator(node, id, op, Some(Transaction { compare, new }));
+                let (mark, known) = (self.nodes[node].mark.clone(), self.known_at(node));
+                self.ask_coordinator(node, id, op, Some(Transaction { compare, new, by: node, mark, known }));
             }
             Effect::Send(envelope, message) => self.send(node, envelope, message, Vec::new()),
             Effect::Volume(order) => {
@@ -615,7 +633,7 @@ impl World {
                     }
                     self.count("terms begun");
                     let name = NodeId(node as u64 + 1);
-                    self.oracle.owns(own.term, name, id, &self.coordinator.history);
+                    self.oracle.owns(own.term, name, first, &self.coordinator.history);
                 }
                 let delay = if self.setup.flash { self.random.range(0, 5_000) } else { 0 };
                 let Some(tier) = &mut self.tiers[node] else { return };
@@ -624,7 +642,7 @@ impl World {
             }
             Effect::Serve(term) => {
                 if !self.nodes[node].reaches_backing {
-                    violated(format!("node {} serves and does not reach the backing", node + 1));
+                    self.broken_at(node, format!("node {} serves and does not reach the backing", node + 1));
                 }
                 let Some(process) = &mut self.nodes[node].process else { return };
                 process.served = Some(term);
@@ -647,6 +665,12 @@ impl World {
         }
     }
 
+    /// The highest that this node has seen, or was told of since the coordinator went back.
+    fn known_at(&self, node: usize) -> (Term, Config) {
+        let seen = self.nodes[node].process.as_ref().map(|process| process.ownership.seen());
+        seen.unwrap_or_default().max(self.nodes[node].warned)
+    }
+
     /// S7: a tier that the record names is never formatted, whatever its life; unless the operator has given it up.
     fn may_format(&self, name: usize) {
         let Some(tier) = &self.tiers[name - 1] else { return };
@@ -654,6 +678,13 @@ impl World {
         let recorded = record.member(tier.incarnation.node).filter(|member| member.tier == tier.incarnation.tier);
         // A log that has lost its end is worth nothing after write-through (T10).
         let of_use = record.log == LogState::Needed || recorded == Some(tier.incarnation);
+        // The coordinator went back after this node had read, in a newer record, that it is no member.
+        let read = self.nodes[name - 1].process.as_ref().and_then(|process| process.ownership.status().record);
+        let of_a_member =
+            |read: &Record| read.member(tier.incarnation.node).is_some_and(|own| own.tier == tier.incarnation.tier);
+        if read.is_some_and(|read| read.version() > record.version() && !of_a_member(&read)) {
+            return;
+        }
         if recorded.is_some() && of_use && record.log != LogState::Released && !self.loss_accepted {
             violated(format!("node {name} formats {:?}, which is recorded", tier.incarnation));
         }
@@ -679,9 +710,13 @@ impl World {
             Ask::Remember(term, config, delay) => {
                 self.after(delay * 1000, Item::Remembered { node, process: id, seen: (term, config) });
             }
+            Ask::Write(write) if process.is_refused(write.term) => {
+                let after = self.random.range(1, 30) * MS;
+                self.after(after, Item::Refused { node, process: id });
+            }
             Ask::Write(write) => {
                 self.tell(|| format!("node {}: {write:?}", node + 1));
-                self.oracle.may_land(&write, self.newest_record());
+                self.may_land(&write, self.newest_record());
                 self.under_way.push(write);
                 let slow = self.writes_take.unwrap_or_else(|| self.chaos.slow_write(&mut self.random));
                 self.after(slow, Item::Landed { node, write });
@@ -689,9 +724,19 @@ impl World {
             Ask::Acknowledged(position) => {
                 let number = self.tiers[node].as_ref().map_or(0, |tier| tier.log[position - 1]);
                 let record = self.newest_record().clone();
+                let goes_on = self.oracle.acked.get(position - 1).is_none_or(|known| *known == number);
+                if position > self.oracle.acked.len() + 1 || !goes_on {
+                    // Only what was put back does that without being told; else the oracle says what is wrong.
+                    if self.is_excused(node) {
+                        withdrawn("an owner that was put back acknowledged before it was told");
+                    }
+                }
                 self.oracle.acknowledged(term, position, number, &record, &self.tiers);
             }
-            Ask::Flushed(through) => self.oracle.flushed = self.oracle.flushed.max(through),
+            Ask::Flushed(through) => {
+                self.oracle.flushed = self.oracle.flushed.max(through);
+                self.flushed_for_media = self.setup.requested.media;
+            }
         }
     }
 
@@ -713,7 +758,8 @@ impl World {
             | Report::Covered { .. }
             | Report::Quiet
             | Report::Outdated { .. }
-            | Report::TierFailed
+            | Report::TierFailed { .. }
+            | Report::WentBack
             | Report::Grown(_)
             | Report::BackingQuiet => {}
         }
@@ -728,11 +774,11 @@ impl World {
         }
         if let Some(loss) = self.loss.take() {
             if loss == Loss::Power && end < self.oracle.flushed {
-                violated(format!(
-                    "power was lost, and with it {} to {} that were flushed",
-                    end + 1,
-                    self.oracle.flushed
-                ));
+                let flushed = self.oracle.flushed;
+                if self.tiers.iter().flatten().any(|tier| tier.put_back.is_some()) {
+                    withdrawn("power was lost everywhere, and a medium had been put back before");
+                }
+                violated(format!("power was lost, and with it {} to {flushed} that were flushed", end + 1));
             }
             self.loss_accepted = false;
             self.oracle.begin_at(end);
@@ -741,7 +787,8 @@ impl World {
                 process.volume.begin_at(backing);
             }
         } else if end < self.oracle.acked.len() {
-            violated(format!("owner of term {term} begins with {end} of {} acknowledged", self.oracle.acked.len()));
+            let acknowledged = self.oracle.acked.len();
+            self.broken_at(node, format!("owner of term {term} begins with {end} of {acknowledged} acknowledged"));
         }
     }
 
@@ -780,14 +827,32 @@ impl World {
             let flash = self.setup.flash;
             let seen = (Term(0), Config(0));
             let log = Vec::new();
-            let (watermark, checkpoint, synced) = (0, 0, 0);
-            let tier =
-                Tier { incarnation, flash, fresh: true, log, synced, watermark, checkpoint, seen, agreed: false };
+            let (watermark, checkpoint, synced, committed) = (0, 0, 0, 0);
+            let (fresh, agreed, put_back) = (true, false, None);
+            let tier = Tier {
+                incarnation,
+                flash,
+                fresh,
+                log,
+                synced,
+                watermark,
+                checkpoint,
+                seen,
+                agreed,
+                committed,
+                put_back,
+            };
             self.tiers[node] = Some(tier);
         }
         let Some(tier) = &self.tiers[node] else { return };
         let (own, fresh) = (tier.incarnation, tier.fresh);
         process.volume = Volume::new(VOLUME, own, host, process.id, self.setup.requested.min_peers);
+        process.volume.flush_held = self.setup.flush_held;
+        process.volume.medium_hangs = self.media_hang;
+        #[cfg(feature = "mutants")]
+        {
+            process.volume.goes_on_in_former_state = self.rules.goes_on_in_former_state;
+        }
         self.drive(node, Event::TierOpened { own, fresh });
     }
 
@@ -803,21 +868,32 @@ impl World {
         let Some(tier) = &mut self.tiers[node] else { return };
         let writes: &[u64] = if served { &writes } else { &[] };
         self.next_number += writes.len() as u64;
-        process.volume.tick(now, tier, self.oracle.backing, reached, writes);
-        if served && let Some(shown) = process.volume.readable(now) {
+        // It sees nothing of what others write there.
+        let backing = if process.is_refused(term) { 0 } else { self.oracle.backing };
+        process.volume.tick(now, tier, backing, reached, writes);
+        // Between the loss and the look that shows it, nothing is promised of reads (losses.md, Stale reads).
+        let untold = process.revoked.is_some_and(|(revoked, told)| revoked == term && !told);
+        let shown = process.volume.readable(now).filter(|_| served && !untold);
+        let figures = process.volume.figures(tier);
+        if let Some(shown) = shown.filter(|_| !self.is_excused(node)) {
             self.oracle.read(term, shown);
         }
-        let figures = process.volume.figures(tier);
         self.drive(node, Event::Figures(figures));
     }
 
     fn arrive(&mut self, node: usize, envelope: Envelope, message: Message, numbers: &[u64]) {
         let now = self.local(node);
+        self.note_heard(node, &envelope, &message);
+        if matches!(message, Message::Know { .. } | Message::Known { .. }) && self.nodes[node].process.is_some() {
+            let warned = &mut self.nodes[node].warned;
+            *warned = (*warned).max((envelope.term, envelope.config));
+        }
         let volumes = match message {
             Message::Begin { .. }
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
+            | Message::Said { .. }
             | Message::Fetch { .. } => true,
             Message::Refused { .. }
             | Message::Beacon { .. }
@@ -827,6 +903,8 @@ impl World {
             | Message::TakeOver
             | Message::Who { .. }
             | Message::Here { .. }
+            | Message::Know { .. }
+            | Message::Known { .. }
             | Message::Learn { .. } => false,
             Message::Ask { .. } | Message::Cached { .. } => unreachable!("these volumes have no cache"),
         };
@@ -865,55 +943,6 @@ impl World {
         for delay in self.chaos.deliveries(&mut self.random) {
             let item = Item::Arrive { node: to, envelope, message: message.clone(), numbers: numbers.clone() };
             self.after(delay, item);
-        }
-    }
-
-    // --- backing ---
-
-    fn land(&mut self, node: usize, write: BackingWrite) {
-        let Some(at) = self.under_way.iter().position(|w| w.process == write.process && w.through == write.through)
-        else {
-            return;
-        };
-        self.under_way.remove(at);
-        self.oracle.may_land(&write, self.newest_record());
-        let newest = self.newest_record().term;
-        if newest == write.term && self.loss.is_none() {
-            self.oracle.backing = self.oracle.backing.max(write.through);
-        }
-        if newest != write.term {
-            self.count("late writes");
-        }
-        self.after(0, Item::Written { node, process: write.process, write });
-    }
-
-    fn written(&mut self, node: usize, write: BackingWrite) {
-        let (now, backing) = (self.local(node), self.oracle.backing);
-        let newest = self.coordinator.highest.0 == write.term;
-        let (Some(process), Some(tier)) = (&mut self.nodes[node].process, &mut self.tiers[node]) else { return };
-        if process.volume.owned() == Some(write.term) {
-            let through = if newest { write.through } else { tier.watermark };
-            process.volume.written(now, tier, through, backing);
-            self.drive(node, Event::Timeout);
-        }
-    }
-
-    /// What can be known of former owners is told to whoever waits for it.
-    fn prove(&mut self, node: usize) {
-        let Some(process) = &self.nodes[node].process else { return };
-        if process.volume.owned().is_none() && !self.random.chance(100_000) {
-            return;
-        }
-        let Some(process) = &self.nodes[node].process else { return };
-        let status = process.ownership.status();
-        let Some(record) = status.record else { return };
-        let mut terms: Vec<Term> = status.unproven.iter().map(|former| former.term).collect();
-        if record.log != LogState::Released && process.volume.owned().is_none() {
-            terms.push(record.term);
-        }
-        terms.retain(|term| !self.may_write(*term));
-        for term in terms {
-            self.drive(node, Event::Proof(term, Proof::LockGone));
         }
     }
 }

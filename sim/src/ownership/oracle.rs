@@ -25,6 +25,14 @@ pub fn violated(what: String) -> ! {
     panic!("violation: {what}")
 }
 
+/// What a run ends with that is promised nothing more.
+pub const WITHDRAWN: &str = "withdrawn: ";
+
+/// The run ends here: of what comes next nothing is promised (losses.md, row 9).
+pub fn withdrawn(what: &str) -> ! {
+    panic!("{WITHDRAWN}{what}")
+}
+
 impl Oracle {
     /// The log begins here, whatever was above it.
     pub fn begin_at(&mut self, end: usize) {
@@ -100,7 +108,7 @@ impl Oracle {
 
     /// No acknowledged number is missing at a recorded member that is what the record names.
     fn has_everything(&self, member: Incarnation, tiers: &[Option<Tier>]) {
-        let Some(tier) = present(tiers, member) else { return };
+        let Some(tier) = present(tiers, member).filter(|tier| tier.put_back.is_none()) else { return };
         let freed = self.backing;
         for (at, number) in self.acked.iter().enumerate().skip(freed) {
             if tier.log.get(at) != Some(number) {
@@ -123,6 +131,7 @@ fn present(tiers: &[Option<Tier>], member: Incarnation) -> Option<&Tier> {
 }
 
 fn lacks(tiers: &[Option<Tier>], member: Incarnation, position: usize, number: u64, backing: usize) -> bool {
-    let Some(tier) = present(tiers, member) else { return false };
+    // Of one that was put back the next owner shows whether it counts.
+    let Some(tier) = present(tiers, member).filter(|tier| tier.put_back.is_none()) else { return false };
     position > backing && tier.log.get(position - 1) != Some(&number)
 }

@@ -12,21 +12,63 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 4] = [
+pub const ALL: [(&str, Story); 33] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
     ("keeps_old_word", word_for_a_loss_is_read_after_another_one),
+    ("durable_uncovered", flushes_are_to_promise_media_that_hang),
+    ("believes_definition", power_is_cut_before_the_record_promises_media),
+    ("gives_up_answering_logs", loss_is_to_be_accepted_while_a_log_is_left),
+    ("asks_members_once", question_about_a_log_is_lost),
+    ("gives_up_what_answers_late", log_answers_before_it_is_given_up),
+    ("goes_on_unasked", member_that_missed_its_own_drop_comes_back_after_a_restore),
+    ("veto_ignored", member_that_missed_its_own_drop_comes_back_after_a_restore),
+    ("rewind_not_told", deposed_owner_comes_back_after_a_restore_and_hears_nobody),
+    ("rewind_waits_for_nobody", deposed_owner_comes_back_after_a_restore_and_hears_nobody),
+    ("rewinds_are_counted", second_restore_is_noticed_by_who_missed_the_first),
+    ("rewind_without_room_is_lost", coordinator_goes_back_more_often_than_names_find_room),
+    ("goes_on_when_told", deposed_owner_hears_of_a_higher_term_from_a_third_node),
+    ("looks_for_well_member_once", tier_fails_while_the_member_is_cut_off),
+    ("drops_in_silence", tier_fails_while_a_drop_waits_to_be_sent),
+    ("trusts_reopened_tier", tier_that_failed_has_forgotten_what_it_never_synced),
+    ("word_for_all_terms", word_about_terms_that_are_not_those_in_quarantine),
+    ("lease_from_arrival", grant_is_read_after_a_pause),
+    ("goes_on_in_former_state", member_is_put_back_and_its_owner_dies),
+    ("grant_from_anybody", node_without_a_part_grants_what_was_never_sent),
+    ("restores_the_older", operator_speaks_at_the_node_that_knows_less),
+    ("takes_over_for_anybody", word_of_a_former_owner_arrives_when_another_one_serves),
+    ("stays_sealed", owner_is_heard_before_its_candidate_may_ask),
+    ("quiesces_undecided", hand_over_while_nothing_can_be_decided),
+    ("keeps_unsent_goal", coordinator_goes_back_while_a_volume_is_quiet),
+    ("keeps_unsent_change", learner_is_lost_before_it_may_be_made_a_member),
+    ("goes_on_without_lock", lock_of_a_lone_owner_is_taken_from_it),
+    ("alone_asks_nobody", lone_owner_hears_of_its_successor_from_others),
+    ("hears_terms_in_its_own_only", deposed_owner_is_only_asked_a_question),
+    ("opens_alone_with_loss", lone_owner_loses_its_memory),
 ];
 
 /// A calm world in which node 1 serves, with as many members as there are nodes.
 fn whole(nodes: usize, rules: Rules) -> World {
-    let requested =
-        Requested { peers: nodes as u32 - 1, min_peers: 0, through: false, media: false, tier_bytes: 1 << 20 };
-    let setup = Setup { nodes, flash: false, requested, drift_ppm: 0, writes_die_with_host: false };
+    whole_of(Setup { flash: false, ..on_flash(nodes, nodes) }, rules)
+}
+
+fn on_flash(nodes: usize, members: usize) -> Setup {
+    let (peers, tier_bytes) = (members as u32 - 1, 1 << 20);
+    let requested = Requested { peers, min_peers: 0, through: false, media: false, flushed_readable: true, tier_bytes };
+    Setup { nodes, flash: true, requested, drift_ppm: 0, writes_die_with_host: false, flush_held: false }
+}
+
+/// The same with so many copies beside the owner's.
+fn whole_with(nodes: usize, peers: usize, rules: Rules) -> World {
+    whole_of(Setup { flash: false, ..on_flash(nodes, peers + 1) }, rules)
+}
+
+fn whole_of(setup: Setup, rules: Rules) -> World {
+    let peers = setup.requested.peers as usize;
     let mut world = World::new(setup, Chaos::none(), Random::new(1), rules, false);
     world.command(0, Command::Open { accept_loss: false });
-    let whole = world.run_until(10_000 * MS, |world| world.coordinator.record.members.len() == nodes);
+    let whole = world.run_until(10_000 * MS, |world| world.coordinator.record.members.len() == peers + 1);
     assert!(whole, "{}", world.stand());
     world.run_for(1_000 * MS);
     world
@@ -67,9 +109,11 @@ pub fn given_up_transaction_takes_effect(rules: Rules) {
 pub fn owner_is_cut_off_from_one_member_and_the_coordinator(rules: Rules) {
     let mut world = whole(3, rules);
     world.coordinator.cut_off.insert(0);
-    // The third would ask as soon; it is to grant as long as nobody seals it.
+    // The third would ask as soon; it grants until shortly before it is sealed, and is not heard to tell of that.
     world.cut(0, 1);
     world.cut(1, 0);
+    world.run_for(4_500 * MS);
+    world.cut(2, 0);
     until_node_2_serves(&mut world);
 }
 
@@ -122,6 +166,462 @@ pub fn word_for_a_loss_is_read_after_another_one(rules: Rules) {
     assert_eq!(world.owner(), None, "what has been acknowledged since nobody gave up: {}", world.stand());
 }
 
+/// Two members on flash whose flushes are asked to promise no more than that both hold it, and whose media hang from now on:
+/// what is flushed is on none of them.
+fn held_while_media_hang(rules: Rules) -> World {
+    let mut world = whole_of(Setup { flush_held: true, ..on_flash(2, 2) }, rules);
+    let held = world.run_until(5_000 * MS, |world| world.coordinator.record.flushed == Flushed::Held);
+    assert!(held, "{}", world.stand());
+    world.hang_media(true);
+    let flushed = world.oracle.flushed;
+    assert!(world.run_until(5_000 * MS, |world| world.oracle.flushed > flushed + 3), "{}", world.stand());
+    world
+}
+
+fn cut_power_everywhere(world: &mut World) {
+    (0..world.setup.nodes).for_each(|node| world.cut_power(node));
+    world.hang_media(false);
+    (0..world.setup.nodes).for_each(|node| world.start(node));
+}
+
+/// A2: flushes are to promise media, and the media hang. The record does not say so before they have synced what was flushed
+/// for less; a power cut after that loses nothing.
+pub fn flushes_are_to_promise_media_that_hang(rules: Rules) {
+    let mut world = held_while_media_hang(rules);
+    world.ask_of_flushes(false);
+    let says_so = world.run_until(3_000 * MS, |world| world.coordinator.record.flushed == Flushed::Durable);
+    if says_so {
+        // A rule is left out.
+        cut_power_everywhere(&mut world);
+        world.run_for(15_000 * MS);
+        panic!("the record says so, and no medium has it");
+    }
+    world.hang_media(false);
+    let says_so = world.run_until(3_000 * MS, |world| world.coordinator.record.flushed == Flushed::Durable);
+    assert!(says_so, "{}", world.stand());
+    cut_power_everywhere(&mut world);
+    assert!(world.run_until(15_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+}
+
+/// T10: the definition asks for media already, and power is cut everywhere before the record says so: what was flushed may be on
+/// none of them. Nobody takes over by itself; the operator takes what there is.
+pub fn power_is_cut_before_the_record_promises_media(rules: Rules) {
+    let mut world = held_while_media_hang(rules);
+    world.ask_of_flushes(false);
+    world.request(Requested { media: true, ..world.setup.requested });
+    world.run_for(1_000 * MS);
+    cut_power_everywhere(&mut world);
+    world.run_for(15_000 * MS);
+    assert_eq!(world.owner(), None, "{}", world.stand());
+    assert!(world.status(0).is_some_and(|status| status.reason == Reason::UnsyncedLost), "{}", world.stand());
+    let refused = world.command(0, Command::Open { accept_loss: true });
+    world.run_for(2_000 * MS);
+    assert_eq!(world.answers[&refused], Err(CommandError::LogsAnswer));
+    let taken = world.command(0, Command::TakeSynced);
+    assert!(world.run_until(10_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+    assert_eq!(world.answers[&taken], Ok(()));
+}
+
+/// Power is cut at both members, and one comes back. The operator accepts the loss of all logs, at a third node, with proof for the
+/// owner: the log that is left is not given up. It is taken where it is.
+pub fn loss_is_to_be_accepted_while_a_log_is_left(rules: Rules) {
+    let mut world = power_is_lost_at_both_members(rules);
+    world.start(1);
+    world.run_for(10_000 * MS);
+    let refused = world.command(2, Command::Open { accept_loss: true });
+    world.run_for(3_000 * MS);
+    assert_eq!(world.answers[&refused], Err(CommandError::LogsAnswer));
+    let elsewhere = world.command(2, Command::TakeSynced);
+    world.run_for(1_000 * MS);
+    assert_eq!(world.answers[&elsewhere], Err(CommandError::NotMember));
+    let taken = world.command(1, Command::TakeSynced);
+    let serves = world.run_until(10_000 * MS, |world| world.owner().is_some_and(|(node, _)| node == 1));
+    assert!(serves, "{}", world.stand());
+    assert_eq!(world.answers[&taken], Ok(()));
+}
+
+/// Power is cut at both members, on flash; the operator calls the owner fenced at a third node, which has no part in the volume.
+fn power_is_lost_at_both_members(rules: Rules) -> World {
+    let mut world = whole_of(on_flash(3, 2), rules);
+    let durable = world.run_until(5_000 * MS, |world| world.coordinator.record.flushed == Flushed::Durable);
+    assert!(durable, "{}", world.stand());
+    (0..2).for_each(|node| world.cut_power(node));
+    world.drop_writes();
+    world.run_for(10_000 * MS);
+    let formers = world.status(2).expect("it runs").may_be_called_fenced;
+    world.command(2, Command::Fenced { terms: formers.iter().map(|former| former.term).collect() });
+    world
+}
+
+/// T10: a member is back and answers, but it does not hear the first question whether it has the log; and before it is asked about
+/// the change, it is not heard any more.
+pub fn question_about_a_log_is_lost(rules: Rules) {
+    let mut world = power_is_lost_at_both_members(rules);
+    world.start(1);
+    world.run_for(1_000 * MS);
+    world.cut(2, 1);
+    let refused = world.command(2, Command::Open { accept_loss: true });
+    world.run_for(100 * MS);
+    world.mend();
+    world.run_for(500 * MS);
+    world.cut(1, 2);
+    world.run_for(5_000 * MS);
+    assert_eq!(world.answers.get(&refused), Some(&Err(CommandError::LogsAnswer)), "{}", world.stand());
+}
+
+/// T10: a member is off while it is asked whether it has the log, and is back before the change is sent that gives it up: while
+/// others are asked what they know; or while the coordinator does not answer, which the change was sent to in vain. The third time
+/// such a log is not given up, but left out of those that are taken.
+pub fn log_answers_before_it_is_given_up(rules: Rules) {
+    let mut world = power_is_lost_at_both_members(rules);
+    let late = world.command(2, Command::Open { accept_loss: true });
+    world.run_for(1_000 * MS);
+    world.start(1);
+    world.run_for(5_000 * MS);
+    assert_eq!(world.answers.get(&late), Some(&Err(CommandError::LogsAnswer)), "{}", world.stand());
+
+    let mut world = power_is_lost_at_both_members(rules);
+    let late = world.command(2, Command::Open { accept_loss: true });
+    world.run_for(1_000 * MS);
+    world.coordinator.cut_off.insert(2);
+    world.run_for(3_000 * MS);
+    assert_eq!(world.answers.get(&late), None, "it was sent: {}", world.stand());
+    world.start(1);
+    world.run_for(500 * MS);
+    world.coordinator.cut_off.clear();
+    world.run_for(5_000 * MS);
+    assert_eq!(world.answers.get(&late), Some(&Err(CommandError::Undecided)), "{}", world.stand());
+
+    let mut world = whole_of(on_flash(3, 3), rules);
+    (0..3).for_each(|node| world.cut_power(node));
+    world.start(1);
+    world.run_for(10_000 * MS);
+    let late = world.command(1, Command::TakeSynced);
+    world.run_for(1_000 * MS);
+    world.start(2);
+    world.run_for(5_000 * MS);
+    assert_eq!(world.answers.get(&late), Some(&Err(CommandError::LogsAnswer)), "{}", world.stand());
+    let taken = world.command(1, Command::TakeSynced);
+    assert!(world.run_until(10_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+    assert_eq!(world.answers.get(&taken), Some(&Ok(())));
+}
+
+/// What the coordinator shows is that of a moment, which a backup was made of.
+fn restore_backup(world: &mut World, of: &Record) {
+    let at = world.coordinator.history.iter().position(|record| record == of).expect("a record of then");
+    let by = world.coordinator.history.len() - 1 - at;
+    world.go_back(by);
+}
+
+fn members(world: &World) -> Vec<u64> {
+    world.coordinator.record.members.iter().map(|member| member.node.0).collect()
+}
+
+fn is_owner(world: &World, node: usize) -> bool {
+    world.status(node).is_some_and(|status| status.state == State::Owner)
+}
+
+/// C5: a member pauses, is dropped, and another one is learnt; the owner dies, and the coordinator is restored from a backup that names
+/// the first. It goes on, and has a log of then.
+pub fn member_that_missed_its_own_drop_comes_back_after_a_restore(rules: Rules) {
+    let mut world = whole_with(3, 1, rules);
+    let backup = world.coordinator.record.clone();
+    let stale = backup.members.iter().find(|member| member.node != NodeId(1)).expect("a copy").node.0 as usize - 1;
+    let other = 3 - stale;
+    world.pause(stale, 20_000 * MS);
+    let learnt = world.run_until(15_000 * MS, |world| members(world) == [1, other as u64 + 1]);
+    assert!(learnt, "{}", world.stand());
+    world.run_for(1_000 * MS);
+    world.kill(0);
+    restore_backup(&mut world, &backup);
+    world.run_for(40_000 * MS);
+    assert_eq!(world.owner(), None, "nobody may go on by himself: {}", world.stand());
+    // The other copy has everything: the operator sees it there, and that the owner cannot answer.
+    let known = world.status(other).and_then(|status| status.known).expect("it knows the record").version();
+    let seen_at_stale = world.status(stale).and_then(|status| status.known).expect("it knows one").version();
+    let wrong = world.command(stale, Command::RestoreRecord { saw: seen_at_stale });
+    world.run_for(2_000 * MS);
+    assert_eq!(world.answers.get(&wrong), Some(&Err(CommandError::KnownElsewhere)));
+    let right = world.command(other, Command::RestoreRecord { saw: known });
+    world.command(stale, Command::CannotAnswer { node: NodeId(1) });
+    world.run_for(2_000 * MS);
+    assert_eq!(world.answers.get(&right), Some(&Ok(())));
+    let serves = world.run_until(20_000 * MS, |world| world.owner().is_some_and(|(node, _)| node == other));
+    assert!(serves, "{}", world.stand());
+}
+
+/// C6: an owner pauses, its member takes over; the coordinator is restored from a backup of before, which the new owner notices. Then
+/// the former owner goes on, and hears nobody but the coordinator.
+pub fn deposed_owner_comes_back_after_a_restore_and_hears_nobody(rules: Rules) {
+    let mut world = whole(2, rules);
+    let backup = world.coordinator.record.clone();
+    world.pause(0, 25_000 * MS);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    until_node_2_serves(&mut world);
+    restore_backup(&mut world, &backup);
+    let noticed = world.run_until(12_000 * MS, |world| {
+        world.status(1).is_some_and(|status| status.reason == Reason::RecordWentBack)
+            && !world.coordinator.mark.is_empty()
+    });
+    assert!(noticed || cfg!(feature = "mutants"), "{}", world.stand());
+    world.run_for(40_000 * MS);
+    assert!(is_owner(&world, 1), "{}", world.stand());
+    assert_eq!(world.status(0).map(|status| status.reason), Some(Reason::AwaitingAnswers), "{}", world.stand());
+    assert!(world.status(0).is_some_and(|status| status.unheard == [NodeId(2)]), "{}", world.stand());
+}
+
+/// C6: a node is off while the others notice a restore, and settle it. After a second one, to before anybody had written the first down,
+/// that node alone notices; what others have heard of the first says nothing of it. A third one, which may know more, does not answer.
+pub fn second_restore_is_noticed_by_who_missed_the_first(rules: Rules) {
+    let mut world = whole(3, rules);
+    let seen = world.coordinator.record.version();
+    let before_that = world.coordinator.history.iter().rfind(|record| record.version() < seen).cloned();
+    let backup = before_that.expect("it was opened alone");
+    world.kill(1);
+    assert!(world.run_until(10_000 * MS, |world| members(world) == [1, 3]), "{}", world.stand());
+    world.run_for(1_000 * MS);
+    restore_backup(&mut world, &backup);
+    let went_back = |world: &World, node| world.status(node).is_some_and(|of| of.reason == Reason::RecordWentBack);
+    let noticed = world.run_until(12_000 * MS, |world| went_back(world, 0) && went_back(world, 2));
+    assert!(noticed, "{}", world.stand());
+    let saw = world.status(0).and_then(|status| status.known).expect("it owns the volume").version();
+    let restored = world.command(0, Command::RestoreRecord { saw });
+    for node in [0, 2] {
+        world.command(node, Command::CannotAnswer { node: NodeId(2) });
+    }
+    world.run_for(10_000 * MS);
+    assert_eq!(world.answers.get(&restored), Some(&Ok(())), "{}", world.stand());
+    for node in [0, 2] {
+        let rewinds = &world.nodes[node].rewinds;
+        assert!(rewinds.open.is_empty() && !rewinds.settled.is_empty(), "{rewinds:?} {}", world.stand());
+    }
+    let newest = world.coordinator.record.clone();
+
+    world.coordinator.cut_off.extend([0, 2]);
+    world.cut(1, 2);
+    world.cut(2, 1);
+    restore_backup(&mut world, &backup);
+    world.start(1);
+    assert!(world.run_until(12_000 * MS, |world| went_back(world, 1)), "{}", world.stand());
+    // An operator has found a newer backup, too.
+    world.coordinator.bring_forward(newest);
+    world.run_for(20_000 * MS);
+    let unheard = world.status(1).map(|status| status.unheard);
+    assert_eq!(unheard, Some(vec![NodeId(3)]), "{}", world.stand());
+    world.mend();
+    world.coordinator.cut_off.clear();
+    world.run_for(20_000 * MS);
+    assert!(world.nodes.iter().all(|node| node.rewinds.open.is_empty()), "{}", world.stand());
+}
+
+/// C6: nobody reaches the coordinator, so none of many rewinds is settled, although all nodes have answered since. Then a node dies, and
+/// the owner hears of one more, for whose name there is no room. That node has not answered since.
+pub fn coordinator_goes_back_more_often_than_names_find_room(rules: Rules) {
+    let mut world = whole_with(3, 1, rules);
+    world.coordinator.cut_off.extend([0, 1, 2]);
+    let many = REWINDS_OPEN_MAX as u64;
+    for name in 1..=many {
+        world.drive(0, Event::Rewound(RewindId(name)));
+    }
+    world.run_for(1_000 * MS);
+    assert_eq!(world.nodes[0].rewinds.open.len(), REWINDS_OPEN_MAX, "{}", world.stand());
+    let outside =
+        (1..3).find(|at| world.coordinator.record.members.iter().all(|member| member.node.0 != *at as u64 + 1));
+    let outside = outside.expect("one has no part");
+    world.kill(outside);
+    world.drive(0, Event::Rewound(RewindId(many + 1)));
+    world.coordinator.cut_off.clear();
+    world.run_for(10_000 * MS);
+    assert_eq!(world.nodes[0].rewinds.open, [RewindId::MORE], "{}", world.stand());
+    let unheard = world.status(0).map(|status| status.unheard);
+    assert_eq!(unheard, Some(vec![NodeId(outside as u64 + 1)]), "{}", world.stand());
+    world.start(outside);
+    let settled = |world: &mut World| world.nodes[0].rewinds.open.is_empty();
+    assert!(world.run_until(20_000 * MS, settled), "{}", world.stand());
+}
+
+/// T9: the same with a third node, which has seen the new owner's record, and the former owner does not even reach the coordinator.
+pub fn deposed_owner_hears_of_a_higher_term_from_a_third_node(rules: Rules) {
+    let mut world = whole(3, rules);
+    world.pause(0, 9_000 * MS);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    let another = world.run_until(12_000 * MS, |world| world.owner().is_some_and(|(node, _)| node > 0));
+    assert!(another, "{}", world.stand());
+    world.coordinator.cut_off.insert(0);
+    world.run_for(4_000 * MS);
+    assert!(!is_owner(&world, 0), "it was told of a higher term: {}", world.stand());
+}
+
+/// T9: the tier of an owner fails while its member is cut off from it, which is mended before that would ask by itself; the next owner's
+/// fails when the other node is gone for good, and it goes on with what its tier has.
+pub fn tier_fails_while_the_member_is_cut_off(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    world.run_for(700 * MS);
+    world.fail_tier(0);
+    world.run_for(2_000 * MS);
+    assert_eq!(world.status(0).map(|status| status.reason), Some(Reason::TierFailed), "{}", world.stand());
+    assert_eq!(world.coordinator.record.members.len(), 2, "nobody is left out meanwhile: {}", world.stand());
+    world.mend();
+    let served = world.run_until(1_500 * MS, |world| is_owner(world, 1));
+    assert!(served, "{}", world.stand());
+    world.run_for(5_000 * MS);
+    let term = world.coordinator.record.term;
+    world.kill(0);
+    world.fail_tier(1);
+    let again = world.run_until(9_000 * MS, |world| world.owner().is_some_and(|(node, now)| node == 1 && now > term));
+    assert!(again, "{}", world.stand());
+}
+
+/// C4: the owner has announced that it leaves its member out, and waits for what others know, when its tier fails. The member has all
+/// that was acknowledged, and stays in the record.
+pub fn tier_fails_while_a_drop_waits_to_be_sent(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.coordinator.cut_off.insert(1);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    world.run_for(1_000 * MS);
+    world.fail_tier(0);
+    world.run_for(4_500 * MS);
+    assert_eq!(world.coordinator.record.members.len(), 2, "nobody is left out: {}", world.stand());
+}
+
+/// S10: the device of the owner's tier fails, and has forgotten what was never synced when the tier is opened anew; the member that has it
+/// is not heard. The owner does not go on without that.
+pub fn tier_that_failed_has_forgotten_what_it_never_synced(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.coordinator.cut_off.insert(1);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    world.run_for(300 * MS);
+    world.fail_tier(0);
+    world.forget_unsynced(0);
+    world.run_for(15_000 * MS);
+    assert_eq!(world.status(0).map(|status| status.reason), Some(Reason::LogWentBack), "{}", world.stand());
+    world.coordinator.cut_off.clear();
+    world.mend();
+    let served = world.run_until(9_000 * MS, |world| is_owner(world, 1));
+    assert!(served, "{}", world.stand());
+}
+
+/// C3: of two nodes one knows less than the other, and the operator speaks there first.
+pub fn operator_speaks_at_the_node_that_knows_less(rules: Rules) {
+    let mut world = whole(2, rules);
+    let backup = world.coordinator.record.clone();
+    let size_bytes = world.coordinator.record.size_bytes;
+    // The first stands still while the second takes over, and is killed with what it knew.
+    world.pause(0, 1_000_000 * MS);
+    until_node_2_serves(&mut world);
+    world.kill(0);
+    let before_that = world.coordinator.history.iter().rfind(|record| record.version() < backup.version()).cloned();
+    restore_backup(&mut world, &before_that.expect("it was opened alone"));
+    world.start(0);
+    world.run_for(10_000 * MS);
+    let known = world.status(0).and_then(|status| status.known).expect("it knows one").version();
+    let id = world.command(0, Command::RestoreRecord { saw: known });
+    world.run_for(3_000 * MS);
+    assert_eq!(world.answers.get(&id), Some(&Err(CommandError::KnownElsewhere)), "{}", world.stand());
+    let known = world.status(1).and_then(|status| status.known).expect("it owns the volume").version();
+    let not_seen = world.command(1, Command::RestoreRecord { saw: backup.version() });
+    let right = world.command(1, Command::RestoreRecord { saw: known });
+    world.run_for(3_000 * MS);
+    assert_eq!(world.answers.get(&not_seen), Some(&Err(CommandError::NotAsSeen)));
+    assert_eq!(world.answers.get(&right), Some(&Ok(())));
+    assert_eq!((world.coordinator.record.owner, world.coordinator.record.size_bytes), (NodeId(2), size_bytes));
+}
+
+/// T6: the operator speaks of others than are unfenced by now.
+pub fn word_about_terms_that_are_not_those_in_quarantine(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.pause(0, 100_000 * MS);
+    until_node_2_serves(&mut world);
+    let seen = world.status(1).expect("it owns the volume").may_be_called_fenced;
+    let others = seen.iter().map(|former| Term(former.term.0 + 100)).collect();
+    let id = world.command(1, Command::Fenced { terms: others });
+    world.run_for(100 * MS);
+    assert_eq!(world.answers.get(&id), Some(&Err(CommandError::NotAsSeen)));
+}
+
+/// L1: an owner stands still with a grant in its socket, is replaced meanwhile, and hears nothing else when it goes on. At which moment
+/// it must stand still for that, is tried.
+pub fn grant_is_read_after_a_pause(rules: Rules) {
+    for at in 0..1000 {
+        let mut world = whole(2, rules);
+        world.run_for(at * MS);
+        world.pause(0, 9_000 * MS);
+        world.run_for(20 * MS);
+        world.cut(1, 0);
+        world.run_for(12_000 * MS);
+    }
+}
+
+/// S10: a member is put back to an earlier state of its memory. Its owner, which has told it so, loses power: the member has not
+/// all that was acknowledged, and stands still.
+pub fn member_is_put_back_and_its_owner_dies(rules: Rules) {
+    let mut world = whole(2, rules);
+    put_back_after(&mut world, 1, 3_000 * MS);
+    world.run_for(700 * MS);
+    world.cut_power(0);
+    world.run_for(15_000 * MS);
+    let reason = world.status(1).expect("it runs").reason;
+    assert_eq!(reason, Reason::LogWentBack, "{}", world.stand());
+}
+
+/// S10: an owner is put back to an earlier state of its memory, in its own term: it gives way to the member that knows more.
+pub fn owner_is_put_back_in_its_term(rules: Rules) {
+    let mut world = whole(2, rules);
+    put_back_after(&mut world, 0, 3_000 * MS);
+    until_node_2_serves(&mut world);
+    let whole = |world: &mut World| world.coordinator.record.members.len() == 2 && world.owner().is_some();
+    assert!(world.run_until(30_000 * MS, whole), "{}", world.stand());
+}
+
+/// S10: the same, to a term of before, in which it had no member yet. It hears of its own next one, steps down, and asks for the volume
+/// that it owned.
+pub fn owner_is_put_back_to_when_it_was_alone(rules: Rules) {
+    let setup = Setup { flash: false, ..on_flash(2, 2) };
+    let mut world = World::new(setup, Chaos::none(), Random::new(1), rules, false);
+    world.command(0, Command::Open { accept_loss: false });
+    let alone = world.run_until(10_000 * MS, |world| {
+        let record = &world.coordinator.record;
+        record.owner == NodeId(1) && record.members.len() == 1 && world.take_snapshot(0)
+    });
+    assert!(alone, "{}", world.stand());
+    world.kill(0);
+    world.start(0);
+    let copied = world.run_until(10_000 * MS, |world| world.coordinator.record.members.len() == 2);
+    assert!(copied, "{}", world.stand());
+    world.run_for(3_000 * MS);
+    assert!(world.put_back(0));
+    until_node_2_serves(&mut world);
+}
+
+/// S10: of three nodes the owner loses power, and at the same moment a member is put back: the other one, which knows more, is
+/// the next owner, whoever of both takes over first.
+pub fn candidate_is_put_back(rules: Rules) {
+    for node in [1, 2] {
+        let mut world = whole(3, rules);
+        let taken = world.run_until(5_000 * MS, |world| world.take_snapshot(node));
+        assert!(taken, "it rests now and then");
+        world.run_for(3_000 * MS);
+        world.cut_power(0);
+        assert!(world.put_back(node));
+        let other = 3 - node;
+        let serves = world.run_until(30_000 * MS, |world| world.owner().is_some_and(|(at, _)| at == other));
+        assert!(serves, "{}", world.stand());
+    }
+}
+
+fn put_back_after(world: &mut World, node: usize, time: u64) {
+    let taken = world.run_until(5_000 * MS, |world| world.take_snapshot(node));
+    assert!(taken, "it rests now and then");
+    world.run_for(time);
+    assert!(world.put_back(node));
+}
+
 fn unfenced(world: &World) -> Vec<u32> {
     world.coordinator.record.unfenced.iter().map(|former| former.term.0).collect()
 }
@@ -132,4 +632,227 @@ fn restart_owner(world: &mut World, next: Term) {
     world.start(0);
     let serves = world.run_until(3_000 * MS, |world| world.owner() == Some((0, next)));
     assert!(serves, "{}", world.stand());
+}
+
+/// S10: a node that never had a part in the volume says that it has heard beacons of times to come.
+pub fn node_without_a_part_grants_what_was_never_sent(rules: Rules) {
+    let mut world = whole_with(3, 1, rules);
+    let Record { term, config, owner, .. } = world.coordinator.record;
+    let part_of = |node: &NodeId| world.coordinator.record.member(*node);
+    let stranger = [NodeId(2), NodeId(3)].into_iter().find(|node| part_of(node).is_none()).expect("one has no part");
+    let to = part_of(&owner).expect("the owner is one of the members");
+    let envelope = Envelope { volume: super::VOLUME, term, config, from: Incarnation::none(stranger), to };
+    world.drive(0, Event::Message(envelope, Message::Granted { sent: Instant(u64::MAX) }));
+    world.run_for(2_000 * MS);
+    assert!(is_owner(&world, 0), "{}", world.stand());
+    assert_eq!(world.coordinator.record.term, term, "nobody needs to take over: {}", world.stand());
+}
+
+/// T2, C6: the coordinator went back, which nobody can settle because the third node is down. The owner stands still until its member
+/// asks, and is back before that may send anything: both go on at once, and wait for nobody.
+pub fn owner_is_heard_before_its_candidate_may_ask(rules: Rules) {
+    let mut world = whole_with(3, 1, rules);
+    let member = world.coordinator.record.members.iter().find(|member| member.node != NodeId(1)).expect("a copy");
+    let member = member.node.0 as usize - 1;
+    world.kill(3 - member);
+    world.run_for(1_000 * MS);
+    world.drive(member, Event::Rewound(RewindId(1)));
+    world.drive(0, Event::Rewound(RewindId(1)));
+    world.pause(0, 7_000 * MS);
+    let sealed = world.run_until(6_900 * MS, |world| world.status(member).is_some_and(|s| s.state == State::Sealed));
+    assert!(sealed, "{}", world.stand());
+    world.run_for(7_000 * MS);
+    let before = world.acknowledged();
+    world.run_for(1_000 * MS);
+    assert!(world.acknowledged() > before, "nothing can take effect that was never sent: {}", world.stand());
+    assert!(is_owner(&world, 0), "{}", world.stand());
+}
+
+/// Node 1 serves with a copy; the third node, which has no part, is down, so a coordinator that goes back cannot be settled. The copy.
+fn with_a_third_node_that_is_down(rules: Rules) -> (World, usize) {
+    let mut world = whole_with(3, 1, rules);
+    let member = world.coordinator.record.members.iter().find(|member| member.node != NodeId(1)).expect("a copy");
+    let member = member.node.0 as usize - 1;
+    world.kill(3 - member);
+    world.run_for(1_000 * MS);
+    (world, member)
+}
+
+fn hear_that_it_went_back(world: &mut World, nodes: [usize; 2]) {
+    nodes.into_iter().for_each(|node| world.drive(node, Event::Rewound(RewindId(1))));
+}
+
+#[track_caller]
+fn clients_are_answered(world: &mut World) {
+    let before = world.acknowledged();
+    world.run_for(1_000 * MS);
+    assert!(world.acknowledged() > before, "nobody waits for what cannot be decided: {}", world.stand());
+}
+
+/// L2: that a former owner has stopped is heard late, by a member that follows the next one.
+pub fn word_of_a_former_owner_arrives_when_another_one_serves(rules: Rules) {
+    let mut world = whole(3, rules);
+    let record = world.coordinator.record.clone();
+    let member = |node: u64| record.member(NodeId(node)).expect("all are members");
+    let Record { term, config, .. } = record;
+    let envelope = Envelope { volume: super::VOLUME, term, config, from: member(3), to: member(2) };
+    world.drive(1, Event::Message(envelope, Message::TakeOver));
+    world.run_for(5_000 * MS);
+    assert_eq!(world.coordinator.record.term, term, "its owner serves: {}", world.stand());
+}
+
+/// C2, C6: a hand-over is asked for while one silent node keeps everything from being decided. Clients do not wait for it.
+pub fn hand_over_while_nothing_can_be_decided(rules: Rules) {
+    let (mut world, member) = with_a_third_node_that_is_down(rules);
+    hear_that_it_went_back(&mut world, [0, member]);
+    world.run_for(500 * MS);
+    world.command(0, Command::HandOver { to: NodeId(member as u64 + 1) });
+    world.run_for(500 * MS);
+    clients_are_answered(&mut world);
+}
+
+/// C2, C6: the volume is quiet, and its hand-over waits behind a read that takes its time, when the coordinator is heard to have gone
+/// back. The hand-over is taken back in time.
+pub fn coordinator_goes_back_while_a_volume_is_quiet(rules: Rules) {
+    for moment in 0..8 {
+        let (mut world, member) = with_a_third_node_that_is_down(rules);
+        world.coordinator.late_by = Some(4_000 * MS);
+        world.run_for((1_000 + 500 * moment) * MS);
+        world.command(0, Command::HandOver { to: NodeId(member as u64 + 1) });
+        world.run_for(300 * MS);
+        hear_that_it_went_back(&mut world, [0, member]);
+        world.run_for(20_000 * MS);
+        clients_are_answered(&mut world);
+    }
+}
+
+/// A4, C6: the copy is lost, and the node that learns in its place as well, before anything could be decided about that. The owner goes
+/// on by itself, as it did before.
+pub fn learner_is_lost_before_it_may_be_made_a_member(rules: Rules) {
+    let mut world = whole_with(3, 1, rules);
+    let member = world.coordinator.record.members.iter().find(|member| member.node != NodeId(1)).expect("a copy");
+    let member = member.node.0 as usize - 1;
+    let learner = 3 - member;
+    world.kill(member);
+    let alone = world.run_until(12_000 * MS, |world| world.coordinator.record.members.len() == 1);
+    assert!(alone, "{}", world.stand());
+    hear_that_it_went_back(&mut world, [0, learner]);
+    world.run_for(4_000 * MS);
+    world.kill(learner);
+    world.run_for(10_000 * MS);
+    clients_are_answered(&mut world);
+}
+
+/// A node that serves alone, and another one that has no part in the volume.
+fn alone(through: bool, writes_die_with_host: bool, rules: Rules) -> World {
+    let calm = on_flash(2, 1);
+    let requested = Requested { through, ..calm.requested };
+    let mut world = whole_of(Setup { flash: false, requested, writes_die_with_host, ..calm }, rules);
+    let log = if through { LogState::Through } else { LogState::Needed };
+    let serves = |world: &mut World| world.owner().is_some() && world.coordinator.record.log == log;
+    assert!(world.run_until(10_000 * MS, serves), "{}", world.stand());
+    world.run_for(2_000 * MS);
+    world
+}
+
+/// Nothing reaches the lone owner any more, nor the coordinator it, and its lock is gone, which it is told after so long; the other
+/// node has proof by that, and serves.
+fn opened_elsewhere_behind_its_back(world: &mut World, told_after: u64) {
+    world.coordinator.cut_off.insert(0);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    world.revoke_lock(0, told_after);
+    let serves = world.run_until(30_000 * MS, |world| {
+        world.command(1, Command::Open { accept_loss: false });
+        world.run_for(1_000 * MS);
+        is_owner(world, 1)
+    });
+    assert!(serves, "{}", world.stand());
+}
+
+/// T9: the server of the image takes the lock from an owner that lives. Who is given it by that serves; what the former owner shows
+/// is old from then on.
+pub fn lock_of_a_lone_owner_is_taken_from_it(rules: Rules) {
+    let mut world = alone(true, false, rules);
+    opened_elsewhere_behind_its_back(&mut world, 100 * MS);
+    world.run_for(5_000 * MS);
+    assert!(!is_owner(&world, 0), "its lock is lost: {}", world.stand());
+    // Where nobody is there to take it, it takes over from itself.
+    let mut world = alone(true, false, rules);
+    let term = world.coordinator.record.term;
+    world.revoke_lock(0, 100 * MS);
+    let serves = world.run_until(5_000 * MS, |world| world.owner().is_some_and(|(_, later)| later > term));
+    assert!(serves, "{}", world.stand());
+}
+
+/// T9: the same, and its look at its lock hangs. It does not reach the coordinator, but the other node again.
+pub fn lone_owner_hears_of_its_successor_from_others(rules: Rules) {
+    let mut world = alone(true, false, rules);
+    opened_elsewhere_behind_its_back(&mut world, 1_000_000 * MS);
+    // Whoever changes the record asks all others: the new owner has nothing left to change.
+    world.run_for(15_000 * MS);
+    world.mend();
+    world.run_for(7_000 * MS);
+    assert!(!is_owner(&world, 0), "the other one has seen a higher term: {}", world.stand());
+}
+
+/// T9: a deposed owner is heard by nobody, and is only asked where it runs (T6).
+pub fn deposed_owner_is_only_asked_a_question(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.pause(0, 14_000 * MS);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    until_node_2_serves(&mut world);
+    world.coordinator.cut_off.insert(0);
+    world.request(Requested { peers: 0, ..world.setup.requested });
+    world.mend();
+    world.cut(0, 1);
+    world.run_for(8_000 * MS);
+    assert!(is_owner(&world, 1), "{}", world.stand());
+    assert!(!is_owner(&world, 0), "the question tells of a higher term: {}", world.stand());
+}
+
+/// T11: the machine of a lone owner is started anew, with its memory gone. It opens by itself where the record said before that nothing
+/// depends on that, and not where it did not.
+pub fn lone_owner_loses_its_memory(rules: Rules) {
+    for writes_die_with_host in [true, false] {
+        let mut world = alone(true, writes_die_with_host, rules);
+        world.cut_power(0);
+        world.start(0);
+        let serves = world.run_until(15_000 * MS, |world| world.owner().is_some_and(|(node, _)| node == 0));
+        assert!(serves, "{}", world.stand());
+        let mut world = alone(false, writes_die_with_host, rules);
+        world.cut_power(0);
+        world.start(0);
+        world.run_for(20_000 * MS);
+        assert_eq!(world.owner(), None, "only its log had what was acknowledged: {}", world.stand());
+        assert!(world.status(0).is_some_and(|status| status.reason == Reason::LossSuspected), "{}", world.stand());
+    }
+}
+
+/// T11: a lone owner with policy *back* is drained through and then stopped: the record says before it ends that no log is needed. So
+/// it opens by itself after its machine was started anew without its memory, and in the same boot it goes on with what it has; either way
+/// the record says that logs are needed before they stand for anything alone.
+pub fn lone_owner_is_stopped_in_order(rules: Rules) {
+    for (writes_die_with_host, reboot) in [(true, true), (false, true), (true, false)] {
+        let mut world = alone(false, writes_die_with_host, rules);
+        world.nodes[0].process.as_mut().expect("it serves").volume.keeps_through = true;
+        let says = |log: LogState| move |world: &mut World| world.coordinator.record.log == log;
+        assert!(world.run_until(10_000 * MS, says(LogState::Through)), "{}", world.stand());
+        let (before, term) = (world.acknowledged(), world.coordinator.record.term);
+        world.run_for(1_000 * MS);
+        assert!(world.acknowledged() > before, "clients are served until it ends: {}", world.stand());
+        if reboot {
+            world.cut_power(0);
+        } else {
+            world.kill(0);
+        }
+        world.start(0);
+        let serves = |world: &mut World| world.owner().is_some_and(|(node, new)| node == 0 && new > term);
+        assert!(world.run_until(15_000 * MS, serves), "{}", world.stand());
+        assert!(world.run_until(5_000 * MS, says(LogState::Needed)), "{}", world.stand());
+        let before = world.acknowledged();
+        world.run_for(2_000 * MS);
+        assert!(world.acknowledged() > before, "{}", world.stand());
+    }
 }

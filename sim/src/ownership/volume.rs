@@ -28,6 +28,19 @@ pub struct Tier {
     pub seen: (Term, Config),
     /// The term's `Begin` was answered.
     pub agreed: bool,
+    /// Every member holds everything up to here, as far as is known.
+    pub committed: usize,
+    /// It was put back to an earlier state of itself, and lacks what it had said to hold.
+    pub put_back: Option<PutBack>,
+}
+
+/// What has become of a tier since it was put back, in true time.
+#[derive(Clone, Copy, Debug)]
+pub struct PutBack {
+    /// When an owner that knows more was first heard.
+    pub heard: Option<u64>,
+    /// It was told.
+    pub told: bool,
 }
 
 /// A write to the backing that is under way; it outlives its process.
@@ -44,7 +57,7 @@ pub struct BackingWrite {
 }
 
 /// What the volume asks the world for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Ask {
     /// Send; the numbers go with an `Append`.
     Send(Envelope, Message, Vec<u64>),
@@ -78,14 +91,16 @@ struct Sets {
     config: Config,
     members: Vec<Incarnation>,
     log: LogState,
+    flushed: Flushed,
 }
 
 /// The owner's part.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Owner {
     term: Term,
     decided: Sets,
-    proposed: Vec<Sets>,
+    /// With what must be on the media of all before it may be recorded.
+    proposed: Vec<(Sets, usize)>,
     peers: BTreeMap<NodeId, Peer>,
     fetch: Option<(Incarnation, usize, Instant)>,
     begun: bool,
@@ -112,18 +127,29 @@ enum Rewriting {
 }
 
 /// The stand-in. The tier lies beside it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Volume {
     id: [u8; 16],
     own: Incarnation,
     host: Host,
     process: u64,
     copies_min: usize,
+    /// A flush is asked to promise no more than that all hold it.
+    pub flush_held: bool,
+    /// It is drained through: the backing has every write before it is acknowledged.
+    pub keeps_through: bool,
+    /// No sync of the medium ends.
+    pub medium_hangs: bool,
     sealed: bool,
     owner: Option<Owner>,
     stopping: bool,
     stopped: bool,
     failed: bool,
+    /// Others have heard more from it than it holds (S10).
+    went_back: bool,
+    /// That is broken on purpose.
+    pub goes_on_in_former_state: bool,
+    ticks: u64,
     /// As far as is known durable in the backing.
     backing: usize,
     /// What the world is to do.
@@ -134,6 +160,20 @@ impl Owner {
     /// What it or a former owner may have acknowledged.
     fn promised(&self) -> usize {
         self.acked.max(self.tail)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Sets> {
+        self.proposed.iter().map(|(sets, _)| sets).chain([&self.decided])
+    }
+
+    /// A2, C4.
+    fn promises_durable(&self) -> bool {
+        self.sets().any(|sets| sets.flushed == Flushed::Durable)
+    }
+
+    /// What somebody waits for on the media of all.
+    fn wanted_on_media(&self) -> usize {
+        self.proposed.iter().map(|(_, on_media)| *on_media).fold(self.flushed, usize::max)
     }
 }
 
@@ -149,11 +189,17 @@ impl Volume {
             host,
             process,
             copies_min: 1 + min_peers as usize,
+            flush_held: false,
+            keeps_through: false,
+            medium_hangs: false,
             sealed: false,
             owner: None,
             stopping: false,
             stopped: false,
             failed: false,
+            went_back: false,
+            goes_on_in_former_state: false,
+            ticks: 0,
             backing: 0,
             asks: Vec::new(),
         }
@@ -182,13 +228,25 @@ impl Volume {
             accepted: end,
             held: end,
             synced: tier.flash.then_some(Lsn(tier.synced as u64)),
-            committed: Lsn(acked as u64),
+            committed: Lsn(acked.max(tier.committed) as u64),
             mark: mark(tier),
             serving: self.owner.as_ref().is_some_and(|owner| owner.agreed),
             drained: self.owner.as_ref().is_some_and(|owner| owner.promised() <= self.backing && !owner.pinned),
-            wants_log: self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
+            wants_log: !self.keeps_through
+                && self.owner.as_ref().is_some_and(|owner| owner.decided.members.len() >= self.copies_min),
+            wants_flushed: self.owner.as_ref().filter(|owner| owner.agreed).map(|_| {
+                match tier.flash && !self.flush_held {
+                    true => Flushed::Durable,
+                    false => Flushed::Held,
+                }
+            }),
             tier_failed: self.failed,
         }
+    }
+
+    /// It goes on as another process.
+    pub fn go_on_as(&mut self, process: u64) {
+        self.process = process;
     }
 
     /// The tier has failed in this process.
@@ -199,7 +257,9 @@ impl Volume {
     /// The tier fails.
     pub fn fail(&mut self) {
         self.failed = true;
-        self.asks.push(Ask::Report(Report::TierFailed, 0));
+        let others = |sets: &Sets| sets.members.iter().any(|member| member.node != self.own.node);
+        let answers = !self.owner.as_ref().is_some_and(|owner| owner.sets().any(others));
+        self.asks.push(Ask::Report(Report::TierFailed { answers }, 0));
     }
 
     // --- orders ---
@@ -211,10 +271,14 @@ impl Volume {
             Order::Unseal => self.sealed = false,
             Order::Remember { term, config } => self.asks.push(Ask::Remember(term, config, delay)),
             Order::Own(own) => self.own_term(now, tier, own),
-            Order::Propose { config, members, log } => {
-                self.with_owner(|owner| owner.proposed.push(Sets { config, members, log }));
+            Order::Propose { config, members, log, flushed } => self.with_owner(|owner| {
+                let becomes_durable = flushed == Flushed::Durable && owner.decided.flushed != Flushed::Durable;
+                let on_media = if becomes_durable { owner.promised() } else { owner.flushed };
+                owner.proposed.push((Sets { config, members, log, flushed }, on_media));
+            }),
+            Order::Decide { config, members, log, flushed } => {
+                self.decide(now, Sets { config, members, log, flushed });
             }
-            Order::Decide { config, members, log } => self.decide(now, Sets { config, members, log }),
             Order::Learn(learner) => {
                 self.with_owner(|owner| {
                     owner.peers.insert(learner.node, Peer::new(learner, now));
@@ -257,7 +321,7 @@ impl Volume {
         let fetch = own.fetch.map(|(from, through)| (from, through.0 as usize, now));
         self.owner = Some(Owner {
             term: own.term,
-            decided: Sets { config: own.config, members: own.members.clone(), log: own.log },
+            decided: Sets { config: own.config, members: own.members.clone(), log: own.log, flushed: own.flushed },
             proposed: Vec::new(),
             peers: others.map(|member| (member.node, Peer::new(*member, now))).collect(),
             fetch,
@@ -331,7 +395,7 @@ impl Volume {
             from: Lsn(from as u64),
             through: Lsn(end as u64),
             committed: Lsn(owner.acked as u64),
-            sync: Lsn(owner.flushed as u64),
+            sync: Lsn(owner.wanted_on_media() as u64),
             records: Vec::new(),
             mark: Some(mark(tier)),
         };
@@ -342,18 +406,27 @@ impl Volume {
     pub fn receive(&mut self, now: Instant, tier: &mut Tier, envelope: &Envelope, message: &Message, numbers: &[u64]) {
         match message {
             Message::Begin { tail, mark, .. } => self.on_begin(tier, envelope, tail.0 as usize, mark),
-            Message::Append { from, mark, .. } => {
+            Message::Append { from, mark, sync, committed, .. } => {
                 let fetched = self.owner.is_some();
+                let committed = committed.0 as usize;
                 if fetched {
-                    self.on_fetched(tier, envelope, from.0 as usize, numbers);
+                    self.on_fetched(tier, envelope, from.0 as usize, numbers, committed);
                 } else {
                     self.on_append(tier, envelope, from.0 as usize, numbers, mark.as_ref());
+                    if tier.agreed && !self.sealed && tier.seen.0 == envelope.term {
+                        tier.committed = tier.committed.max(committed.min(tier.log.len()));
+                    }
+                    let behind = (tier.synced as u64) < sync.0;
+                    if tier.flash && behind && !self.medium_hangs && !self.sealed {
+                        tier.synced = tier.log.len();
+                    }
                 }
             }
             Message::Mark(mark) => tier.watermark = tier.watermark.max(mark.watermark.0 as usize),
-            Message::Held { held, synced, .. } => self.on_held(now, envelope, held.0 as usize, *synced),
+            Message::Held { held, synced, .. } => self.on_held(now, tier, envelope, held.0 as usize, *synced),
             Message::Fetch { from } => self.on_fetch(tier, envelope, from.0 as usize),
             Message::Refused { why: Refusal::BeyondTail } => self.on_refused(envelope.from),
+            Message::Said { held, .. } => self.on_said(tier, held.0 as usize),
             Message::Refused { .. }
             | Message::Beacon { .. }
             | Message::Granted { .. }
@@ -362,6 +435,8 @@ impl Volume {
             | Message::TakeOver
             | Message::Who { .. }
             | Message::Here { .. }
+            | Message::Know { .. }
+            | Message::Known { .. }
             | Message::Learn { .. } => {}
             Message::Ask { .. } | Message::Cached { .. } => unreachable!("this volume has no cache"),
         }
@@ -379,6 +454,9 @@ impl Volume {
             tier.log = vec![0; watermark];
             tier.synced = 0;
             tier.fresh = false;
+        } else if !tier.agreed && tier.log.len() > tail && tier.committed > tail {
+            let (held, mark) = (Lsn(tier.committed as u64), MarkNumber(0));
+            return self.reply(tier, envelope, Message::Said { held, mark });
         } else if !tier.agreed && tier.log.len() > tail {
             return self.reply(tier, envelope, Message::Refused { why: Refusal::BeyondTail });
         }
@@ -391,7 +469,7 @@ impl Volume {
     /// S3.
     fn on_append(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64], mark: Option<&Mark>) {
         let end = tier.log.len();
-        if self.sealed || !tier.agreed || tier.seen.0 < envelope.term || from > end {
+        if self.sealed || self.went_back || !tier.agreed || tier.seen.0 < envelope.term || from > end {
             return;
         }
         if from + numbers.len() > end {
@@ -401,7 +479,7 @@ impl Volume {
             tier.watermark = tier.watermark.max(mark.watermark.0 as usize);
             tier.checkpoint = tier.watermark;
         }
-        if tier.flash && tier.log.len().is_multiple_of(3) {
+        if tier.flash && tier.log.len().is_multiple_of(3) && !self.medium_hangs {
             tier.synced = tier.log.len();
         }
         self.tell_held(tier, envelope);
@@ -431,7 +509,7 @@ impl Volume {
             let message = Message::Append {
                 from: Lsn(from as u64),
                 through: Lsn(tier.log.len() as u64),
-                committed: Lsn(0),
+                committed: Lsn(tier.committed as u64),
                 sync: Lsn(0),
                 records: Vec::new(),
                 mark: None,
@@ -442,20 +520,26 @@ impl Volume {
         }
     }
 
-    fn on_fetched(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64]) {
+    fn on_fetched(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64], committed: usize) {
         let Some(owner) = &mut self.owner else { return };
         let asked = owner.fetch.is_some_and(|(member, _, _)| member == envelope.from);
+        if asked && committed > tier.log.len() {
+            return self.goes_back();
+        }
         if asked && !owner.begun && from == tier.log.len() {
             tier.log.extend_from_slice(numbers);
             owner.fetch = None;
         }
     }
 
-    fn on_held(&mut self, now: Instant, envelope: &Envelope, held: usize, synced: Option<Lsn>) {
+    fn on_held(&mut self, now: Instant, tier: &Tier, envelope: &Envelope, held: usize, synced: Option<Lsn>) {
         let Some(owner) = &mut self.owner else { return };
         let Some(peer) = owner.peers.get_mut(&envelope.from.node) else { return };
         if peer.incarnation != envelope.from || envelope.term != owner.term {
             return;
+        }
+        if held > tier.log.len() && !self.goes_on_in_former_state {
+            return self.goes_back();
         }
         if held > peer.held || !peer.agreed {
             peer.open = Some(now);
@@ -464,6 +548,32 @@ impl Volume {
         peer.agreed = true;
         peer.held = peer.held.max(held);
         peer.synced = peer.synced.max(synced.map_or(0, |synced| synced.0 as usize));
+    }
+
+    /// S10: others have heard more from this node than it has.
+    fn on_said(&mut self, tier: &Tier, held: usize) {
+        if held > tier.log.len() {
+            self.goes_back();
+        }
+    }
+
+    fn goes_back(&mut self) {
+        if !self.went_back && !self.goes_on_in_former_state {
+            self.went_back = true;
+            self.asks.push(Ask::Report(Report::WentBack, 0));
+        }
+    }
+
+    /// Peers are told what was heard from them.
+    fn say_what_was_heard(&mut self, tier: &Tier) {
+        let Some(owner) = &self.owner else { return };
+        let recorded = |peer: &Peer| owner.decided.members.contains(&peer.incarnation);
+        let by_all = |peer: &Peer| if recorded(peer) { tier.committed } else { 0 };
+        let said = |peer: &Peer| (peer.incarnation, if peer.agreed { peer.held } else { 0 }.max(by_all(peer)));
+        let said: Vec<(Incarnation, usize)> = owner.peers.values().map(said).collect();
+        for (to, held) in said {
+            self.send(to, Message::Said { held: Lsn(held as u64), mark: MarkNumber(0) }, Vec::new());
+        }
     }
 
     fn on_refused(&mut self, from: Incarnation) {
@@ -480,14 +590,19 @@ impl Volume {
 
     /// Some time has passed: clients write `writes` numbers, the backing takes what may go to it.
     pub fn tick(&mut self, now: Instant, tier: &mut Tier, backing: usize, reached: bool, writes: &[u64]) {
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(5) && !self.stopping {
+            self.say_what_was_heard(tier);
+        }
+        let went_back = self.went_back;
         let Some(owner) = &mut self.owner else { return };
         if self.stopped {
             return;
         }
-        if owner.agreed && owner.quiesced.is_none() && !self.stopping && !self.failed {
+        if owner.agreed && owner.quiesced.is_none() && !self.stopping && !self.failed && !went_back {
             tier.log.extend_from_slice(writes);
         }
-        if tier.flash {
+        if tier.flash && !self.medium_hangs {
             tier.synced = tier.log.len();
         }
         let drains = owner.quiesced.is_none_or(|to| to.is_none()) && !owner.told_quiet && !owner.under_way;
@@ -525,6 +640,16 @@ impl Volume {
         self.progress(now, tier);
     }
 
+    /// The write that it had under way has failed: it is tried again.
+    pub fn write_failed(&mut self, now: Instant, tier: &mut Tier) {
+        let Some(owner) = &mut self.owner else { return };
+        owner.under_way = false;
+        if owner.rewriting == Rewriting::UnderWay {
+            owner.rewriting = Rewriting::Due;
+        }
+        self.progress(now, tier);
+    }
+
     /// The log begins anew, and the backing counts as far as this.
     pub fn begin_at(&mut self, backing: usize) {
         self.backing = backing;
@@ -535,11 +660,11 @@ impl Volume {
         if !owner.begun || self.stopping {
             return;
         }
-        let end = tier.log.len();
+        let (end, flash, wanted) = (tier.log.len(), tier.flash, owner.wanted_on_media().min(tier.log.len()));
         let mut begin = Vec::new();
         let mut append = Vec::new();
         for peer in owner.peers.values_mut() {
-            let open = !peer.agreed || peer.held < end;
+            let open = !peer.agreed || peer.held < end || (flash && peer.synced < wanted);
             if !open {
                 peer.open = None;
                 continue;
@@ -563,8 +688,7 @@ impl Volume {
     /// What every member of all sets holds (C4).
     fn committed(&self, tier: &Tier) -> usize {
         let Some(owner) = &self.owner else { return 0 };
-        let sets = owner.proposed.iter().chain([&owner.decided]);
-        let others = sets.flat_map(|sets| &sets.members).filter(|member| member.node != self.own.node);
+        let others = owner.sets().flat_map(|sets| &sets.members).filter(|member| member.node != self.own.node);
         let held = |member: &Incarnation| {
             let peer = owner.peers.get(&member.node).filter(|peer| peer.incarnation == *member && peer.agreed);
             peer.map_or(0, |peer| peer.held)
@@ -578,16 +702,19 @@ impl Volume {
             self.stopped = true;
             self.asks.push(Ask::Report(Report::BackingQuiet, 0));
         }
-        if self.stopped || self.stopping || self.failed {
+        if self.stopped || self.stopping || self.failed || self.went_back {
             return;
         }
         self.begin(now, tier);
         let committed = self.committed(tier);
+        if self.owner.is_some() {
+            tier.committed = tier.committed.max(committed);
+        }
         let (own, copies_min) = (self.own.node, self.copies_min);
         let Some(owner) = &mut self.owner else { return };
         let every = |test: &dyn Fn(&Peer) -> bool| {
-            let all = owner.proposed.iter().chain([&owner.decided]).flat_map(|sets| &sets.members);
-            let mut all = all.filter(|member| member.node != own);
+            let sets = owner.proposed.iter().map(|(sets, _)| sets).chain([&owner.decided]);
+            let mut all = sets.flat_map(|sets| &sets.members).filter(|member| member.node != own);
             all.all(|member| owner.peers.get(&member.node).is_some_and(|p| p.incarnation == *member && test(p)))
         };
         if owner.begun && !owner.agreed && every(&|peer| peer.agreed && peer.held >= owner.tail) {
@@ -598,13 +725,20 @@ impl Volume {
             return;
         }
         let flushed = owner.peers.values().map(|peer| peer.synced).min().unwrap_or(tier.synced).min(tier.synced);
-        if tier.flash && flushed > owner.flushed && every(&|peer| peer.synced >= flushed) && flushed <= owner.acked {
+        if self.flush_held && !owner.promises_durable() {
+            // The weakest that it may be: everything acknowledged.
+            self.asks.push(Ask::Flushed(owner.acked));
+        } else if tier.flash
+            && flushed > owner.flushed
+            && every(&|peer| peer.synced >= flushed)
+            && flushed <= owner.acked
+        {
             owner.flushed = flushed;
             self.asks.push(Ask::Flushed(flushed));
         }
         // A1: the members of all sets, and the backing as well where the record asks for it or copies are missing.
         let copies = |sets: &Sets| sets.members.len() >= copies_min && sets.log == LogState::Needed;
-        let backing_too = !owner.proposed.iter().chain([&owner.decided]).all(copies);
+        let backing_too = !owner.sets().all(copies);
         let ground = if backing_too { committed.min(self.backing) } else { committed };
         for position in owner.acked + 1..=ground {
             self.asks.push(Ask::Acknowledged(position));
@@ -617,12 +751,14 @@ impl Volume {
     fn tell_progress(&mut self, tier: &Tier, committed: usize) {
         let Some(owner) = &mut self.owner else { return };
         let known = self.backing;
-        for sets in &owner.proposed {
+        for (sets, on_media) in &owner.proposed {
             let in_backing = sets.log == LogState::Needed || owner.promised() <= known;
             // What a flush was answered for, every member must have on its medium (T10).
             let others = sets.members.iter().filter(|member| member.node != self.own.node);
             let synced = |member: &Incarnation| owner.peers.get(&member.node).map_or(0, |peer| peer.synced);
-            let flushed = !tier.flash || others.map(synced).all(|synced| synced >= owner.flushed);
+            let on_media = *on_media.max(&owner.flushed);
+            let flushed =
+                !tier.flash || (tier.synced >= on_media && others.map(synced).all(|synced| synced >= on_media));
             if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.config) {
                 self.asks.push(Ask::Report(Report::Covered { config: sets.config }, 0));
             }

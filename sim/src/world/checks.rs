@@ -77,6 +77,7 @@ impl World {
                 | Due::Question(..)
                 | Due::Verdict(_)
                 | Due::Beat
+                | Due::LockLost(_)
                 | Due::Mischief(_) => {}
             }
         }

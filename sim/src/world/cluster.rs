@@ -5,7 +5,6 @@
 
 use super::*;
 use crate::cluster::{Mischief, Planned, Target};
-use forebay_core::status::Flush;
 use std::ops::Bound;
 
 /// What nodes share, beside backing and clients.
@@ -108,16 +107,23 @@ impl World {
         self.schedule_mischief();
     }
 
-    /// T10: no member of the record has what it held, all that are left have what was synced, and flushes were `media`.
+    /// T10: no member of the record has what it held, some have what was synced.
     pub(super) fn power_was_cut_everywhere(&self, record: &Record) -> bool {
-        let media = matches!(self.cluster().setup.flush, Flush::Best | Flush::Media);
-        let all_on_flash = self.each_node().all(|(_, node)| node.layout.kind == TierKind::Flash);
         let lost_power = |member: &Incarnation| {
             let own = self.node_at(index_of(member.node)).incarnation;
             own.tier != member.tier || own.life > member.life
         };
         let one_left = |member: &Incarnation| self.node_at(index_of(member.node)).incarnation.tier == member.tier;
-        media && all_on_flash && record.members.iter().all(lost_power) && record.members.iter().any(one_left)
+        record.members.iter().all(lost_power) && record.members.iter().any(one_left)
+    }
+
+    /// T10: flushed writes are on the media, so that a volume whose members all lost their power opens by itself.
+    pub(super) fn media_have_what_was_flushed(&self, record: &Record) -> bool {
+        match record.flushed {
+            Flushed::Durable => true,
+            Flushed::Held => false,
+            Flushed::Unrecorded => self.requested().media,
+        }
     }
 
     /// What this node had is nobody's any more.
@@ -222,12 +228,11 @@ impl World {
                 self.cluster_mut().links.cut(node, to, until);
             }
             Mischief::Crawl => self.cluster_mut().links.crawl(node, until),
-            Mischief::Isolate => {
-                self.coverage.see("node isolated");
-                for other in 0..self.away.len() {
-                    self.cluster_mut().links.cut(node, other, until);
-                    self.cluster_mut().links.cut(other, node, until);
-                }
+            Mischief::Isolate => self.isolate(node, until),
+            Mischief::CutOff => {
+                self.isolate(node, until);
+                self.turn_to(node);
+                self.node.coordinator_away_until = until;
             }
             Mischief::Blackout => {
                 for node in 0..self.away.len() {
@@ -235,7 +240,16 @@ impl World {
                 }
             }
             Mischief::HandOver => self.hand_over(),
+            Mischief::Revoke => self.revoke_lock(node, until),
             Mischief::Outage => self.cluster_mut().coordinator.away_until = until,
+        }
+    }
+
+    fn isolate(&mut self, node: usize, until: Instant) {
+        self.coverage.see("node isolated");
+        for other in 0..self.away.len() {
+            self.cluster_mut().links.cut(node, other, until);
+            self.cluster_mut().links.cut(other, node, until);
         }
     }
 
@@ -256,6 +270,7 @@ impl World {
         for i in 0..self.away.len() {
             self.turn_to(i);
             self.node.paused_until = self.node.paused_until.map(|until| until.min(now));
+            self.node.coordinator_away_until = self.node.coordinator_away_until.min(now);
         }
         self.turn_to(here);
     }
@@ -294,8 +309,8 @@ impl World {
             Some(Loss::Unsynced) => self.oracle.forget_flushes(),
             Some(Loss::Unacknowledged) => self.oracle.forget_unacknowledged(),
         }
-        if matches!(loss, Some(Loss::Logs | Loss::Unacknowledged | Loss::BackingUnflushed)) {
-            // Whoever opens a volume without its log has synced the image before.
+        if loss.is_some() {
+            // Whoever opens a volume without its log, or with what is left of it, has synced the image before.
             self.backing.sync(self.backing.mark());
             self.backing.durable.clone_from(&self.backing.current);
         }

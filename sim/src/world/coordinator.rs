@@ -73,7 +73,7 @@ impl World {
     pub(super) fn ask_coordinator(&mut self, op: OpId, question: Question) {
         let faults = &self.cluster().setup.faults;
         let (lost, unanswered) = (faults.transaction_lost, faults.answer_lost);
-        let away = self.cluster().coordinator.away_until > self.now;
+        let away = self.cluster().coordinator.away_until.max(self.node.coordinator_away_until) > self.now;
         let way = self.micros(20_000);
         if away || self.fault(lost) {
             self.coverage.see(if away { "coordinator away" } else { "transaction lost" });
@@ -140,15 +140,24 @@ impl World {
         }
         let own = own.expect("an owner is a member");
         let has_what_was_synced = before.members.iter().any(|member| member.is_earlier_life_of(own));
-        let (accepted, media) = (self.cluster().loss_accepted, self.requested().media);
+        let accepted = self.cluster().loss_accepted;
+        let media = match before.flushed {
+            Flushed::Durable => true,
+            Flushed::Held => false,
+            Flushed::Unrecorded => self.requested().media,
+        };
         assert!(
             accepted || (has_what_was_synced && media),
             "{own:?} owns the volume without its log, and nobody said that it may"
         );
-        self.cluster_mut().loss = Some(match (has_what_was_synced, media) {
+        let loss = match (has_what_was_synced, media) {
             (true, true) => Loss::Unflushed,
             (true, false) => Loss::Unsynced,
             (false, _) => Loss::Logs,
-        });
+        };
+        // Nobody has served since an earlier one: what that has cost is gone with it.
+        if self.cluster().loss.is_none() || loss == Loss::Logs {
+            self.cluster_mut().loss = Some(loss);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The journal beside the backing: its operations, its rules as seen from outside, and the replay of what an earlier
 //! life left in it, which is the executor's part.
 //!
-//! Checked: while a replay would find a batch, the backing is given nothing but parts of it; a journal is not written
+//! Checked: a batch says nothing of a record that is neither in it nor superseded for good; while a replay would find a batch, the backing is given nothing but parts of it; a journal is not written
 //! while the backing is; a batch can be read back, and its term is durably the tier's.
 
 use super::*;
@@ -155,6 +155,7 @@ impl World {
         if first <= self.node.journal_through {
             self.coverage.see("batch tried again after a failure");
         }
+        self.node.synced_at_batch = self.node.volume.as_ref().expect("it asks").status(self.clock()).synced;
         assert!(batch.records.is_sorted_by(|a, b| a.lsn < b.lsn), "a batch is in log order");
         assert!(batch.records.iter().all(|record| record.lsn <= batch.through), "a batch ends where it says");
         self.assert_term_is_durable(&batch);
@@ -243,13 +244,31 @@ impl World {
         }
         self.journal_found = None;
         match error {
-            None => self.journal.write(offset, bytes),
+            None => {
+                self.journal.write(offset, bytes);
+                self.check_batch();
+            }
             Some(IoError::Checksum) => {}
             Some(_) => {
                 self.coverage.see("journal write failed");
                 self.journal.write_torn(offset, bytes, Landing::Random, &mut self.random);
             }
         }
+    }
+
+    /// A batch that a replay would find says that everything up to its end is in the image: it must be there then, or the
+    /// tier had synced what has superseded it before anything of the batch was written.
+    fn check_batch(&mut self) {
+        if self.damaged || self.damage_carried || self.cluster.is_some() {
+            return;
+        }
+        let Some(through) = self.journal_found().map(|found| found.batch.through) else { return };
+        if through <= self.node.destaged_seen {
+            return;
+        }
+        let (journal, size) = (&self.journal.current, self.size_promised);
+        let image = journal::replayed(&VOLUME_UUID, journal, size, self.backing.durable.clone());
+        self.assert_passed("a batch", through, &image, self.node.synced_at_batch);
     }
 
     pub(super) fn end_journal_sync(&mut self, mark: u64, error: Option<IoError>) {

@@ -38,7 +38,7 @@ impl World {
         };
         trace!(self, "life begins, {}", if fresh { "fresh tier" } else { "recovering" });
         self.open_volume(superblock, fresh);
-        let wait = self.micros(2_000_000);
+        let wait = self.micros(self.setup.ready_micros_max);
         self.schedule(wait, Due::BackingReady);
         if self.setup.control > 0 {
             let wait = self.micros(100_000);

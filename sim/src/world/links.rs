@@ -124,6 +124,7 @@ impl World {
             | Message::Append { .. }
             | Message::Mark(_)
             | Message::Held { .. }
+            | Message::Said { .. }
             | Message::Fetch { .. }
             | Message::Ask { .. }
             | Message::Cached { .. } => {
@@ -145,6 +146,8 @@ impl World {
             | Message::TakeOver
             | Message::Who { .. }
             | Message::Here { .. }
+            | Message::Know { .. }
+            | Message::Known { .. }
             | Message::Learn { .. } => {
                 trace!(self, "letter {:?}", letter.message);
                 self.letter_for_ownership(letter);

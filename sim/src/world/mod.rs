@@ -119,6 +119,8 @@ enum Due {
     Verdict(Box<Verdict>),
     /// Ownership looks around.
     Beat,
+    /// An owner sees that the lock of this term is lost.
+    LockLost(Term),
     Mischief(Option<Planned>),
 }
 
@@ -137,6 +139,7 @@ impl Due {
             | Due::Audit
             | Due::Letter(_)
             | Due::Verdict(_)
+            | Due::LockLost(_)
             | Due::Beat => true,
             Due::Ghost(_) | Due::LieLands(..) | Due::Question(..) | Due::Mischief(_) => false,
         }
@@ -163,6 +166,7 @@ impl Due {
             | Due::Letter(_)
             | Due::Verdict(_)
             | Due::Beat
+            | Due::LockLost(_)
             | Due::Question(..)
             | Due::Mischief(_) => None,
         }
@@ -170,7 +174,7 @@ impl Due {
 
     /// It was asked for by a volume, or is meant for it.
     fn dies_with_volume(&self) -> bool {
-        self.dies_with_process() && !matches!(self, Due::Verdict(_) | Due::Beat | Due::Restart)
+        self.dies_with_process() && !matches!(self, Due::Verdict(_) | Due::Beat | Due::LockLost(_) | Due::Restart)
     }
 
     /// Nobody is left to whom it could happen when the process has died.
@@ -233,6 +237,8 @@ pub struct World {
     journal: Media,
     /// The complete batch that `journal.current` holds, when it was looked at since the last change.
     journal_found: Option<Option<Found>>,
+    /// Writes that a tier was asked for.
+    tier_writes: u64,
     backing_gone_until: Instant,
     backing_sync_failed: BTreeSet<usize>,
     errors_injected: bool,
@@ -306,6 +312,7 @@ impl World {
             backing: Media::new(backing_bytes),
             journal: Media::new(setup.journal_blocks as usize * BLOCK),
             journal_found: None,
+            tier_writes: 0,
             backing_gone_until: Instant(0),
             backing_sync_failed: BTreeSet::new(),
             errors_injected: false,
@@ -637,6 +644,7 @@ impl World {
             Due::Question(op, question) => self.question_arrives(op, *question),
             Due::Verdict(verdict) => self.verdict_arrives(*verdict),
             Due::Beat => self.beat(),
+            Due::LockLost(term) => self.tell(forebay_core::ownership::Event::LockLost(term)),
             Due::Mischief(planned) => self.mischief(planned),
         }
     }

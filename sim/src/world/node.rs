@@ -50,12 +50,18 @@ pub(super) struct Node {
     pub(super) clock: Clock,
     /// Its processes do nothing until then, and then all at once: SIGSTOP, a suspended guest, swapping.
     pub(super) paused_until: Option<Instant>,
+    /// The coordinator does not hear it, nor it the coordinator.
+    pub(super) coordinator_away_until: Instant,
 
     /// Its tier and what that can vouch for.
     pub(super) incarnation: Incarnation,
     /// Number of the host's boot.
     pub(super) boot: u64,
     pub(super) part: Part,
+    /// The newest record that was seen, in the state folder.
+    pub(super) seen: Option<Record>,
+    /// What it knows of coordinators that went back, likewise.
+    pub(super) rewinds: KnownRewinds,
 
     pub(super) volume: Option<Volume>,
     pub(super) serving: bool,
@@ -93,6 +99,8 @@ pub(super) struct Node {
     pub(super) destaged_seen: Lsn,
     /// Where the last batch of this life ended whose sync succeeded.
     pub(super) journal_through: Lsn,
+    /// What the tier had synced when the last batch was begun.
+    pub(super) synced_at_batch: Lsn,
 }
 
 impl Node {
@@ -104,9 +112,12 @@ impl Node {
             frames,
             clock,
             paused_until: None,
+            coordinator_away_until: Instant(0),
             incarnation: Incarnation { node: NodeId(0), tier: 0, life: 0 },
             boot: 0,
             part: Part::default(),
+            seen: None,
+            rewinds: KnownRewinds::default(),
             volume: None,
             serving: false,
             backing_ready: false,
@@ -134,6 +145,7 @@ impl Node {
             records: BTreeMap::new(),
             destaged_seen: Lsn(0),
             journal_through: Lsn(0),
+            synced_at_batch: Lsn(0),
         }
     }
 
@@ -170,6 +182,7 @@ impl Node {
         self.keeping = false;
         self.destaged_seen = Lsn(0);
         self.journal_through = Lsn(0);
+        self.synced_at_batch = Lsn(0);
         self.readers.fill(0);
         self.writing.fill(false);
         self.taken.fill(false);

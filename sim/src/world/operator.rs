@@ -20,7 +20,10 @@ impl World {
             4 => Control::Drain,
             5 => Control::Hold(Duration::from_millis(self.random.range(1, 60_000))),
             6 | 7 => Control::Release,
-            8 => Control::Resize((size + 512 * self.random.range(1, 16)).min(self.setup.size_bytes_max)),
+            8 => {
+                let more = (size + 512 * self.random.range(1, 16)).next_multiple_of(self.setup.backing_align.into());
+                Control::Resize(more.min(self.setup.size_bytes_max))
+            }
             _ => Control::Stop { drain: self.random.below(2) == 0 },
         };
         self.command(command);

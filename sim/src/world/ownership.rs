@@ -6,10 +6,14 @@
 use super::*;
 use forebay_core::api::{PeerFailure, Report};
 use forebay_core::ownership::{
-    Admission, Candidate, Command, Effect as Deed, Event as News, Ownership, Proof, Remembered, Requested, Timing,
+    Admission, Candidate, Command, Committed, Effect as Deed, Event as News, Ownership, Proof, Read, Reason as Why,
+    Remembered, Requested, State, Timing,
 };
 use forebay_core::status::Flush;
 use forebay_core::volume::KeptCache;
+
+/// A tier that has failed for so long is noticed by the operator.
+const OPERATOR_LOOKS: Duration = Duration::from_secs(20);
 
 /// What a process keeps beside the volume; it dies with it.
 #[derive(Debug, Default)]
@@ -25,6 +29,8 @@ pub(super) struct Part {
     pub(super) owns: Option<Term>,
     /// Terms whose lock on the image this process has taken.
     locks: BTreeSet<Term>,
+    /// The newest change of the record that was asked for.
+    commits: Option<(OpId, Record)>,
     /// Clients are let in.
     pub(super) let_in: bool,
     /// The backing refuses it.
@@ -60,17 +66,14 @@ impl Part {
 impl World {
     pub(super) fn requested(&self) -> Requested {
         let setup = &self.cluster().setup;
-        let all_on_flash = self.each_node().all(|(_, node)| node.layout.kind == TierKind::Flash);
         Requested {
             peers: setup.peers as u32,
             min_peers: setup.min_peers,
             through: false,
             tier_bytes: 0,
-            media: match setup.flush {
-                Flush::Media => true,
-                Flush::Best => all_on_flash,
-                Flush::Replicated | Flush::Destage => false,
-            },
+            // As the product maps what a definition asks for.
+            media: setup.flush == Flush::Media,
+            flushed_readable: setup.flushed_readable,
         }
     }
 
@@ -91,6 +94,8 @@ impl World {
             own: self.node.incarnation,
             host: self.host_of(self.at),
             remembered,
+            known: self.node.seen.clone(),
+            rewinds: self.node.rewinds.clone(),
             fresh: false,
             timing: Timing { kept_out_max: Duration::from_secs(8), ..Timing::default() },
             requested: self.requested(),
@@ -149,7 +154,17 @@ impl World {
             trace!(self, "<= {deed:?}");
             match deed {
                 Deed::Read(op) => self.ask_coordinator(op, Question::Read),
-                Deed::Commit { op, compare, new } => {
+                Deed::RewindNoticed { .. } => {
+                    let id = RewindId::drawn(self.random.draw());
+                    self.node.rewinds.open(id);
+                    self.tell(News::Rewound(id));
+                }
+                Deed::Rewound(id) => {
+                    self.node.rewinds.open(id);
+                }
+                Deed::RewindSettled(id) => self.node.rewinds.settle(id),
+                Deed::Commit { op, compare, new, .. } => {
+                    self.node.part.commits = Some((op, new.clone()));
                     if new.owner == self.node.incarnation.node && new.term > compare.term {
                         self.node.part.locks.insert(new.term);
                     }
@@ -227,6 +242,9 @@ impl World {
     /// The tier is opened anew, and the volume on it as a follower.
     fn open_tier(&mut self, format: bool) {
         self.assert_writes_nothing("opens its tier anew");
+        if !format {
+            self.assert_tier_rests();
+        }
         // What is under way to a frame would come to the follower's.
         let rests = self.node.ops.values().all(|op| matches!(op.kind, OpKind::Send { .. }));
         let volume = self.node.volume.as_ref().filter(|_| rests && !format);
@@ -252,6 +270,16 @@ impl World {
         }
         trace!(self, "tier {:?} is {}", self.node.incarnation, if format { "made" } else { "opened" });
         self.begin_volume(format);
+    }
+
+    /// T9: what is under way to a tier could land after the next volume has read it, and a sync of the former one take the error
+    /// that the next one's is to be told.
+    fn assert_tier_rests(&self) {
+        let changes = |op: &Op| matches!(op.kind, OpKind::TierWrite { .. } | OpKind::TierSync { .. });
+        assert!(
+            !self.node.ops.values().any(changes),
+            "the tier is opened anew while its former owner has something under way to it"
+        );
     }
 
     /// S7: what the record names may be all that is left. With `log: through` (A5) nothing depends on it: who opens the volume makes its
@@ -286,6 +314,21 @@ impl World {
             self.tell(News::Figures(figures));
         }
         self.look_for_proof();
+        self.restart_after_tier_failure();
+    }
+
+    /// A tier that has failed is used again by a new process only. The operator starts one where the node follows, or serves alone:
+    /// an owner that has other members gives way by itself, and is not helped (T9).
+    fn restart_after_tier_failure(&mut self) {
+        let Some(ownership) = &self.node.part.ownership else { return };
+        let status = ownership.status();
+        let failed = status.reason == Why::TierFailed && self.clock() - status.since > OPERATOR_LOOKS;
+        let copies = status.record.map_or(0, |record| record.members.len());
+        let gives_way = !matches!(status.state, State::Following | State::Learner) && copies > 1;
+        if failed && !gives_way {
+            self.coverage.see("node started anew after its tier had failed");
+            self.crash_now(Crash::ProcessKilled);
+        }
     }
 
     /// The volume can say how far it is.
@@ -321,7 +364,25 @@ impl World {
     // --- what comes back ---
 
     /// The coordinator has answered.
+    /// What a node is told is in its state folder before it acts on it.
+    fn see_record(&mut self, verdict: &Verdict) {
+        let record = match verdict {
+            Verdict::Read(_, Read::Is(record)) | Verdict::Changed(_, Committed::Lost(record)) => Some(record.clone()),
+            Verdict::Changed(op, Committed::Won) => {
+                self.node.part.commits.clone().filter(|(of, _)| of == op).map(|(_, new)| new)
+            }
+            Verdict::Read(_, Read::Absent | Read::Deleted(..) | Read::Failed)
+            | Verdict::Changed(_, Committed::Unknown) => None,
+        };
+        if let Some(record) = record
+            && self.node.seen.as_ref().is_none_or(|seen| seen.version() < record.version())
+        {
+            self.node.seen = Some(record);
+        }
+    }
+
     pub(super) fn verdict_arrives(&mut self, verdict: Verdict) {
+        self.see_record(&verdict);
         match verdict {
             Verdict::Read(op, read) => self.tell(News::Read(op, read)),
             Verdict::Changed(op, committed) => self.tell(News::Committed(op, committed)),
@@ -355,7 +416,7 @@ impl World {
             Report::Quiet => self.coverage.see("owner is quiet"),
             Report::Outdated { .. } => self.coverage.see("owner heard of a higher term"),
             Report::PinsEnded => self.coverage.see("pins ended"),
-            Report::TierFailed | Report::BackingQuiet | Report::Grown(_) => {}
+            Report::TierFailed { .. } | Report::WentBack | Report::BackingQuiet | Report::Grown(_) => {}
         }
         let Some(volume) = &self.node.volume else { return };
         let figures = volume.figures();
@@ -366,8 +427,12 @@ impl World {
 
     /// Opens a volume that nobody serves.
     pub(super) fn open_at(&mut self, node: usize, accept_loss: bool) {
+        self.command_at(node, Command::Open { accept_loss });
+    }
+
+    pub(super) fn command_at(&mut self, node: usize, command: Command) {
         self.turn_to(node);
-        self.ask_for(Command::Open { accept_loss });
+        self.ask_for(command);
     }
 
     pub(super) fn ask_for(&mut self, command: Command) {

@@ -76,9 +76,13 @@ impl World {
         }
         let now = self.now;
         let since = *self.cluster_mut().lost_since.get_or_insert(now);
-        let patience = if self.power_was_cut_everywhere(&record) { 120 } else { 3 };
-        if now - since < Duration::from_secs(patience) {
+        let some_are_left = self.power_was_cut_everywhere(&record);
+        let by_itself = some_are_left && self.media_have_what_was_flushed(&record);
+        if now - since < Duration::from_secs(if by_itself { 120 } else { 3 }) {
             return;
+        }
+        if some_are_left {
+            return self.take_synced(&record);
         }
         if self.in_quarantine() {
             self.coverage.see("every log lost in quarantine");
@@ -86,6 +90,25 @@ impl World {
             return;
         }
         self.open_by_operator(true);
+    }
+
+    /// What was not synced is lost, and the operator says so where a log is left.
+    fn take_synced(&mut self, record: &Record) {
+        let (now, here) = (self.now, self.at);
+        if now < self.cluster().commanded_at + Duration::from_secs(2) {
+            return;
+        }
+        let is_left = |(_, node): &(usize, &Node)| {
+            let own = node.incarnation;
+            let named = record.members.iter().any(|member| member.is_earlier_life_of(own));
+            named && node.part.ownership.is_some() && !node.is_paused(now)
+        };
+        let Some((node, _)) = self.each_node().find(is_left) else { return };
+        self.cluster_mut().commanded_at = now;
+        self.cluster_mut().loss_accepted = true;
+        self.coverage.see("what is synced taken by the operator's word");
+        self.command_at(node, forebay_core::ownership::Command::TakeSynced);
+        self.turn_to(here);
     }
 
     fn open_by_operator(&mut self, accept_loss: bool) {
@@ -277,6 +300,17 @@ impl World {
             }
         }
         self.turn_to(here);
+    }
+
+    /// The server of the image takes the lock of the term that this node owns. It looks after its lock, and sees that by then.
+    pub(super) fn revoke_lock(&mut self, node: usize, until: Instant) {
+        self.turn_to(node);
+        let Some(term) = self.node.part.owns.filter(|_| !self.node.part.fenced) else { return };
+        self.coverage.see("lock taken from a living owner");
+        self.ghosts_end();
+        self.node.part.fenced = true;
+        self.abort_backing_writes();
+        self.schedule(until - self.now, Due::LockLost(term));
     }
 
     /// What this node has under way to the backing is done in part, or not at all, and fails.

@@ -59,7 +59,7 @@ impl World {
         let open = self.node.open.values().map(|open| now - self.node.clock.shows(open.asked_at));
         let mut longest = Histogram::default();
         longest.record(open.fold(answers.longest, Duration::max));
-        let Seen { reads, writes, throttled, .. } = seen;
+        let Seen { reads, writes, .. } = seen;
         for (leg, name) in [
             (&reads.local, "a read in the tier"),
             (&reads.network, "a read from a former owner"),
@@ -67,7 +67,8 @@ impl World {
             (&writes.local, "a write in the tier"),
             (&writes.network, "a write among the members"),
             (&writes.backing, "a write in the backing"),
-            (throttled, "waiting for room"),
+            (&reads.waiting, "a read waiting for memory or copies"),
+            (&writes.waiting, "a write waiting for room"),
         ] {
             assert!(leg.max_us() <= longest.max_us(), "{name} took {:?} us, longer than any request", leg.max_us());
         }

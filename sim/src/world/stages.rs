@@ -161,6 +161,8 @@ impl World {
             && self.clients.iter().all(|c| c.waiting.is_none())
             && self.node.controls.is_empty()
             && self.node.ops.is_empty()
+            // Who asks a former owner waits for its answer as for that of a device: what an edge is merged from, of a client that is gone, too.
+            && volume.former().is_none_or(|former| former.asked == 0)
             && !self.agenda.values().any(|(_, due)| matches!(due, Due::Sent(_)))
             && volume.status(self.clock()).dirty_bytes == 0
             && volume.status(self.clock()).groups_waiting == 0

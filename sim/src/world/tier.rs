@@ -86,17 +86,16 @@ impl World {
             error = None;
             self.node.tier.current[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
-        self.begin(
-            op,
-            OpKind::TierWrite { offset, bytes, frames },
-            error,
-            self.setup.tier_micros_max,
-            self.setup.faults.tier_stall,
-        );
+        self.tier_writes += 1;
+        let stalls = self.setup.late_tier_write == Some(self.tier_writes);
+        let stall = if stalls { 1_000_000 } else { self.setup.faults.tier_stall };
+        self.begin(op, OpKind::TierWrite { offset, bytes, frames }, error, self.setup.tier_micros_max, stall);
     }
 
     pub(super) fn begin_tier_sync(&mut self, op: OpId) {
         let memory = self.node.layout.kind == TierKind::Memory;
+        let overlaps = self.node.ops.values().any(|op| matches!(op.kind, OpKind::TierSync { .. }));
+        assert!(!overlaps, "two syncs of the tier at one time: the kernel tells an error to one of them only");
         let error = (!memory && self.fault(self.setup.faults.tier_sync_error)).then_some(IoError::Failed);
         let mark = self.node.tier.mark();
         self.begin(op, OpKind::TierSync { mark }, error, self.setup.tier_micros_max, self.setup.faults.tier_stall);
@@ -304,46 +303,50 @@ impl World {
         if destaged == self.node.destaged_seen || self.damage_carried {
             return;
         }
+        self.assert_passed("the destage position", destaged, &self.backing.durable, status.held);
+        self.node.destaged_seen = destaged;
+        self.node.records = self.node.records.split_off(&(destaged.0 + 1));
+    }
+
+    /// Something says that the backing has everything up to a position, which `image` is then. Each sector holds the newest
+    /// content up to there, or newer; or the log holds, up to another position, what has superseded that.
+    pub(super) fn assert_passed(&self, what: &str, through: Lsn, image: &[u8], logged: Lsn) {
+        let (records, from) = (&self.node.records, self.node.destaged_seen);
         let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
-        for (&lsn, record) in self.node.records.range(self.node.destaged_seen.0 + 1..=destaged.0) {
+        for (&lsn, record) in records.range(from.0 + 1..=through.0) {
             for &(sector, _) in &record.sectors {
                 newest.insert(record.block.0 * 8 + u64::from(sector), lsn);
             }
         }
-        let size = volume.size_bytes();
+        let size = self.node.volume.as_ref().expect("it says so").size_bytes();
         // The group that the position cuts: of its older part a member that was learnt since may never have been sent what
         // its newer part covers.
-        let cut = self.node.records.range(destaged.0 + 1..).next().map(|(_, record)| record.group);
+        let cut = records.range(through.0 + 1..).next().map(|(_, record)| record.group);
         for (sector, lsn) in newest {
             if sector * 512 >= size {
                 continue;
             }
-            let found = crc32c(&self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]);
+            let bytes = &image[sector as usize * 512..sector as usize * 512 + 512];
+            let found = crc32c(bytes);
             // Or the log holds a newer record of the same group: the older one is garbage.
-            let group = self.node.records[&lsn].group;
-            let legal = self.node.records.range(lsn..).any(|(_, r)| r.sum_of(sector) == Some(found))
-                || self
-                    .node
-                    .records
-                    .range(destaged.0 + 1..=status.held.0.max(destaged.0 + 1))
+            let group = records[&lsn].group;
+            let legal = records.range(lsn..).any(|(_, r)| r.sum_of(sector) == Some(found))
+                || records
+                    .range(through.0 + 1..)
+                    .take_while(|(lsn, _)| **lsn <= logged.0)
                     .any(|(_, r)| (r.group == group || Some(r.group) == cut) && r.sum_of(sector).is_some())
                 // Or this node was never sent what is newer: a learner is sent what the watermark has passed only if a pin keeps
                 // it, and a zeroed range that stays for its pinned blocks says nothing of its others (S6, T5).
                 || self
                     .cluster
                     .as_ref()
-                    .and_then(|cluster| cluster.newest_sum_of(sector, lsn, destaged))
+                    .and_then(|cluster| cluster.newest_sum_of(sector, lsn, through))
                     .is_some_and(|sum| sum == found);
             assert!(
                 legal,
-                "the destage position {destaged} has passed record {lsn}, but sector {sector} of the backing holds {}",
-                pattern::explain(
-                    sector * 512,
-                    &self.backing.durable[sector as usize * 512..sector as usize * 512 + 512]
-                )
+                "{what} {through} has passed record {lsn}, but sector {sector} of the image holds {}",
+                pattern::explain(sector * 512, bytes)
             );
         }
-        self.node.destaged_seen = destaged;
-        self.node.records = self.node.records.split_off(&(destaged.0 + 1));
     }
 }

@@ -41,6 +41,7 @@ impl Connection {
         };
         let unsent = self.unsent_bytes(backend);
         let negotiated = Negotiated {
+            client: self.client.clone(),
             export: self.export.clone(),
             framing: self.replies.framing(),
             contexts: self.contexts,

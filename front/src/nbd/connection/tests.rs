@@ -107,7 +107,8 @@ fn pair(session: Session) -> Pair {
         read_only: session.read_only,
         request_bytes_max: REQUEST_BYTES_MAX as u32,
     };
-    let negotiated = Negotiated { export, framing: session.framing, contexts, leftover: Vec::new() };
+    let negotiated =
+        Negotiated { client: Client::Local, export, framing: session.framing, contexts, leftover: Vec::new() };
     let mut memory = MemoryVolume::new(SIZE, SPARE).unwrap();
     memory.check_payloads();
     let frames_at_start = memory.frames_free();

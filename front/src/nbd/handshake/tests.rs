@@ -16,14 +16,14 @@ fn export(name: &str) -> ExportInfo {
 }
 
 impl Exports for Two {
-    fn lookup(&self, name: &str) -> Option<ExportInfo> {
+    fn lookup(&self, _: &Client, name: &str) -> Option<ExportInfo> {
         match name {
             "" | "vm1" => Some(export("vm1")),
             "archive" => Some(export("archive")),
             _ => None,
         }
     }
-    fn list(&self) -> Vec<(String, String)> {
+    fn list(&self, _: &Client) -> Vec<(String, String)> {
         vec![("vm1".into(), "volume vm1".into()), ("archive".into(), String::new())]
     }
 }
@@ -34,7 +34,7 @@ fn converse(bytes: &[u8]) -> (Outcome, Vec<u8>) {
     let mut handshake = Handshake::new(&mut out);
     assert_eq!(out, greeting());
     out.clear();
-    let outcome = handshake.feed(bytes, &Two, &mut out);
+    let outcome = handshake.feed(bytes, &Client::Local, &Two, &mut out);
     (outcome, out)
 }
 
@@ -144,7 +144,7 @@ fn one_byte_at_a_time_is_the_same_conversation() {
     let mut handshake = Handshake::new(&mut out);
     out.clear();
     for (index, byte) in bytes.iter().enumerate() {
-        let outcome = handshake.feed(&[*byte], &Two, &mut out);
+        let outcome = handshake.feed(&[*byte], &Client::Local, &Two, &mut out);
         if index + 1 == bytes.len() {
             assert_eq!(outcome, whole);
         } else {
@@ -339,16 +339,16 @@ fn too_many_options_end_it() {
 fn a_client_that_asks_for_endless_lists_is_sent_away() {
     struct Many;
     impl Exports for Many {
-        fn lookup(&self, _: &str) -> Option<ExportInfo> {
+        fn lookup(&self, _: &Client, _: &str) -> Option<ExportInfo> {
             None
         }
-        fn list(&self) -> Vec<(String, String)> {
+        fn list(&self, _: &Client) -> Vec<(String, String)> {
             (0..1000).map(|number| (format!("volume-{number:04}"), "x".repeat(100))).collect()
         }
     }
     let mut out = Vec::new();
     let mut handshake = Handshake::new(&mut out);
-    let outcome = handshake.feed(&client(3, &[(3, &b""[..]); 100]), &Many, &mut out);
+    let outcome = handshake.feed(&client(3, &[(3, &b""[..]); 100]), &Client::Local, &Many, &mut out);
     assert!(matches!(outcome, Outcome::Close(_)));
     assert!(out.len() < ANSWER_BYTES_MAX + 200_000);
 }
@@ -366,16 +366,16 @@ fn where_tls_is_required_nothing_else_is_answered_before_it() {
         &[(3, b""), (6, &go), (7, &go), (8, b""), (9, b"x"), (10, b"x"), (11, b""), (5, b"payload"), (77, b"")];
     let mut out = Vec::new();
     let mut handshake = begin();
-    assert_eq!(handshake.feed(&client(3, options), &Two, &mut out), Outcome::Continue);
+    assert_eq!(handshake.feed(&client(3, options), &Client::Local, &Two, &mut out), Outcome::Continue);
     let expected = options.iter().map(|&(option, _)| (option, if option == 5 { INVALID } else { TLS_REQD }));
     assert_eq!(codes(&out), expected.collect::<Vec<_>>());
     // EXPORT_NAME has no error reply; ABORT is a farewell as ever.
-    assert!(matches!(begin().feed(&client(3, &[(1, b"vm1")]), &Two, &mut out), Outcome::Close(_)));
+    assert!(matches!(begin().feed(&client(3, &[(1, b"vm1")]), &Client::Local, &Two, &mut out), Outcome::Close(_)));
     out.clear();
-    assert!(matches!(begin().feed(&client(3, &[(2, b"")]), &Two, &mut out), Outcome::Close(_)));
+    assert!(matches!(begin().feed(&client(3, &[(2, b"")]), &Client::Local, &Two, &mut out), Outcome::Close(_)));
     assert_eq!(codes(&out), [(2, ACK)]);
     // A client without fixed newstyle cannot ask for it.
-    assert!(matches!(begin().feed(&client(0, &[(5, b"")]), &Two, &mut out), Outcome::Close(_)));
+    assert!(matches!(begin().feed(&client(0, &[(5, b"")]), &Client::Local, &Two, &mut out), Outcome::Close(_)));
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn under_tls_the_negotiation_begins_anew() {
     let mut out = Vec::new();
     let mut handshake = Handshake::requiring_tls(&mut out);
     out.clear();
-    assert_eq!(handshake.feed(&client(3, &[(8, b""), (5, b"")]), &Two, &mut out), Outcome::StartTls);
+    assert_eq!(handshake.feed(&client(3, &[(8, b""), (5, b"")]), &Client::Local, &Two, &mut out), Outcome::StartTls);
     assert_eq!(codes(&out), [(8, TLS_REQD), (5, ACK)]);
     let mut handshake = handshake.encrypted();
     out.clear();
@@ -391,7 +391,7 @@ fn under_tls_the_negotiation_begins_anew() {
     for (option, payload) in [(5, &b""[..]), (7, &info_payload("vm1", &[]))] {
         put_option(&mut bytes, option, payload);
     }
-    let found = ready(handshake.feed(&bytes, &Two, &mut out));
+    let found = ready(handshake.feed(&bytes, &Client::Local, &Two, &mut out));
     assert_eq!(found.framing, Framing::Simple, "what was said in the clear does not count");
     assert_eq!(codes(&out), [(5, INVALID), (7, INFO), (7, ACK)], "no second TLS, and no second greeting");
 }
@@ -403,7 +403,7 @@ fn bytes_behind_starttls_are_an_attack() {
         let mut out = Vec::new();
         let mut handshake = Handshake::requiring_tls(&mut out);
         let bytes = [&client(3, &[(5, b"")]), injected].concat();
-        assert!(matches!(handshake.feed(&bytes, &Two, &mut out), Outcome::Close(_)), "{injected:?}");
+        assert!(matches!(handshake.feed(&bytes, &Client::Local, &Two, &mut out), Outcome::Close(_)), "{injected:?}");
     }
 }
 
@@ -446,10 +446,10 @@ proptest! {
         let mut out = Vec::new();
         let mut handshake = Handshake::new(&mut out);
         if start {
-            let _ = handshake.feed(&FIXED, &Two, &mut out);
+            let _ = handshake.feed(&FIXED, &Client::Local, &Two, &mut out);
         }
         for piece in pieces {
-            if handshake.feed(&piece, &Two, &mut out) != Outcome::Continue {
+            if handshake.feed(&piece, &Client::Local, &Two, &mut out) != Outcome::Continue {
                 break;
             }
         }

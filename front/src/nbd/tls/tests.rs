@@ -36,8 +36,14 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn issue(&self, name: &str, expired: bool) -> Pem {
+    /// With the role of a client of volumes.
+    fn issue_client(&self, name: &str, expired: bool) -> Pem {
+        self.issue(name, expired, Some("forebay:role:nbd-client"))
+    }
+
+    fn issue(&self, name: &str, expired: bool, role: Option<&str>) -> Pem {
         let mut params = CertificateParams::new([name.to_string()]).unwrap();
+        params.subject_alt_names.extend(role.map(|role| rcgen::SanType::URI(role.try_into().unwrap())));
         if expired {
             params.not_before = rcgen::date_time_ymd(2001, 1, 1);
             params.not_after = rcgen::date_time_ymd(2002, 1, 1);
@@ -60,7 +66,7 @@ impl Files {
 
 fn server(authority: &Authority, clients: Option<&Authority>) -> TlsServer {
     let files = Files(tempfile::tempdir().unwrap());
-    let Pem { certificate, key } = authority.issue("localhost", false);
+    let Pem { certificate, key } = authority.issue("localhost", false, None);
     let client_authority = clients.map(|authority| files.put("ca.pem", &authority.0.pem()));
     TlsServer::load(&files.put("cert.pem", &certificate), &files.put("key.pem", &key), client_authority.as_deref())
         .unwrap()
@@ -281,14 +287,17 @@ fn a_record_that_was_changed_on_its_way_ends_the_connection() {
 fn only_clients_with_a_certificate_of_the_right_authority_are_let_in() {
     let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
     let tls = server(&authority, Some(&clients));
-    let member = clients.issue("qemu", false);
+    let member = clients.issue_client("qemu", false);
     let (client, served) = serve(tls.clone());
     let mut stream = enter(client, client_config(&authority, Some(&member))).unwrap();
     stream.write_all(&request(Command::Disconnect, 1, 0, 0)).unwrap();
     assert_eq!(served.join().unwrap(), Ok(Closed::Disconnected));
-    let expired = clients.issue("qemu", true);
-    let stranger = strangers.issue("qemu", false);
-    for (what, own) in [("none", None), ("expired", Some(&expired)), ("of a stranger", Some(&stranger))] {
+    let expired = clients.issue_client("qemu", true);
+    let stranger = strangers.issue_client("qemu", false);
+    let node = clients.issue("qemu", false, Some("forebay:role:node"));
+    for (what, own) in
+        [("none", None), ("expired", Some(&expired)), ("of a stranger", Some(&stranger)), ("a node's", Some(&node))]
+    {
         let (client, served) = serve(tls.clone());
         assert!(enter(client, client_config(&authority, own)).is_err(), "certificate: {what}");
         assert!(served.join().unwrap().is_err(), "certificate: {what}");
@@ -365,7 +374,7 @@ fn a_client_that_takes_nothing_is_waited_for_with_bounded_memory() {
 fn files_that_are_no_use_are_named() {
     let authority = Authority::new();
     let files = Files(tempfile::tempdir().unwrap());
-    let (one, other) = (authority.issue("localhost", false), authority.issue("localhost", false));
+    let (one, other) = (authority.issue("localhost", false, None), authority.issue("localhost", false, None));
     let certificate = files.put("cert.pem", &one.certificate);
     let key = files.put("key.pem", &one.key);
     let wrong_key = files.put("other-key.pem", &other.key);

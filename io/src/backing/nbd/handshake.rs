@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A server that has not let us in by then is not there.
 pub const DEADLINE: Duration = Duration::from_secs(5);
+/// A server may have much in its cache.
+pub const FLUSH_DEADLINE: Duration = Duration::from_secs(60);
 /// Payload of one request where the server names no limit: what every server takes, says the protocol.
 const REQUEST_BYTES_DEFAULT: u32 = 32 << 20;
 /// Zeros asked for by one request where the server names no limit.
@@ -84,13 +86,20 @@ pub trait Wire {
 /// Reading and writing until a point in time.
 struct Timed {
     socket: Socket,
-    deadline: Instant,
+    /// From which moment, and for how long.
+    since: Instant,
+    limit: Duration,
 }
 
 impl Timed {
     fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(late()) } else { Ok(left) }
+        let left = self.limit.saturating_sub(self.since.elapsed());
+        if left.is_zero() { Err(self.late()) } else { Ok(left) }
+    }
+
+    fn late(&self) -> io::Error {
+        let limit = self.limit.as_secs();
+        io::Error::new(io::ErrorKind::TimedOut, format!("the server did not answer within {limit} s"))
     }
 }
 
@@ -105,7 +114,7 @@ impl Wire for Timed {
                 }
                 Ok(count) => at += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(self.late()),
                 Err(error) => return Err(error),
             }
         }
@@ -120,16 +129,12 @@ impl Wire for Timed {
             match self.socket.send_with_flags(&bytes[at..], libc::MSG_NOSIGNAL) {
                 Ok(count) => at += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(self.late()),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
-}
-
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("the server did not answer within {} s", DEADLINE.as_secs()))
 }
 
 /// A connection that has chosen its export and carries no request.
@@ -144,8 +149,8 @@ pub struct Connected {
 /// Connects and chooses the export, within [`DEADLINE`] (a name's resolution comes on top).
 pub fn connect(uri: &NbdUri) -> io::Result<Connected> {
     let addresses = addresses(&uri.server)?;
-    let deadline = Instant::now() + DEADLINE;
-    let mut timed = Timed { socket: reach(&addresses, deadline)?, deadline };
+    let since = Instant::now();
+    let mut timed = Timed { socket: reach(&addresses, since + DEADLINE)?, since, limit: DEADLINE };
     let export = negotiate(&mut timed, uri)?;
     timed.socket.set_nonblocking(true)?;
     Ok(Connected { socket: timed.socket, export })
@@ -318,27 +323,57 @@ fn judge(size: u64, flags: u16, sizes: Option<(u32, u32)>, uri: &NbdUri) -> io::
     Ok(Export { size, flush, zero: flags & EXPORT_WRITE_ZEROES != 0, align, request_bytes_max, zero_bytes_max })
 }
 
+/// A connection with nothing under way, to ask for one thing after the other and wait.
+struct Asking {
+    timed: Timed,
+}
+
+impl Asking {
+    fn begin(connected: &Connected, limit: Duration) -> io::Result<Asking> {
+        let timed = Timed { socket: connected.socket.try_clone()?, since: Instant::now(), limit };
+        timed.socket.set_nonblocking(false)?;
+        Ok(Asking { timed })
+    }
+
+    /// Without the data that may follow the answer.
+    fn ask(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
+        self.timed.write(&super::request(command, 0, 0, offset, length))?;
+        if u32::from_be_bytes(self.timed.read()?) != SIMPLE_REPLY_MAGIC {
+            return Err(wrong("the server's reply is not of the NBD protocol"));
+        }
+        let error = u32::from_be_bytes(self.timed.read()?);
+        self.timed.read::<8>()?;
+        if error == 0 { Ok(()) } else { Err(super::errno_of(error)) }
+    }
+
+    fn end(self) -> io::Result<()> {
+        self.timed.socket.set_nonblocking(true)
+    }
+}
+
 /// Reads bytes from the start of an export, for a look at what it holds, with nothing else under way. Short exports
 /// leave zeros.
 pub fn read_head(connected: &Connected, head: &mut [u8]) -> io::Result<()> {
-    let mut timed = Timed { socket: connected.socket.try_clone()?, deadline: Instant::now() + DEADLINE };
-    timed.socket.set_nonblocking(false)?;
+    let mut asking = Asking::begin(connected, DEADLINE)?;
     let align = u64::from(connected.export.align);
     let bytes = (connected.export.size / align * align).min(head.len() as u64) as usize;
     for (i, piece) in head[..bytes].chunks_mut(connected.export.request_bytes_max as usize).enumerate() {
         let offset = i as u64 * u64::from(connected.export.request_bytes_max);
-        timed.write(&super::request(super::READ, 0, 0, offset, piece.len() as u32))?;
-        if u32::from_be_bytes(timed.read()?) != SIMPLE_REPLY_MAGIC {
-            return Err(wrong("the server's reply is not of the NBD protocol"));
-        }
-        let error = u32::from_be_bytes(timed.read()?);
-        timed.read::<8>()?;
-        if error != 0 {
-            return Err(super::errno_of(error));
-        }
-        timed.fill(piece)?;
+        asking.ask(super::READ, offset, piece.len() as u32)?;
+        asking.timed.fill(piece)?;
     }
-    timed.socket.set_nonblocking(true)
+    asking.end()
+}
+
+/// Has a flush answered, with nothing else under way: what the server has told earlier connections that it has written is durable
+/// then. Nothing to do where the export cannot flush. Within [`FLUSH_DEADLINE`].
+pub fn flush(connected: &Connected) -> io::Result<()> {
+    if !connected.export.flush {
+        return Ok(());
+    }
+    let mut asking = Asking::begin(connected, FLUSH_DEADLINE)?;
+    asking.ask(super::FLUSH, 0, 0)?;
+    asking.end()
 }
 
 #[cfg(test)]

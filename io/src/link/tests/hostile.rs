@@ -2,6 +2,8 @@
 
 use super::*;
 use forebay_core::cluster::Room;
+use forebay_core::roles::Role;
+use rcgen::{SanType, date_time_ymd};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -74,7 +76,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     let hello = hello();
     for (wrong, why) in [
         (Hello { cluster: [9; 16], ..hello.clone() }, Rejection::OtherCluster),
-        (Hello { wire_min: 3, wire_max: 4, ..hello.clone() }, Rejection::NoCommonVersion),
+        (Hello { wire_min: 4, wire_max: 5, ..hello.clone() }, Rejection::NoCommonVersion),
         (Hello { name: name("gamma"), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { name: name("beta"), ..hello.clone() }, Rejection::UnknownNode),
         (Hello { node: NodeId(u64::from(b'g')), ..hello.clone() }, Rejection::UnknownNode),
@@ -86,7 +88,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         assert_eq!(refusal_in(&mut stream), Some(why), "the other side is told");
     }
     assert!(!stand.beta.link.is_up());
-    let later = Hello { wire_max: 3, ..hello };
+    let later = Hello { wire_max: 4, ..hello };
     let mut stream = stand.connect();
     stream.write_all(&bytes(&ChannelFrame::Hello(later))).unwrap();
     stand.until("a neighbouring version is let in", |stand| stand.beta.is_up(1));
@@ -144,23 +146,88 @@ fn who_says_nothing_is_sent_away_in_time_and_a_crowd_keeps_nobody_out() {
     assert!(stand.alpha.is_up(1));
 }
 
+/// That the two find no way to each other, and that one of them says this about it.
+fn expect_refusal(alpha: Security, beta: Security, ours: &dyn Fn(&Failure) -> bool) {
+    let mut stand = Setting { alpha, beta, ..Setting::plain(ModeChoice::Auto, 1) }.build();
+    stand.until("refused", |stand| !stand.turned_away.is_empty() || !stand.alpha.events.is_empty());
+    stand.go_on_for(Duration::from_millis(200));
+    assert!(!stand.alpha.link.is_up() && !stand.beta.link.is_up());
+    let told = stand.turned_away.iter().map(|away| away.why.clone());
+    let downs = stand.alpha.events.iter().map(|event| match event {
+        LinkEvent::Down { why, .. } => why.clone(),
+        LinkEvent::Up { .. } | LinkEvent::Interrupted => panic!("let in"),
+    });
+    let all: Vec<Failure> = told.chain(downs).collect();
+    assert!(all.iter().any(ours), "{all:?}");
+}
+
+/// Names and roles that a certificate carries besides.
+fn saying(uris: &[&str]) -> impl FnOnce(&mut CertificateParams) {
+    move |params| params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())))
+}
+
+#[test]
+fn only_a_node_is_let_in_or_called_whatever_else_the_authority_has_signed() {
+    let cluster = Authority::new();
+    let node = |name: &str| cluster.issue_with(name, saying(&[&Role::Node.uri()]));
+    let tls = |why: &Failure| matches!(why, Failure::Tls(_));
+    for role in Role::ALL {
+        let uri = role.uri();
+        let issued = |name: &str| cluster.issue_with(name, saying(&[&uri]));
+        if role == Role::Node {
+            // With one like it, and with one from before there were roles, both ways.
+            for (alpha, beta) in [
+                (issued("alpha"), node("beta")),
+                (issued("alpha"), cluster.issue("beta", None)),
+                (cluster.issue("alpha", None), issued("beta")),
+            ] {
+                Setting { alpha, beta, ..Setting::plain(ModeChoice::Auto, 1) }.build().until_up(1);
+            }
+        } else {
+            expect_refusal(issued("alpha"), node("beta"), &tls);
+            expect_refusal(node("alpha"), issued("beta"), &tls);
+        }
+    }
+    for uris in [&["forebay:role:node", "forebay:role:nbd-client"][..], &["forebay:role:root"], &["forebay:node"]] {
+        expect_refusal(cluster.issue_with("alpha", saying(uris)), node("beta"), &tls);
+        expect_refusal(node("alpha"), cluster.issue_with("beta", saying(uris)), &tls);
+    }
+    let expired = |params: &mut CertificateParams| {
+        saying(&["forebay:role:node"])(params);
+        (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+    };
+    expect_refusal(cluster.issue_with("alpha", expired), node("beta"), &tls);
+    expect_refusal(node("alpha"), cluster.issue_with("beta", expired), &tls);
+    // A pattern names no node; a thousand names are nobody's.
+    let not_its = |why: &Failure| *why == Failure::Refused(Rejection::NotItsCertificate);
+    expect_refusal(cluster.issue_with("*.lab", saying(&["forebay:role:node"])), node("beta"), &not_its);
+    let many = |params: &mut CertificateParams| {
+        let names = (0..1000).map(|n| SanType::DnsName(format!("n{n}").try_into().unwrap()));
+        params.subject_alt_names.extend(names);
+    };
+    expect_refusal(cluster.issue_with("alpha", many), node("beta"), &tls);
+}
+
+#[test]
+fn who_is_no_node_does_not_try() {
+    let cluster = Authority::new();
+    for role in Role::ALL {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["alpha".to_string()]).unwrap();
+        saying(&[&role.uri()])(&mut params);
+        let certificate = params.signed_by(&key, &cluster.issuer).unwrap().der().clone();
+        let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let made = PeerTls::new(vec![certificate], private, rustls::RootCertStore::empty()).err();
+        let said = made.map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(said.contains(role.word()), role != Role::Node, "{role:?}: {said}");
+    }
+}
+
 #[test]
 fn certificates_decide_who_is_let_in() {
     let (cluster, strangers) = (Authority::new(), Authority::new());
     let beta = || cluster.issue("beta", None);
-    let expect = |alpha: Security, beta: Security, ours: &dyn Fn(&Failure) -> bool| {
-        let mut stand = Setting { alpha, beta, ..Setting::plain(ModeChoice::Auto, 1) }.build();
-        stand.until("refused", |stand| !stand.turned_away.is_empty() || !stand.alpha.events.is_empty());
-        stand.go_on_for(Duration::from_millis(200));
-        assert!(!stand.alpha.link.is_up() && !stand.beta.link.is_up());
-        let told = stand.turned_away.iter().map(|away| away.why.clone());
-        let downs = stand.alpha.events.iter().map(|event| match event {
-            LinkEvent::Down { why, .. } => why.clone(),
-            LinkEvent::Up { .. } | LinkEvent::Interrupted => panic!("let in"),
-        });
-        let all: Vec<Failure> = told.chain(downs).collect();
-        assert!(all.iter().any(ours), "{all:?}");
-    };
+    let expect = expect_refusal;
     let tls = |why: &Failure| matches!(why, Failure::Tls(_));
     expect(strangers.issue("alpha", Some(&cluster)), beta(), &tls);
     expect(cluster.issue("alpha", Some(&strangers)), beta(), &tls);
@@ -177,7 +244,7 @@ fn who_answers_under_another_name_is_not_taken() {
     stand.door.identity_changes(Arc::new(identity("gamma", 1)));
     let mut config = stand.beta.link.config.clone();
     config.identity = Arc::new(identity("gamma", 1));
-    stand.beta.link = Link::new(config, clock::now());
+    stand.beta.link = Link::new(config, clock::now()).expect("two nodes");
     let why = Failure::Refused(Rejection::NotWhoWasCalled);
     stand.until("refused", |stand| stand.alpha.events.contains(&LinkEvent::Down { channel: 0, why: why.clone() }));
     assert!(!stand.alpha.link.is_up());

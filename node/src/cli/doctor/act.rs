@@ -4,12 +4,14 @@ use super::Asked;
 use crate::cli::seconds;
 use crate::doctor::Host;
 use crate::doctor::act::irqbalance::{self, Running};
-use crate::doctor::act::journal::{Journal, State};
+use crate::doctor::act::journal::{self, Journal, State};
 use crate::doctor::act::{self, Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which, setting};
 use crate::doctor::findings::{Finding, Sentence, Verdict};
 use crate::doctor::{checks, topology};
 use crate::paths;
 use anyhow::{Context, Result, bail};
+use forebay_io::folder::Folder;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,7 +42,7 @@ pub struct ActArgs {
     /// How long a change has until it is measured [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "apply")]
     settle: Option<u64>,
-    /// Folder of the journal [default: /var/lib/forebay/doctor]
+    /// Folder of the journal [default: /var/lib/forebay-doctor]
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Take back this change when the time is over; started by --apply
@@ -51,10 +53,10 @@ pub struct ActArgs {
 impl ActArgs {
     /// Does what is asked for, if anything is; whether all of it was reached.
     pub(super) fn run(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<Option<bool>> {
-        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
         if let Some([change, seconds]) = self.guard.as_deref() {
             std::thread::sleep(Duration::from_secs(*seconds));
-            let outcomes = act::revert(&asked.system, &mut Journal::open(&folder)?, &Which::Unconfirmed(*change))?;
+            let mut journal = Journal::open(self.make_folder(asked)?)?;
+            let outcomes = act::revert(&asked.system, &mut journal, &Which::Unconfirmed(*change))?;
             return Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))));
         }
         let wants = if !self.apply.is_empty() {
@@ -68,16 +70,16 @@ impl ActArgs {
         };
         asked.may_write(wants, sysroot)?;
         if !self.apply.is_empty() {
-            return self.apply(asked, &folder, sysroot).map(Some);
+            return self.apply(asked, sysroot).map(Some);
         }
         // Where nothing was ever applied no journal is made.
-        if !folder.join("journal").exists() {
+        let Some(folder) = self.folder_with_journal(asked)? else {
             return match self.confirm {
                 true => Ok(Some(asked.tell_confirmed(&[]))),
                 false => asked.tell(&[], "act.nothing-open").map(|()| Some(true)),
             };
-        }
-        let mut journal = asked.open(&folder)?;
+        };
+        let mut journal = asked.open(folder)?;
         if self.confirm {
             return Ok(Some(asked.tell_confirmed(&act::confirm(&mut journal)?)));
         }
@@ -90,29 +92,54 @@ impl ActArgs {
 
     /// Answers irqbalance, which asks by its policy script about one interrupt.
     pub(super) fn irq_policy(&self, asked: &Asked, interrupt: u32) -> Result<bool> {
-        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
+        let Some(folder) = self.folder_with_journal(asked)? else { return Ok(true) };
         let placed = irqbalance::is_placed(&asked.system, &folder, interrupt)
-            .with_context(|| format!("read the journal in {}", folder.display()))?;
+            .with_context(|| format!("read the journal in {}", folder.path().display()))?;
         if placed {
             println!("ban=true");
         }
         Ok(true)
     }
 
+    /// The folder of the journal, made where it is missing.
+    fn make_folder(&self, asked: &Asked) -> Result<Folder> {
+        let folder = match &self.journal {
+            Some(folder) => Folder::make_private(folder, 0o755),
+            None => asked.system.make_own_folder(),
+        };
+        folder.context("open the folder of the journal")
+    }
+
+    /// The folder of the journal, where something was ever applied.
+    fn folder_with_journal(&self, asked: &Asked) -> Result<Option<Folder>> {
+        let folder = match &self.journal {
+            Some(folder) => match Folder::open_private(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                folder => folder.map(Some),
+            },
+            None => {
+                asked.tell_earlier();
+                asked.system.own_folder()
+            }
+        };
+        let folder = folder.context("open the folder of the journal; nothing was changed")?;
+        Ok(folder.filter(|folder| folder.has(journal::NAME)))
+    }
+
     /// Applies again what was applied to stay, and a reboot has ended.
     pub(super) fn restore(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<bool> {
-        let folder = self.journal.clone().unwrap_or_else(|| act::folder(&asked.system));
         asked.may_write("apply again", sysroot)?;
-        if !folder.join("journal").exists() {
+        let Some(folder) = self.folder_with_journal(asked)? else {
             return asked.tell(&[], "act.again.nothing").map(|()| true);
-        }
-        let outcomes = act::again(&asked.system, &topology::read(&asked.system), &mut asked.open(&folder)?)?;
+        };
+        let outcomes = act::again(&asked.system, &topology::read(&asked.system), &mut asked.open(folder)?)?;
         asked.tell(&outcomes, "act.again.nothing")?;
         asked.tell_irqbalance(&outcomes);
         Ok(outcomes.iter().all(|outcome| outcome.became.is_good(false)))
     }
 
-    fn apply(&self, asked: &Asked, folder: &Path, sysroot: Option<&Path>) -> Result<bool> {
+    fn apply(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<bool> {
+        let folder = self.make_folder(asked)?;
         let host = Host::look(asked.system.clone());
         let found: Vec<Finding> = host
             .examine()
@@ -135,7 +162,7 @@ impl ActArgs {
                 let check = check.expect("the finding comes from it");
                 (check.look)(&Host::look(asked.system.clone()))
             },
-            guard: &|change| start_guard(change, within, folder, sysroot),
+            guard: &|change| start_guard(change, within, self.journal.as_deref(), sysroot),
         };
         let mut journal = asked.open(folder)?;
         let mut outcomes = Vec::new();
@@ -150,17 +177,19 @@ impl ActArgs {
         }
         let mut good = outcomes.iter().all(|outcome| outcome.became.is_good(true));
         for outcome in outcomes.iter().filter(|outcome| outcome.became == Became::AwaitsConfirmation) {
-            good &= asked.await_confirmation(folder, outcome, within)?;
+            good &= asked.await_confirmation(&self.make_folder(asked)?, outcome, within)?;
         }
         Ok(good)
     }
 }
 
 /// A process that the end of this one, or of its terminal, does not end: it takes the change back when the time is over.
-fn start_guard(change: u64, within: Duration, folder: &Path, sysroot: Option<&Path>) -> Result<()> {
+fn start_guard(change: u64, within: Duration, journal: Option<&Path>, sysroot: Option<&Path>) -> Result<()> {
     let mut guard = Command::new("/proc/self/exe");
-    guard.args(["doctor", "--guard", &change.to_string(), &within.as_secs().to_string(), "--journal"]);
-    guard.arg(std::path::absolute(folder)?);
+    guard.args(["doctor", "--guard", &change.to_string(), &within.as_secs().to_string()]);
+    if let Some(folder) = journal {
+        guard.arg("--journal").arg(std::path::absolute(folder)?);
+    }
     if let Some(root) = sysroot {
         guard.arg("--sysroot").arg(std::path::absolute(root)?);
     }
@@ -197,7 +226,15 @@ impl Asked {
         }
     }
 
-    fn open(&self, folder: &Path) -> Result<Journal> {
+    /// What an earlier version has kept below the daemon's state folder is not read, and this is said.
+    fn tell_earlier(&self) {
+        const EARLIER: &str = "/var/lib/forebay/doctor";
+        if self.system.is_live() && std::fs::symlink_metadata(Path::new(EARLIER).join(journal::NAME)).is_ok() {
+            eprintln!("{}", self.say(&Sentence::new("act.earlier").with("path", EARLIER)));
+        }
+    }
+
+    fn open(&self, folder: Folder) -> Result<Journal> {
         let journal = Journal::open(folder)?;
         if journal.damaged() > 0 {
             eprintln!("{}", self.say(&Sentence::new("act.damaged").with("count", journal.damaged())));
@@ -246,11 +283,11 @@ impl Asked {
     }
 
     /// Waits until somebody has confirmed, or the guard has taken it back.
-    fn await_confirmation(&self, folder: &Path, outcome: &Outcome, within: Duration) -> Result<bool> {
+    fn await_confirmation(&self, folder: &Folder, outcome: &Outcome, within: Duration) -> Result<bool> {
         eprintln!("{}: {}", outcome.finding, self.say(&Sentence::new("act.confirm").with("seconds", within.as_secs())));
         let begun = std::time::Instant::now();
         while begun.elapsed() < within + GUARD_SLACK {
-            let journal = Journal::open(folder)?;
+            let journal = Journal::open(folder.again()?)?;
             if journal.of_change(outcome.change).all(|entry| entry.state != State::Applied) {
                 let kept = journal.of_change(outcome.change).all(|entry| entry.state == State::Kept);
                 let key = if kept { "act.confirmed" } else { "act.not-confirmed" };

@@ -4,7 +4,8 @@ use super::Asked;
 use crate::doctor::Host;
 use crate::doctor::baseline::{Baseline, Difference, FILE, How};
 use crate::doctor::findings::Sentence;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use forebay_io::folder::Folder;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -12,12 +13,12 @@ use std::path::{Path, PathBuf};
 pub enum Command {
     /// Keep what is there now
     Save {
-        /// Where [default: /var/lib/forebay/doctor/baseline.json]
+        /// Where [default: /var/lib/forebay-doctor/baseline.json]
         file: Option<PathBuf>,
     },
     /// Tell what has changed since; exit code 1 when something is worse
     Check {
-        /// Where it is [default: /var/lib/forebay/doctor/baseline.json]
+        /// Where it is [default: /var/lib/forebay-doctor/baseline.json]
         file: Option<PathBuf>,
     },
 }
@@ -29,10 +30,18 @@ pub(super) fn run(asked: &Asked, command: &Command, sysroot: Option<&Path>) -> R
         bail!("{} is a record, which holds no baseline: name a FILE for it", record.display());
     }
     let path = file.clone().unwrap_or_else(|| asked.system.place(FILE));
+    let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
     match command {
         Command::Save { .. } => {
             let baseline = Baseline::of(&Host::look(asked.system.clone()));
-            baseline.save(&path)?;
+            let with = || format!("make the folder for the baseline in {}", path.display());
+            let folder = match file {
+                Some(_) => {
+                    Folder::make_all(path.parent().context("a file below a folder")?, 0o755).with_context(with)?
+                }
+                None => asked.system.make_own_folder().with_context(with)?,
+            };
+            baseline.save(&folder, name)?;
             let count = baseline.items.len();
             match asked.json {
                 true => println!("{}", json!({ "path": path, "items": count })),
@@ -44,7 +53,14 @@ pub(super) fn run(asked: &Asked, command: &Command, sysroot: Option<&Path>) -> R
             Ok(true)
         }
         Command::Check { .. } => {
-            let baseline = Baseline::read(&path)?;
+            let with = || {
+                format!("open the folder of the baseline {}; `forebay doctor baseline save` makes one", path.display())
+            };
+            let folder = match file {
+                Some(_) => Folder::open(path.parent().context("a file below a folder")?).with_context(with)?,
+                None => asked.system.own_folder().with_context(with)?.with_context(with)?,
+            };
+            let baseline = Baseline::read(&folder, name)?;
             let host = Host::look(asked.system.clone());
             let differences = baseline.differences(&host);
             let worse = differences.iter().filter(|difference| difference.how == How::Worse).count();

@@ -1,6 +1,6 @@
 //! Long lines, folded for a terminal at words and with an indent: what a terminal cuts by itself it cuts in the middle of words.
 
-use crate::doctor::words::columns;
+use crate::doctor::words::{columns, without_controls};
 use std::fmt::Write;
 
 /// Lines that are indented so far are for copying, and stay whole.
@@ -10,8 +10,9 @@ const HANGING: usize = 2;
 /// No narrower than that: such a terminal may cut for itself.
 const WIDTH_MIN: usize = 40;
 
-/// Prints it: folded to the terminal, and as it is to anything else.
+/// Prints it without what a terminal would obey, since names of processes, and what a record says, are anybody's; folded to the terminal, and as it is to anything else.
 pub fn print(text: &str) {
+    let text = &without_controls(text);
     match crate::top::terminal_size() {
         Some((width, _)) if width >= WIDTH_MIN => print!("{}", folded(text, width)),
         _ => print!("{text}"),

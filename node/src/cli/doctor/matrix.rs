@@ -4,6 +4,7 @@ use super::Asked;
 use crate::doctor::checks::links;
 use crate::doctor::findings::{Sentence, Verdict};
 use crate::doctor::matrix::{KEPT, Matrix, Part, Plan, SPREAD_MAX, measure};
+use crate::doctor::system::OWN_FOLDER;
 use crate::doctor::topology;
 use crate::doctor::words::say;
 use anyhow::{Context, Result, bail};
@@ -66,7 +67,7 @@ impl MatrixArgs {
             Verdict::NotHere | Verdict::NotSeen { .. } => {}
         }
         if self.keep {
-            keep(&matrix)?;
+            keep(asked, &matrix)?;
             says.push(Sentence::new("matrix.kept").with("path", KEPT));
         }
         let says: Vec<String> = says.iter().map(|sentence| say(language, sentence)).collect();
@@ -81,13 +82,12 @@ impl MatrixArgs {
 }
 
 /// Writes it beside its place, and then there: a reader finds all of it or none.
-fn keep(matrix: &Matrix) -> Result<()> {
-    let place = Path::new(KEPT);
-    let folder = place.parent().context("a file below a folder")?;
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("make {} to keep the measurement in; run it as root", folder.display()))?;
-    let beside = place.with_extension("new");
-    std::fs::write(&beside, serde_json::to_vec_pretty(matrix)?)
-        .with_context(|| format!("write {}; run it as root", beside.display()))?;
-    std::fs::rename(&beside, place).with_context(|| format!("rename {} to {KEPT}", beside.display()))
+fn keep(asked: &Asked, matrix: &Matrix) -> Result<()> {
+    let folder = asked
+        .system
+        .make_own_folder()
+        .with_context(|| format!("make {OWN_FOLDER} to keep the measurement in; run it as root"))?;
+    let name = Path::new(KEPT).file_name().context("a file below a folder")?;
+    let text = serde_json::to_vec_pretty(matrix)?;
+    folder.replace(name, &text, 0o644).with_context(|| format!("write {KEPT}; run it as root"))
 }

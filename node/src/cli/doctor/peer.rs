@@ -1,5 +1,6 @@
 //! `forebay doctor --peer NODE`: asked of the daemon, which asks the other node; told here.
 
+use super::fold;
 use crate::cli::client::Client;
 use crate::doctor::peer::compare::compare;
 use crate::doctor::peer::look::look;
@@ -48,7 +49,7 @@ impl PeerArgs {
             }
             println!("{}", serde_json::to_string_pretty(&value)?);
         } else {
-            print!("{}", compared.text(&sides, language));
+            fold::print(&compared.text(&sides, language));
         }
         Ok(Some(true))
     }

@@ -3,8 +3,8 @@
 use super::Asked;
 use crate::doctor::Host;
 use anyhow::{Context, Result, ensure};
+use forebay_io::folder::Folder;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -22,8 +22,8 @@ impl RecordArgs {
         host.examine();
         let record = recorder.finish(&host);
         let what = || format!("write what was read of this host to the new file {}", self.file.display());
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file).with_context(what)?;
+        let made = Folder::of(&self.file).and_then(|(folder, name)| folder.make_file(name, 0o600));
+        let mut file = made.with_context(what)?;
         file.write_all(record.to_json()?.as_bytes()).with_context(what)?;
         println!(
             "{}: {} files, without serial numbers, hardware addresses and configurations, with the network's addresses. \

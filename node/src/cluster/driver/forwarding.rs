@@ -6,6 +6,7 @@
 //! - All connections of nodes that forward end with the term (F2). Clients of this node are moved, not ended.
 
 use super::*;
+use forebay_core::roles::Client;
 use forebay_core::wire::{Entered, Rejection};
 use forebay_front::nbd::handshake::{ExportInfo, Negotiated};
 use forebay_front::nbd::proto::{ContextSet, Framing};
@@ -70,12 +71,14 @@ impl Driver {
 
     /// Tells those who forward when the owner is another one.
     pub(super) fn tell_route(&mut self, volume: &[u8; 16]) {
-        let Some(replica) = self.replicas.get_mut(volume) else { return };
-        let owner = replica.ownership.owner();
+        let owner = self.replicas.get(volume).and_then(|replica| replica.ownership.owner());
         let (term, size_bytes) = owner.map_or((Term(0), 0), |(term, _, size_bytes)| (term, size_bytes));
-        let peer = owner.and_then(|(_, node, _)| self.peers.iter().find(|peer| peer.node == node));
+        let peer = owner.and_then(|(_, node, _)| self.peer_of(node)).map(|at| &self.peers[at]);
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
         let same_peer = |who: &forward::Who| match (who, peer) {
-            (forward::Who::There { node, .. }, Some(peer)) => *node == peer.node,
+            (forward::Who::There { node, name, pairs }, Some(peer)) => {
+                *node == peer.node && name == peer.link.peer() && *pairs == peer.pairs
+            }
             (forward::Who::Nobody, None) => true,
             (forward::Who::There { .. } | forward::Who::Nobody | forward::Who::Here(_), _) => false,
         };
@@ -104,7 +107,7 @@ impl Driver {
     /// A node has requests of its clients for a volume.
     pub(super) fn let_forwarder_in(&mut self, desks: &mut Desks<'_>, arrival: Arrival, volume: [u8; 16]) {
         let node = arrival.node();
-        if !self.peers.iter().any(|peer| peer.node == node && peer.link.peer() == arrival.name()) {
+        if self.peer_that_calls(&arrival).is_none() {
             // The registry is read, and the node calls again.
             let _ = self.control.send(Asked::UnknownNode);
             return arrival.refuse(Rejection::UnknownNode);
@@ -129,7 +132,9 @@ impl Driver {
             request_bytes_max,
         };
         let (framing, contexts) = (Framing::Extended, ContextSet::default());
-        let negotiated = Negotiated { export, framing, contexts, leftover: Vec::new() };
+        // It has asked on whose lists its clients are.
+        let client = Client::Local;
+        let negotiated = Negotiated { client, export, framing, contexts, leftover: Vec::new() };
         let seat = Seat::take(&self.forwarders);
         let clients = &mut *desks.clients;
         let number = clients.connect(slot, key as u32, desks.reactor, channel, seat, negotiated, desks.now);

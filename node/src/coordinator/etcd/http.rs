@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -175,7 +175,19 @@ impl Client {
         body: Bytes,
         token: Option<&str>,
     ) -> Result<(StatusCode, Bytes), Lost> {
-        let (response, connection) = self.send(to, path, body, token).await?;
+        self.whole(to, self.send(to, Method::POST, path, body, token).await?).await
+    }
+
+    /// Takes a whole page.
+    pub async fn get(&self, to: &Endpoint, path: &str) -> Result<(StatusCode, Bytes), Lost> {
+        self.whole(to, self.send(to, Method::GET, path, Bytes::new(), None).await?).await
+    }
+
+    async fn whole(
+        &self,
+        to: &Endpoint,
+        (response, connection): (Response<Incoming>, Connection),
+    ) -> Result<(StatusCode, Bytes), Lost> {
         let status = response.status();
         let whole = timeout(self.answer_timeout, Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect());
         let whole = whole.await;
@@ -195,18 +207,20 @@ impl Client {
         body: Bytes,
         token: Option<&str>,
     ) -> Result<(StatusCode, Stream), Lost> {
-        let (response, connection) = self.send(to, path, body, token).await?;
+        let (response, connection) = self.send(to, Method::POST, path, body, token).await?;
         Ok((response.status(), Stream { body: response.into_body(), _connection: connection }))
     }
 
     async fn send(
         &self,
         to: &Endpoint,
+        method: Method,
         path: &str,
         body: Bytes,
         token: Option<&str>,
     ) -> Result<(Response<Incoming>, Connection), Lost> {
-        let request = Request::post(path).header("host", to.authority()).header("content-type", "application/json");
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", to.authority()).header("content-type", "application/json");
         let request = match token {
             Some(token) => request.header("authorization", token),
             None => request,

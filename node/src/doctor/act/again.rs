@@ -116,7 +116,8 @@ fn one(
             continue;
         }
         if !setting::is_setting(&path) || setting::is_managed(topology, &path) {
-            let why = Sentence::new("act.refused.managed").with("path", path);
+            let key = if setting::is_setting(&path) { "act.refused.managed" } else { "act.refused.place" };
+            let why = Sentence::new(key).with("path", path);
             return Ok(Some(outcome(Became::NotAppliedAgain, why, &[])));
         }
         let old = match setting::read(system, &path) {

@@ -4,16 +4,16 @@
 //! Nothing of its configuration is written. When interrupts were placed, or given back, it is told to ask again (SIGHUP).
 
 use super::boot_id;
-use super::journal::entries_of;
+use super::journal::{FILE_BYTES_MAX, NAME, entries_of};
 use super::setting;
 use crate::doctor::system::System;
+use forebay_io::folder::Folder;
 use std::io;
-use std::path::Path;
 
 /// Whether an interrupt was placed here in this boot, and is not given back. The journal is read as it stands: whoever changes it
 /// may wait for irqbalance, and a line that is being written is none yet.
-pub fn is_placed(system: &System, folder: &Path, interrupt: u32) -> io::Result<bool> {
-    let bytes = match std::fs::read(folder.join("journal")) {
+pub fn is_placed(system: &System, folder: &Folder, interrupt: u32) -> io::Result<bool> {
+    let bytes = match folder.read(NAME, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
@@ -73,14 +73,15 @@ mod tests {
     use super::super::journal::{Entry, Journal, State};
     use super::*;
     use crate::doctor::fixture::Tree;
+    use crate::doctor::system::OWN_FOLDER;
 
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
     fn placed(boot: &str, state: State) -> (Tree, std::path::PathBuf) {
         let tree = Tree::new().file(BOOT, "this\n");
-        let folder = tree.system().place("/var/lib/forebay/doctor");
+        let folder = tree.system().place(OWN_FOLDER);
         let entry = |number, path| Entry { change: 1, boot_id: boot.to_owned(), state, ..Entry::of_test(number, path) };
-        let mut journal = Journal::open(&folder).expect("a journal");
+        let mut journal = Journal::at(&folder).expect("a journal");
         journal.record(entry(1, "/proc/irq/40/smp_affinity_list")).expect("recorded");
         journal.record(entry(2, "/proc/sys/vm/41")).expect("recorded");
         (tree, folder)
@@ -90,23 +91,26 @@ mod tests {
     fn what_was_placed_in_this_boot_is_left_alone_until_it_is_given_back() {
         let is = |boot, state, interrupt| {
             let (tree, folder) = placed(boot, state);
-            is_placed(&tree.system(), &folder, interrupt).expect("it is readable")
+            is_placed(&tree.system(), &Folder::open(&folder).expect("it is there"), interrupt).expect("it is readable")
         };
         assert!(is("this", State::Kept, 40) && is("this", State::Intended, 40));
         assert!(!is("this", State::Kept, 41) && !is("this", State::Kept, 4));
         assert!(!is("this", State::Reverted, 40) && !is("another", State::Kept, 40));
-        assert!(!is_placed(&Tree::new().system(), Path::new("/nowhere"), 40).expect("no journal, no placement"));
+        assert!(
+            !is_placed(&Tree::new().system(), &Folder::open(std::path::Path::new("/")).expect("it is there"), 40)
+                .expect("no journal, no placement")
+        );
     }
 
     #[test]
     fn a_journal_that_is_held_or_torn_is_read_as_it_stands() {
         let (tree, folder) = placed("this", State::Kept);
-        let _held = Journal::open(&folder).expect("a journal");
+        let _held = Journal::at(&folder).expect("a journal");
         let path = folder.join("journal");
         let mut bytes = std::fs::read(&path).expect("it is there");
         bytes.extend(b"0badc0de {\"number\":3,");
         std::fs::write(&path, bytes).expect("written");
-        assert!(is_placed(&tree.system(), &folder, 40).expect("read"));
+        assert!(is_placed(&tree.system(), &Folder::open(&folder).expect("it is there"), 40).expect("read"));
     }
 
     #[test]

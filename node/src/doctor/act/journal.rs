@@ -7,17 +7,23 @@ use crate::calendar;
 use crate::doctor::findings::Write as Setting;
 use anyhow::{Context, Result, bail};
 use forebay_core::format::crc32c;
+use forebay_io::folder::Folder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 
 /// Bytes that are read of it: thousands of changes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
 /// From here on it gives way to a new one with what is open, where that is less than half of it.
 const FILE_BYTES_ENOUGH: u64 = 1 << 20;
+
+/// Its name in the doctor's folder.
+pub const NAME: &str = "journal";
+/// The one before it.
+const FORMER: &str = "journal.1";
+/// Rights of it.
+const MODE: u32 = 0o600;
 
 /// How far a change of one file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -78,7 +84,7 @@ pub struct Entry {
 
 /// The journal, open and locked.
 pub struct Journal {
-    folder: PathBuf,
+    folder: Folder,
     file: File,
     /// Bytes of it that are whole lines; what a write left beyond them is cut off before the next.
     whole: u64,
@@ -90,18 +96,20 @@ pub struct Journal {
 
 impl Journal {
     /// Opens or makes it, and waits for whoever has it open.
-    pub fn open(folder: &Path) -> Result<Journal> {
-        let with = || format!("open the journal in {}", folder.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(with)?;
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600);
-        let lock = options.open(folder.join("lock")).with_context(with)?;
+    pub fn open(folder: Folder) -> Result<Journal> {
+        let shown = folder.path().to_owned();
+        let with = || format!("open the journal in {}", shown.display());
+        let lock = folder.open_to_append("lock", MODE).with_context(with)?;
         lock.lock().with_context(with)?;
-        let mut file = options.open(folder.join("journal")).with_context(with)?;
+        // Whoever began it anew was ended before the new one had the name.
+        if folder.are_one(NAME, FORMER) {
+            folder.remove(FORMER).with_context(with)?;
+        }
+        let mut file = folder.open_to_append(NAME, MODE).with_context(with)?;
         // The name itself is to outlive a power cut.
-        File::open(folder).and_then(|folder| folder.sync_all()).with_context(with)?;
+        folder.sync().with_context(with)?;
         if file.metadata().with_context(with)?.len() > FILE_BYTES_MAX {
-            bail!("{}: longer than {FILE_BYTES_MAX} bytes, which no journal of the doctor is", folder.display());
+            bail!("{}: longer than {FILE_BYTES_MAX} bytes, which no journal of the doctor is", shown.display());
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(with)?;
@@ -110,36 +118,32 @@ impl Journal {
             file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(with)?;
         }
         let (entries, damaged) = entries_of(&bytes[..whole]);
-        let mut journal =
-            Journal { folder: folder.to_owned(), file, whole: whole as u64, entries, damaged, _lock: lock };
+        let mut journal = Journal { folder, file, whole: whole as u64, entries, damaged, _lock: lock };
         let open: String = journal.open_entries().map(encode_line).collect();
         if whole as u64 > FILE_BYTES_ENOUGH && open.len() < whole / 2 {
-            journal.begin_anew(&open, &options).with_context(with)?;
+            journal.begin_anew(&open).with_context(with)?;
         }
         Ok(journal)
     }
 
     /// A new file with what is open of the old one, which is kept beside. Whatever ends this in between, one of them is there whole;
     /// where the new one cannot be made, as on a full disk, the old one still serves.
-    fn begin_anew(&mut self, open: &str, options: &OpenOptions) -> std::io::Result<()> {
-        let place = |name: &str| self.folder.join(name);
+    fn begin_anew(&mut self, open: &str) -> std::io::Result<()> {
+        const NEW: &str = "journal.new";
+        let folder = &self.folder;
         let make = || {
-            for left in ["journal.new", "journal.1"] {
-                match std::fs::remove_file(place(left)) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-            }
-            let mut file = options.open(place("journal.new"))?;
+            folder.remove(NEW)?;
+            folder.remove(FORMER)?;
+            let mut file = folder.open_to_append(NEW, MODE)?;
             file.write_all(open.as_bytes()).and_then(|()| file.sync_all())?;
-            std::fs::hard_link(place("journal"), place("journal.1"))?;
-            std::fs::rename(place("journal.new"), place("journal"))?;
-            Ok(file)
+            folder.link(NAME, FORMER)?;
+            folder.rename(NEW, NAME)?;
+            std::io::Result::Ok(file)
         };
         let Ok(file) = make() else { return Ok(()) };
         (self.file, self.whole) = (file, open.len() as u64);
         // Without it a power cut could have the old one back, and what is written from here on would be lost.
-        File::open(&self.folder)?.sync_all()
+        self.folder.sync()
     }
 
     /// How many lines are damaged: what they told cannot be taken back by them.
@@ -174,7 +178,7 @@ impl Journal {
         written.with_context(|| {
             format!(
                 "write to the journal in {}; nothing was changed that is not in it, so make room there and try again",
-                self.folder.display()
+                self.folder.path().display()
             )
         })?;
         self.whole += line.len() as u64;
@@ -204,6 +208,14 @@ pub fn entries_of(bytes: &[u8]) -> (BTreeMap<u64, Entry>, usize) {
     let decoded: Vec<Option<Entry>> = lines.map(decode_line).collect();
     let damaged = decoded.iter().filter(|entry| entry.is_none()).count();
     (decoded.into_iter().flatten().map(|entry| (entry.number, entry)).collect(), damaged)
+}
+
+#[cfg(test)]
+impl Journal {
+    /// That of a folder, by its path.
+    pub fn at(folder: &std::path::Path) -> Result<Journal> {
+        Journal::open(Folder::make_private(folder, 0o755)?)
+    }
 }
 
 #[cfg(test)]
@@ -257,13 +269,13 @@ mod tests {
     #[test]
     fn the_last_line_of_an_entry_holds_and_numbers_go_on() {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(&folder.path().join("a/b")).unwrap();
+        let mut journal = Journal::at(&folder.path().join("a/b")).unwrap();
         journal.record(entry(1)).unwrap();
         journal.record(entry(2)).unwrap();
         journal.advance(1, State::Kept).unwrap();
         journal.advance(2, State::Reverted).unwrap();
         drop(journal);
-        let journal = Journal::open(&folder.path().join("a/b")).unwrap();
+        let journal = Journal::at(&folder.path().join("a/b")).unwrap();
         let open: Vec<(u64, State)> = journal.open_entries().map(|entry| (entry.number, entry.state)).collect();
         assert_eq!(open, [(1, State::Kept)]);
         assert_eq!((journal.next(), journal.damaged()), (3, 0));
@@ -272,7 +284,7 @@ mod tests {
     #[test]
     fn a_torn_last_line_was_never_acted_upon_and_a_damaged_one_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         for number in 1..=3 {
             journal.record(entry(number)).unwrap();
         }
@@ -282,19 +294,19 @@ mod tests {
         bytes.truncate(bytes.len() - 7);
         bytes[20] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         assert_eq!(journal.open_entries().map(|entry| entry.number).collect::<Vec<_>>(), [2]);
         assert_eq!(journal.damaged(), 1);
         journal.record(entry(3)).unwrap();
         drop(journal);
-        assert_eq!(Journal::open(folder.path()).unwrap().open_entries().count(), 2, "the cut line spoils no other");
+        assert_eq!(Journal::at(folder.path()).unwrap().open_entries().count(), 2, "the cut line spoils no other");
     }
 
     /// A file system of this many bytes at the folder, seen by this thread alone, which ends with it. Why not, where it cannot be.
-    fn small(folder: &Path, bytes: u64) -> std::io::Result<()> {
+    fn small(folder: &std::path::Path, bytes: u64) -> std::io::Result<()> {
         let text = |text: &str| std::ffi::CString::new(text).expect("no zero in it");
         let (at, root) = (text(folder.to_str().expect("a plain path")), text("/"));
-        let (tmpfs, size) = (text("tmpfs"), text(&format!("size={bytes}")));
+        let (tmpfs, size) = (text("tmpfs"), text(&format!("size={bytes},mode=700")));
         let done = |result: i32| if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
         // SAFETY: it takes a number, and is about this thread alone.
         done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -312,7 +324,7 @@ mod tests {
             skip(&format!("a journal on a full disk: a file system of its own: {e}"));
             return;
         }
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         let filler = folder.path().join("filler");
         std::fs::write(&filler, vec![1; 48 << 10]).unwrap();
         let mut number = 0;
@@ -332,14 +344,14 @@ mod tests {
         std::fs::remove_file(filler).unwrap();
         journal.record(entry(number)).unwrap();
         drop(journal);
-        let journal = Journal::open(folder.path()).unwrap();
+        let journal = Journal::at(folder.path()).unwrap();
         assert_eq!((journal.open_entries().count() as u64, journal.damaged()), (number, 0));
     }
 
     #[test]
     fn what_is_open_for_many_boots_goes_over_into_a_new_journal() {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         journal.record(entry(1)).unwrap();
         let mut long = entry(2);
         long.old = "x".repeat(1 << 20);
@@ -347,16 +359,32 @@ mod tests {
         journal.advance(2, State::Gone).unwrap();
         journal.advance(1, State::Kept).unwrap();
         drop(journal);
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         assert!(folder.path().join("journal.1").metadata().unwrap().len() > FILE_BYTES_ENOUGH);
         assert_eq!(journal.next(), 3, "a number is never given twice in one go");
         journal.record(entry(3)).unwrap();
         drop(journal);
         assert!(folder.path().join("journal").metadata().unwrap().len() < 4096);
-        let journal = Journal::open(folder.path()).unwrap();
+        let journal = Journal::at(folder.path()).unwrap();
         let open: Vec<(u64, State)> = journal.open_entries().map(|entry| (entry.number, entry.state)).collect();
         assert_eq!(open, [(1, State::Kept), (3, State::Intended)]);
         assert_eq!(journal.damaged(), 0);
+    }
+
+    #[test]
+    fn ended_before_the_new_one_has_the_name_the_old_one_serves() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
+        journal.record(entry(1)).unwrap();
+        drop(journal);
+        std::fs::hard_link(folder.path().join("journal"), folder.path().join("journal.1")).unwrap();
+        let journal = Journal::at(folder.path()).unwrap();
+        assert_eq!(journal.open_entries().count(), 1);
+        drop(journal);
+        // A second name elsewhere is somebody else's doing.
+        std::fs::hard_link(folder.path().join("journal"), folder.path().join("other")).unwrap();
+        let error = format!("{:#}", Journal::at(folder.path()).err().unwrap());
+        assert!(error.contains("has 2 names"), "{error}");
     }
 
     #[test]
@@ -364,14 +392,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut long = entry(1);
         long.old = "x".repeat(1 << 20);
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         journal.record(long).unwrap();
         drop(journal);
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = Journal::at(folder.path()).unwrap();
         assert!(!folder.path().join("journal.1").exists());
         journal.advance(1, State::Reverted).unwrap();
         drop(journal);
-        let journal = Journal::open(folder.path()).unwrap();
+        let journal = Journal::at(folder.path()).unwrap();
         assert!(folder.path().join("journal.1").exists());
         assert_eq!(journal.next(), 2, "a number is never given twice in one go");
     }

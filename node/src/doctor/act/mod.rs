@@ -10,6 +10,7 @@
 //! unless a person confirms it. What a person wants to outlive a reboot is applied again by [`again()`].
 
 mod again;
+mod allowed;
 pub mod irqbalance;
 pub mod journal;
 pub mod setting;
@@ -21,22 +22,14 @@ pub use again::again;
 use anyhow::{Result, bail};
 use journal::{Entry, Journal, State, now};
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the journal lies, and the baseline: a path of the host. A recorded tree has its own there.
-pub const FOLDER: &str = "/var/lib/forebay/doctor";
 /// How long a change has until it is measured.
 pub const SETTLES: Duration = Duration::from_secs(2);
 /// How long a change that can cut somebody off waits for a confirmation.
 pub const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
 /// A number is better when a tenth of what was lacking is there: less is noise.
 const BETTER: f64 = 0.9;
-
-/// Where the journal of a host lies for this process.
-pub fn folder(system: &System) -> PathBuf {
-    system.place(FOLDER)
-}
 
 /// What became of a finding's remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -220,6 +213,12 @@ fn prepare(host: &Host, journal: &Journal, finding: &Finding, persists: bool) ->
             return Err(Sentence::new("act.refused.open").with("path", path).with("finding", &open.finding));
         }
         let old = setting::read(system, path).map_err(|why| Sentence::new("act.refused.unread").with("why", why))?;
+        let restore = setting::restoring(system, path, &old);
+        let writes = restore.iter().map(|write| (&write.path, &write.value)).chain([(path, value)]);
+        let strange = writes.into_iter().find(|(path, value)| !setting::may_hold(path, value));
+        if let Some((path, value)) = strange {
+            return Err(Sentence::new("act.refused.value").with("path", path).with("value", value.trim_end()));
+        }
         let identity = match persists {
             true => again::identity(system, &host.topology, path)
                 .ok_or_else(|| Sentence::new("act.refused.persist-unknown").with("path", path))?,
@@ -230,7 +229,7 @@ fn prepare(host: &Host, journal: &Journal, finding: &Finding, persists: bool) ->
             change,
             finding: finding.id.clone(),
             path: path.clone(),
-            restore: setting::restoring(system, path, &old),
+            restore,
             old,
             new: value.clone(),
             boot_id: boot_id.clone(),

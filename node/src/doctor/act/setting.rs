@@ -1,13 +1,9 @@
 //! One file of procfs or sysfs that is written: where it may lie, what it reads back, and what restores it.
 
+use super::allowed;
 use crate::doctor::findings::Write as Setting;
 use crate::doctor::system::{Seen, System, chosen};
 use crate::doctor::topology::{Topology, numbers};
-use std::io::Write;
-use std::path::{Component, Path};
-
-/// Settings of the running kernel lie here, and nothing else is ever written.
-const PLACES: [&str; 4] = ["/proc/sys/", "/proc/irq/", "/proc/fs/nfsd/threads", "/sys/"];
 
 /// Writing one takes effect by setting the other to zero, and zero is refused: what restores is the other's value.
 const PAIRS: [(&str, &str); 2] = [
@@ -15,10 +11,14 @@ const PAIRS: [(&str, &str); 2] = [
     ("/proc/sys/vm/dirty_background_bytes", "/proc/sys/vm/dirty_background_ratio"),
 ];
 
-/// Whether it is a setting of the running kernel, by a path without detours.
+/// Whether it is one of the settings that checks write: nothing else is ever read or written for the journal's sake.
 pub fn is_setting(path: &str) -> bool {
-    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-    PLACES.iter().any(|place| path.starts_with(place)) && Path::new(path).components().all(plain)
+    allowed::is_listed(path)
+}
+
+/// Whether it may be written to a setting, or written back.
+pub fn may_hold(path: &str, value: &str) -> bool {
+    allowed::may_hold(path, choice(path, value).unwrap_or(value.trim()))
 }
 
 /// The interrupt that it belongs to.
@@ -37,17 +37,15 @@ pub fn can_cut_off(system: &System, path: &str) -> bool {
     of_network(path) || system.real(path).known().is_some_and(|real| of_network(&real))
 }
 
-/// Where it lies for this process, links followed inside the host's tree.
-fn place(system: &System, path: &str) -> Result<std::path::PathBuf, String> {
-    match system.real(path) {
-        Seen::Is(real) => Ok(system.place(&real)),
-        Seen::Absent => Err(format!("{path}: no such file")),
-        Seen::Hidden(why) => Err(why),
-    }
+fn is_of_the_kernel(real: &str) -> bool {
+    real.starts_with("/proc/") || real.starts_with("/sys/")
 }
 
 /// What it holds, to the byte.
 pub fn read(system: &System, path: &str) -> Result<String, String> {
+    if !is_setting(path) {
+        return Err(format!("{path}: no setting that the doctor writes"));
+    }
     match system.bytes(path) {
         Seen::Is(bytes) => String::from_utf8(bytes).map_err(|_| format!("{path}: not a text")),
         Seen::Absent => Err(format!("{path}: no such file")),
@@ -57,10 +55,16 @@ pub fn read(system: &System, path: &str) -> Result<String, String> {
 
 /// Writes to what is there already, in one call as the kernel wants it.
 pub fn write(system: &System, path: &str, value: &str) -> Result<(), String> {
-    let place = place(system, path)?;
-    // The recorded tree's files are plain ones: the rest of a longer value must go.
-    let file = std::fs::OpenOptions::new().write(true).truncate(true).open(place);
-    file.and_then(|mut file| file.write_all(value.as_bytes())).map_err(|e| format!("{path}: {e}"))
+    if !may_hold(path, value) {
+        return Err(format!("{path}: {value:?} is nothing that the doctor writes there"));
+    }
+    let real = match system.real(path) {
+        Seen::Is(real) if is_of_the_kernel(&real) => real,
+        Seen::Is(real) => return Err(format!("{path}: leads to {real}, which is no setting of the kernel")),
+        Seen::Absent => return Err(format!("{path}: no such file")),
+        Seen::Hidden(why) => return Err(why),
+    };
+    system.write(&real, value.as_bytes()).map_err(|e| format!("{path}: {e}"))
 }
 
 /// What is to be written to a file that reads otherwise: of all choices the one in brackets, `always [madvise] never`; of a
@@ -157,16 +161,22 @@ mod tests {
     #[test]
     fn what_lies_behind_a_link_of_a_tree_is_written_there_and_nowhere_else() {
         let tree = Tree::new()
-            .file("/sys/devices/pci0000:00/net/eth0/mtu", "1500000\n")
+            .file("/sys/devices/pci0000:00/net/eth0/queues/rx-0/rps_cpus", "00000000,00000000\n")
             .link("/sys/class/net/eth0", "/sys/devices/pci0000:00/net/eth0");
         let system = tree.system();
-        write(&system, "/sys/class/net/eth0/mtu", "9000").unwrap();
-        assert_eq!(read(&system, "/sys/devices/pci0000:00/net/eth0/mtu").unwrap(), "9000");
+        write(&system, "/sys/class/net/eth0/queues/rx-0/rps_cpus", "f").unwrap();
+        let held = system.text("/sys/devices/pci0000:00/net/eth0/queues/rx-0/rps_cpus");
+        assert_eq!(held, Seen::Is("f".to_owned()), "and nothing is left of a longer value");
         assert!(can_cut_off(&system, "/sys/class/net/eth0/mtu"));
         assert!(!can_cut_off(&system, "/sys/class/net/eth0/queues/rx-0/rps_cpus"));
         assert!(!can_cut_off(&system, "/proc/sys/vm/zone_reclaim_mode"));
-        let error = write(&system, "/sys/class/net/eth1/mtu", "9000").unwrap_err();
-        assert_eq!(error, "/sys/class/net/eth1/mtu: no such file", "nothing is made");
+        let error = write(&system, "/sys/class/net/eth1/queues/rx-0/rps_cpus", "f").unwrap_err();
+        assert_eq!(error, "/sys/class/net/eth1/queues/rx-0/rps_cpus: no such file", "nothing is made");
+        let error = write(&system, "/sys/class/net/eth0/mtu", "9000").unwrap_err();
+        assert!(error.contains("nothing that the doctor writes there"), "{error}");
+        let out = Tree::new().file("/etc/passwd", "root").link("/sys/block/sda/queue/scheduler", "/etc/passwd");
+        let error = write(&out.system(), "/sys/block/sda/queue/scheduler", "none").unwrap_err();
+        assert!(error.contains("leads to /etc/passwd, which is no setting"), "{error}");
     }
 
     #[test]

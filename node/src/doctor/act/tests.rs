@@ -3,19 +3,21 @@
 use super::*;
 use crate::doctor::findings::{Confidence, Evidence, Severity};
 use crate::doctor::fixture::Tree;
+use crate::doctor::system::OWN_FOLDER;
 use crate::doctor::topology::{self, Interrupt};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const RECLAIM: &str = "/proc/sys/vm/zone_reclaim_mode";
 const DEFRAG: &str = "/sys/kernel/mm/transparent_hugepage/defrag";
+const HASH: &str = "/sys/class/net/bond0/bonding/xmit_hash_policy";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 fn tree() -> Tree {
     let tree = Tree::new().file(RECLAIM, "1\n").file(DEFRAG, "[always] defer madvise never\n").file(BOOT, "first\n");
-    tree.file("/proc/irq/24/smp_affinity_list", "0-3\n").file("/sys/class/net/eth0/mtu", "1500\n")
+    tree.file("/proc/irq/24/smp_affinity_list", "0-3\n").file(HASH, "layer2 0\n")
 }
 
 fn finding(writes: &[(&str, &str)]) -> Finding {
@@ -36,6 +38,11 @@ fn both() -> Finding {
     finding(&[(RECLAIM, "0"), (DEFRAG, "madvise")])
 }
 
+/// Where the journal of a host lies for this process.
+fn folder(system: &System) -> PathBuf {
+    system.place(OWN_FOLDER)
+}
+
 /// Every file of a tree and what it holds, but for the doctor's own.
 fn everything(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
@@ -44,7 +51,7 @@ fn everything(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             match path.is_dir() {
-                true if path.ends_with(FOLDER.trim_start_matches('/')) => {}
+                true if path.ends_with(OWN_FOLDER.trim_start_matches('/')) => {}
                 true => folders.push(path),
                 false => {
                     all.insert(path.clone(), std::fs::read(&path).unwrap());
@@ -68,7 +75,7 @@ impl Trial {
     }
 
     fn journal(&self) -> Journal {
-        Journal::open(&folder(&self.host.system)).unwrap()
+        Journal::at(&folder(&self.host.system)).unwrap()
     }
 
     fn apply(&self, finding: &Finding, then: Verdict) -> Outcome {
@@ -147,8 +154,8 @@ fn what_does_not_cure_is_taken_back_at_once() {
 #[test]
 fn what_the_kernel_does_not_take_is_told_and_nothing_stays_open() {
     let trial = Trial::of(tree());
-    // Read-only for everybody, root too.
-    let ostype = finding(&[("/proc/sys/kernel/ostype", "Forebay")]);
+    // More than the kernel counts to.
+    let sizes = finding(&[("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 4294967295")]);
     let host = Host { system: System::live(), ..Host::look(trial.tree.system()) };
     let mut journal = trial.journal();
     let how = How {
@@ -157,10 +164,10 @@ fn what_the_kernel_does_not_take_is_told_and_nothing_stays_open() {
         look_again: &|_| panic!("there is nothing to measure"),
         guard: &|_| Ok(()),
     };
-    let outcome = apply(&host, &mut journal, &ostype, &how).unwrap();
+    let outcome = apply(&host, &mut journal, &sizes, &how).unwrap();
     assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Failed, "act.failed.write"));
     let (_, why) = outcome.why.with.iter().find(|(name, _)| name == "why").unwrap();
-    assert!(why.starts_with("/proc/sys/kernel/ostype: "), "{why}");
+    assert!(why.starts_with("/proc/sys/net/ipv4/tcp_wmem: "), "{why}");
     assert_eq!(journal.open_entries().count(), 0);
 }
 
@@ -178,7 +185,7 @@ fn the_living_kernel_takes_a_setting_refuses_another_and_has_the_old_one_back() 
     const SIZES: &str = "/proc/sys/net/ipv4/tcp_rmem";
     // Of this thread, not of the process.
     let before = std::fs::read_to_string(SIZES).unwrap();
-    let both = finding(&[(SIZES, "4096 131072 8388608"), ("/proc/sys/net/ipv4/ip_default_ttl", "100000")]);
+    let both = finding(&[(SIZES, "4096 131072 8388608"), ("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 4294967295")]);
     let outcome = apply(&host, &mut journal, &both, &how).unwrap();
     assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Failed, "act.failed.write"));
     assert_eq!(std::fs::read_to_string(SIZES).unwrap(), before, "the one that was taken is back");
@@ -199,7 +206,9 @@ fn managed_interrupts_and_other_places_are_refused_before_anything_is_written() 
     for (finding, why) in [
         (finding(&[(RECLAIM, "0"), ("/proc/irq/24/smp_affinity_list", "0")]), "act.refused.managed"),
         (finding(&[(RECLAIM, "0"), ("/etc/passwd", "0")]), "act.refused.place"),
-        (finding(&[(RECLAIM, "0"), ("/sys/none", "0")]), "act.refused.unread"),
+        (finding(&[(RECLAIM, "0"), ("/proc/sys/kernel/core_pattern", "|/tmp/x")]), "act.refused.place"),
+        (finding(&[(RECLAIM, "0"), (DEFRAG, "|/tmp/x")]), "act.refused.value"),
+        (finding(&[(RECLAIM, "0"), ("/sys/block/none/queue/scheduler", "none")]), "act.refused.unread"),
         (by_hand, "act.refused.by-hand"),
     ] {
         let outcome = trial.apply(&finding, Verdict::NotHere);
@@ -216,9 +225,9 @@ fn managed_interrupts_and_other_places_are_refused_before_anything_is_written() 
 fn a_link_goes_back_by_its_guard_unless_somebody_confirms() {
     let trial = Trial::of(tree());
     let before = trial.everything();
-    let mtu = finding(&[("/sys/class/net/eth0/mtu", "9000")]);
+    let hash = finding(&[(HASH, "layer3+4")]);
     for confirmed in [false, true] {
-        let outcome = trial.apply(&mtu, Verdict::NotHere);
+        let outcome = trial.apply(&hash, Verdict::NotHere);
         assert_eq!(outcome.became, Became::AwaitsConfirmation);
         assert_eq!(trial.guarded.borrow_mut().pop(), Some(outcome.change), "it is there before anything is written");
         if confirmed {
@@ -284,7 +293,7 @@ fn child_that_ends_at_a_step() {
         "yes" => Verdict::NotHere,
         _ => Verdict::Found(vec![both()]),
     };
-    let mut journal = Journal::open(&folder(&host.system)).unwrap();
+    let mut journal = Journal::at(&folder(&host.system)).unwrap();
     steps::LEFT.store(of("FOREBAY_TRIAL_STEPS").parse().unwrap(), std::sync::atomic::Ordering::SeqCst);
     if of("FOREBAY_TRIAL_CURES") == "of an earlier boot" {
         again(&host.system, &host.topology, &mut journal).unwrap();

@@ -1,10 +1,10 @@
 //! Check 10: interrupts that have left the place where the baseline, or forebay, has put them, and who moves them.
 
 use super::super::Host;
-use super::super::act::FOLDER;
 use super::super::act::journal::{Entry, entries_of};
 use super::super::baseline::{Baseline, FILE, How};
 use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict, Write};
+use super::super::system::OWN_FOLDER;
 use super::super::system::{Seen, System};
 use super::super::topology::numbers;
 use super::processes::is_running;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 // Check 10. Reads the baseline, the journal of what was applied, and where the interrupts may go now. Rules: interrupts of a
 // device have left its node since the baseline; one that was placed since boot is at another place.
 pub fn drift(host: &Host) -> Verdict {
-    let (baseline, entries) = match (host.system.bytes(FILE), host.system.bytes(&format!("{FOLDER}/journal"))) {
+    let (baseline, entries) = match (host.system.bytes(FILE), host.system.bytes(&format!("{OWN_FOLDER}/journal"))) {
         (Seen::Hidden(what), _) | (_, Seen::Hidden(what)) => {
             return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") };
         }
@@ -134,13 +134,13 @@ mod tests {
 
     fn with_baseline(tree: Tree) -> Tree {
         let baseline = Baseline::of(&Host::look(tree.system()));
-        baseline.save(&tree.system().place(FILE)).expect("saved");
+        baseline.save(&tree.system().make_own_folder().expect("made"), "baseline.json".as_ref()).expect("saved");
         tree
     }
 
     /// Set to 4 in a boot.
     fn placed(tree: Tree, boot: &str, state: State) -> Tree {
-        let mut journal = Journal::open(&tree.system().place(FOLDER)).expect("a journal");
+        let mut journal = Journal::at(&tree.system().place(OWN_FOLDER)).expect("a journal");
         let entry = Entry {
             old: "0\n".to_owned(),
             new: "4".to_owned(),
@@ -198,6 +198,6 @@ mod tests {
         not_here(&host("0").file("/proc/77/comm", "irqbalance"), 10);
         not_here(&Tree::new().node(0, "0-1", 4).virtual_machine(), 10);
         assert!(not_seen(&host("0").hidden(FILE), 10).starts_with(FILE));
-        assert!(not_seen(&host("0").hidden(&format!("{FOLDER}/journal")), 10).contains("journal: "));
+        assert!(not_seen(&host("0").hidden(&format!("{OWN_FOLDER}/journal")), 10).contains("journal: "));
     }
 }

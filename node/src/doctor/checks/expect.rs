@@ -1,5 +1,6 @@
 //! What tests of checks expect, and what holds for whatever a check says.
 
+use super::super::act::setting;
 use super::super::findings::{Finding, Remedy, Sentence, Verdict, Write};
 use super::super::fixture::Tree;
 use super::super::words::{Language, say};
@@ -31,6 +32,10 @@ pub fn found(tree: &Tree, check: u8) -> Vec<Finding> {
                 Remedy::Apply { what, writes } => {
                     said(what);
                     assert!(!writes.is_empty(), "{} writes something", finding.id);
+                    // What a check writes and the closed list does not have could never be applied.
+                    for write in writes {
+                        assert!(setting::may_hold(&write.path, &write.value), "{} writes {write:?}", finding.id);
+                    }
                 }
                 Remedy::Explain { what, .. } => {
                     said(what);

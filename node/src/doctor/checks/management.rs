@@ -6,6 +6,7 @@ use super::super::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Se
 use super::super::system::{Seen, System};
 use super::storage::state_folder;
 use crate::fence_test::Proof;
+use forebay_io::program;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -130,7 +131,12 @@ fn controller(system: &System) -> Board {
 }
 
 fn ask(what: &[&str]) -> std::io::Result<Child> {
-    Command::new("ipmitool").args(what).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    Command::new(program::find("ipmitool")?)
+        .args(what)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
 }
 
 fn answer(child: std::io::Result<Child>, until: Instant) -> Result<String, Blocked> {

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Where a measurement is kept for `forebay doctor`, which compares with it. It belongs to one boot: firmware may change between two.
-pub const KEPT: &str = "/var/lib/forebay/doctor/matrix.json";
+pub const KEPT: &str = "/var/lib/forebay-doctor/matrix.json";
 
 /// Buffers together are so many times the caches that the measuring cores have. Of four times, a cache that does not simply drop what was
 /// used longest ago still has some when it comes round again: on a Zen with 32 MiB reads were 14 % faster than memory is.

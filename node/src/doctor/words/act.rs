@@ -128,9 +128,25 @@ pub const ROWS: &[Row] = &[
     (
         "act.refused.place",
         [
-            "{path} is no setting of the running kernel below /proc/sys, /proc/irq or /sys",
-            "{path} は /proc/sys、/proc/irq、/sys にあるカーネル設定ではありません",
-            "{path}은(는) /proc/sys, /proc/irq, /sys 아래의 커널 설정이 아닙니다",
+            "{path} is none of the settings that the doctor writes",
+            "{path} は診断が書き込む設定ではありません",
+            "{path}은(는) 진단이 쓰는 설정이 아닙니다",
+        ],
+    ),
+    (
+        "act.refused.value",
+        [
+            "{path}: {value} is no value that the doctor writes there, now or to take it back",
+            "{path}: {value} は適用時にも復元時にも診断が書き込まない値です",
+            "{path}: {value}은(는) 적용이나 복원 때 진단이 쓰지 않는 값입니다",
+        ],
+    ),
+    (
+        "act.earlier",
+        [
+            "{path} of an earlier version is not read: a user who is not root may have written it. What it had applied ends with a reboot; apply anew what is to persist, then remove that folder",
+            "以前のバージョンの {path} は読み込みません。root 以外のユーザーが書き込んだ可能性があります。適用済みの設定は再起動で失われます。永続させる設定は改めて適用し、そのフォルダーを削除してください",
+            "이전 버전의 {path}은(는) 읽지 않습니다. root가 아닌 사용자가 썼을 수 있습니다. 적용된 설정은 재부팅하면 사라집니다. 유지할 설정은 다시 적용하고 그 폴더를 삭제하십시오",
         ],
     ),
     (

@@ -90,7 +90,13 @@ pub fn say(language: Language, sentence: &Sentence) -> String {
     for (name, value) in &sentence.with {
         text = text.replace(&format!("{{{name}}}"), value);
     }
-    text
+    without_controls(&text)
+}
+
+/// A text of which a terminal obeys nothing but the ends of its lines.
+pub fn without_controls(text: &str) -> String {
+    let plain = |letter: char| if letter.is_control() && letter != '\n' { char::REPLACEMENT_CHARACTER } else { letter };
+    text.chars().map(plain).collect()
 }
 
 /// Columns that a letter takes on a terminal: two for those of East Asia (the wide ones of Unicode's UAX 11).
@@ -105,6 +111,12 @@ pub fn columns(letter: char) -> usize {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn what_a_process_calls_itself_moves_no_cursor() {
+        let says = say(Language::En, &Sentence::new("act.refused.place").with("path", "x\x1b]0;evil\x07\u{9b}2J"));
+        assert!(says.starts_with("x\u{fffd}]0;evil\u{fffd}\u{fffd}2J "), "{says:?}");
+    }
 
     #[test]
     fn the_language_that_is_wanted_most_and_spoken_is_spoken() {

@@ -1,0 +1,28 @@
+//! How the coordinator is, asked now and then: what an operator should do about it before nothing can be changed there any more.
+
+use super::control::Cluster;
+use crate::report::CoordinatorTrouble;
+use std::sync::Arc;
+use std::time::Duration as Time;
+
+/// Between two looks. Room in etcd goes by days, and what was refused for want of it is shown at once.
+const LOOK: Time = Time::from_secs(15);
+
+impl Cluster {
+    /// Looks for ever.
+    pub(super) async fn watch_health(self: Arc<Cluster>) {
+        loop {
+            self.coordinator.look_at_health().await;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What was found last.
+    pub fn coordinator_trouble(&self) -> Vec<CoordinatorTrouble> {
+        let plain = |trouble: crate::coordinator::etcd::health::Trouble| CoordinatorTrouble {
+            code: trouble.code.to_owned(),
+            text: trouble.text,
+        };
+        self.coordinator.trouble().into_iter().map(plain).collect()
+    }
+}

@@ -1,0 +1,45 @@
+//! Values in the coordinator that cannot be used: kept by key, said once each, and shown until they are gone or put right.
+
+use super::checked::shown;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// So many are kept and said of one list; whoever can write there can write any number.
+const KEPT_MAX: usize = 64;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Refused(Mutex<BTreeMap<String, BTreeMap<String, String>>>);
+
+impl Refused {
+    /// All that one look has refused; what the same look has refused before is forgotten.
+    pub(super) fn set(&self, look: &str, refused: Vec<(String, String)>) {
+        let mut kept = self.0.lock().expect("nothing panics while it is held");
+        let before = kept.remove(look).unwrap_or_default();
+        let more = refused.len().saturating_sub(KEPT_MAX);
+        let new: BTreeMap<String, String> = refused.into_iter().take(KEPT_MAX).collect();
+        for (key, why) in new.iter().filter(|(key, why)| before.get(*key) != Some(*why)) {
+            say(key, why);
+        }
+        if before.is_empty() && more > 0 {
+            eprintln!("forebay: warning: and {more} more of {} in the coordinator", shown(look));
+        }
+        if !new.is_empty() {
+            kept.insert(look.to_owned(), new);
+        }
+    }
+
+    pub(super) fn first(&self, look: &str) -> Option<(String, String)> {
+        let kept = self.0.lock().expect("nothing panics while it is held");
+        kept.get(look)?.iter().next().map(|(key, why)| (key.clone(), why.clone()))
+    }
+
+    pub(super) fn all(&self) -> Vec<(String, String)> {
+        let kept = self.0.lock().expect("nothing panics while it is held");
+        kept.values().flatten().map(|(key, why)| (key.clone(), why.clone())).collect()
+    }
+}
+
+fn say(key: &str, why: &str) {
+    eprintln!("forebay: warning: {} in the coordinator is not used: {}", shown(key), super::checked::Line::of(why));
+}
