@@ -27,8 +27,8 @@ await look("the daemon's own look is shown, with the time", async () => {
 
 await look("a new look is had on demand", async () => {
   const before = await card.locator("header .weak").textContent();
-  // The page tells seconds, and a look takes half of one.
-  await page.waitForTimeout(1_500);
+  // The page tells seconds, a look takes half of one, and what is asked for soon after a look is answered with that.
+  await page.waitForTimeout(6_000);
   const asked = page.waitForRequest((request) => request.url().includes("/v1/doctor") && request.url().includes("fresh=true"));
   await card.getByRole("button", { name: "Look again now" }).click();
   await asked;

@@ -4,7 +4,7 @@
 use crate::harness::TempDir;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,15 @@ pub enum Validity {
     Expired,
 }
 
+/// What a client's certificate says of its owner.
+#[derive(Clone, Copy, Debug)]
+pub struct Says<'a> {
+    /// DNS names.
+    pub dns: &'a [&'a str],
+    /// URIs; a role is one.
+    pub uris: &'a [&'a str],
+}
+
 impl Authority {
     /// A new one of this name.
     pub fn new(name: &str) -> Authority {
@@ -32,19 +41,24 @@ impl Authority {
     }
 
     fn issue(&self, folder: &Path, role: &str, purpose: ExtendedKeyUsagePurpose, validity: Validity) {
-        self.issue_for(folder, role, &["localhost", "127.0.0.1"], vec![purpose], validity);
+        let uris: &[&str] = if role == "client" { &["forebay:role:nbd-client"] } else { &[] };
+        let says = Says { dns: &["localhost", "127.0.0.1"], uris };
+        self.issue_for(folder, role, says, vec![purpose], validity);
     }
 
     fn issue_for(
         &self,
         folder: &Path,
         role: &str,
-        names: &[&str],
+        says: Says<'_>,
         purposes: Vec<ExtendedKeyUsagePurpose>,
         validity: Validity,
     ) {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let names: Vec<String> = says.dns.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("plain names");
+        params
+            .subject_alt_names
+            .extend(says.uris.iter().map(|uri| SanType::URI((*uri).try_into().expect("plain text"))));
         params.distinguished_name.push(DnType::CommonName, role);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = purposes;
@@ -69,11 +83,20 @@ impl Authority {
     pub fn member(&self, test: &TempDir, name: &str, address: &str) -> PathBuf {
         let folder = self.folder(test, name);
         let purposes = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue_for(&folder, "server", &[address], purposes, Validity::Current);
+        let says = Says { dns: &[address], uris: &[] };
+        self.issue_for(&folder, "server", says, purposes, Validity::Current);
         folder
     }
 
-    /// A client's files: it trusts this authority, and has a certificate of `own`, if any.
+    /// Files of who is client and server at once, and says this of itself: its certificate, its key, both in PEM, and their folder.
+    pub fn anybody(&self, test: &TempDir, name: &str, says: Says<'_>, validity: Validity) -> PathBuf {
+        let folder = self.folder(test, name);
+        let purposes = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue_for(&folder, "client", says, purposes, validity);
+        folder
+    }
+
+    /// A client's files: it trusts this authority, and has a certificate of `own` with the role of a client of volumes, if any.
     pub fn client(&self, test: &TempDir, name: &str, own: Option<(&Authority, Validity)>) -> PathBuf {
         let folder = self.folder(test, name);
         if let Some((issuer, validity)) = own {

@@ -5,6 +5,7 @@
 //! removed at the end of a test that passes.
 
 use crate::etcd::Etcd;
+use crate::failing::FailingFolder;
 use crate::harness::{Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
@@ -12,6 +13,7 @@ use crate::pattern::check;
 use crate::pattern::journal::History;
 use crate::pattern::load::{self, Ended, LoadOptions, Totals};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
@@ -29,6 +31,8 @@ pub const HTTP: &str = "127.0.0.1:7070";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For one command.
 const TOOL: Duration = Duration::from_secs(60);
+/// A daemon that answers is in its cluster soon; in a test without a coordinator never.
+const JOINED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Nodes of one cluster, on hosts of their own, with a folder that all of them see.
 pub struct Cluster {
@@ -54,6 +58,8 @@ pub struct Cluster {
     plant: Option<&'static str>,
     /// Of another version than the one under test; none: of that.
     programs: Vec<Option<PathBuf>>,
+    /// More of each daemon's environment.
+    environments: Vec<Vec<(String, OsString)>>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -140,6 +146,7 @@ impl Cluster {
             disk_of: None,
             plant: None,
             programs: vec![None; nodes],
+            environments: vec![Vec::new(); nodes],
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -170,6 +177,15 @@ impl Cluster {
     /// From its next start on a node is of another version; none: of the one under test.
     pub fn give_program(&mut self, node: usize, program: Option<&Path>) {
         self.programs[node] = program.map(Path::to_owned);
+    }
+
+    /// From its next start on what is below the state folder of a node can fail.
+    #[track_caller]
+    pub fn make_failing(&mut self, node: usize) -> FailingFolder {
+        let (failing, environment) =
+            FailingFolder::below_with(&self.place(node, "state"), &self.folder, &format!("{}-failing", NAMES[node]));
+        self.environments[node] = environment;
+        failing
     }
 
     /// The machine of a node is started anew, as far as its next daemon can tell.
@@ -241,11 +257,12 @@ impl Cluster {
         let host = self.network.host(node);
         let text = format!(
             "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"{HTTP}\"\n\
-             [cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
+             {}[cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
              [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),
             self.place(node, "nbd.sock").display(),
             self.place(node, "api.sock").display(),
+            self.allowed(node),
             self.folder.join(&format!("{}.identity.toml", NAMES[node])).display(),
             self.etcd.endpoints(),
             self.cluster_lines,
@@ -255,6 +272,14 @@ impl Cluster {
         );
         let path = self.place(node, "node.toml");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+    }
+
+    /// What a node opens that another one has named. Versions before it was asked for do not know the table.
+    fn allowed(&self, node: usize) -> String {
+        match self.programs[node] {
+            Some(_) => String::new(),
+            None => format!("[backings]\nallow = [\"slow:\", \"{}\"]\n", self.folder.path().display()),
+        }
     }
 
     /// Where it runs.
@@ -272,15 +297,22 @@ impl Cluster {
     pub fn start(&mut self, node: usize) {
         self.launch(node);
         self.wait_for("a daemon to answer", |cluster| cluster.try_command(node, &["status"]).is_ok());
+        // It answers a moment before it is in the cluster, which a busy machine makes longer.
+        let begun = Instant::now();
+        while self.try_command(node, &["node", "list"]).is_err() && begun.elapsed() < JOINED_WITHIN {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Starts its daemon. It does not answer before the coordinator does.
     pub fn launch(&mut self, node: usize) {
+        self.write_config(node);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place(node, "log"));
         let log = log.expect("the test's folder takes a file");
         let mut command = self.serve_command(node);
         command.env("FOREBAY_PLANT", self.plant.unwrap_or_default());
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
+        command.envs(self.environments[node].iter().map(|(name, value)| (name, value)));
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let _ = std::fs::remove_file(self.place(node, "nbd.sock"));

@@ -42,6 +42,8 @@ pub struct Etcd {
     tls: Option<Tls>,
     /// Grows with each restoration.
     generation: u32,
+    /// What a member may have of data, from its next start on.
+    quota_bytes: Option<u64>,
 }
 
 /// An address of loopback that no other test uses: each member has one to itself, with the usual ports.
@@ -81,7 +83,7 @@ impl Etcd {
             Member { address, namespace, folder, process: None }
         };
         let members = places.into_iter().enumerate().map(member).collect();
-        let mut etcd = Etcd { folder, members, tls, generation: 0 };
+        let mut etcd = Etcd { folder, members, tls, generation: 0, quota_bytes: None };
         for at in 0..etcd.members.len() {
             etcd.launch(at);
         }
@@ -123,6 +125,9 @@ impl Etcd {
         if let Some(tls) = &self.tls {
             command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
             command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&tls.ca);
+        }
+        if let Some(bytes) = self.quota_bytes {
+            command.arg("--quota-backend-bytes").arg(bytes.to_string());
         }
         let member = &mut self.members[at];
         if let Some(namespace) = &member.namespace {
@@ -244,6 +249,12 @@ impl Etcd {
         self.process(at).stop();
     }
 
+    /// SIGSTOP, unless it was killed.
+    #[track_caller]
+    pub fn stop_where_it_runs(&mut self, at: usize) {
+        self.members[at].process.iter_mut().for_each(Process::stop);
+    }
+
     /// SIGCONT.
     #[track_caller]
     pub fn resume(&mut self, at: usize) {
@@ -271,6 +282,17 @@ impl Etcd {
         }
     }
 
+    /// All members are started anew, one after the other, and take no write above so many bytes of data.
+    #[track_caller]
+    pub fn limit(&mut self, bytes: u64) {
+        self.quota_bytes = Some(bytes);
+        for at in 0..self.members.len() {
+            self.kill(at);
+            self.restart(at);
+            self.wait_ready();
+        }
+    }
+
     /// Writes a backup of what is there now.
     #[track_caller]
     pub fn backup(&self, to: &Path) {
@@ -278,14 +300,22 @@ impl Etcd {
         self.control(Some(0), &["snapshot", "save", to]);
     }
 
-    /// All members are killed, and begin anew from a backup, at their former addresses.
+    /// All members are killed, and begin anew from a backup, at their former addresses; they answer when this returns.
     #[track_caller]
     pub fn restore(&mut self, from: &Path) {
+        self.put_back(from);
+        self.wait_ready();
+    }
+
+    /// The same, and it does not wait: where hosts are cut off from each other, not every member answers.
+    #[track_caller]
+    pub fn put_back(&mut self, from: &Path) {
         for at in 0..self.members.len() {
             if self.members[at].process.is_some() {
                 self.kill(at);
             }
         }
+        let former: Vec<PathBuf> = (0..self.members.len()).map(|at| self.data(at)).collect();
         self.generation += 1;
         for at in 0..self.members.len() {
             let mut command = Command::new(require_tool("etcdctl"));
@@ -299,7 +329,8 @@ impl Etcd {
         for at in 0..self.members.len() {
             self.launch(at);
         }
-        self.wait_ready();
+        // Each takes 64 MB.
+        former.iter().for_each(|data| drop(std::fs::remove_dir_all(data)));
     }
 
     /// Its files.

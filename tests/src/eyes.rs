@@ -42,6 +42,13 @@ impl View {
         self.state == "owner" && self.shown["phase"] == "serving"
     }
 
+    /// Nodes that the record names as members, the owner among them, by their place in [`NAMES`].
+    pub fn copies(&self) -> Vec<usize> {
+        let members = self.shown["cluster"]["members"].as_array().into_iter().flatten();
+        let names = members.filter(|member| member["role"] != "learner").filter_map(|member| member["node"].as_str());
+        names.filter_map(|name| NAMES.iter().position(|own| *own == name)).collect()
+    }
+
     /// It has as many copies as are asked for, acknowledges by them, and no former owner may still write. `Err`: what is
     /// missing.
     pub fn is_whole(&self, peers: u32) -> Result<(), String> {

@@ -290,7 +290,7 @@ pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStat
 }
 
 /// The child is killed when the thread that started it ends, however it ends.
-pub(crate) fn die_with_the_test(command: &mut Command) -> &mut Command {
+pub fn die_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and nothing else runs between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -679,6 +679,20 @@ impl Daemon {
         };
         assert_eq!(status.code(), Some(1), "the daemon ended with {status}: {}", self.output());
         self.output()
+    }
+
+    /// SIGTERM, and waits for its end, which may be told as a failure: then its words.
+    #[track_caller]
+    pub fn stop_either_way(mut self, limit: Duration) -> Result<String, String> {
+        self.signal(libc::SIGTERM);
+        match wait_within(&mut self.child, limit) {
+            None => panic!("the daemon has not stopped {limit:?} after SIGTERM; it said: {}", self.output()),
+            Some(status) if status.success() => Ok(self.output()),
+            Some(status) => {
+                assert_eq!(status.code(), Some(1), "the daemon ended with {status}: {}", self.output());
+                Err(self.output())
+            }
+        }
     }
 
     /// Runs `forebay ...` against it.

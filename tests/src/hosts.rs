@@ -25,6 +25,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What a link that is choked still carries: an empty TCP segment, and a sign of life between nodes.
+const SMALL_PACKET_BYTES: u32 = 400;
 /// A tool of the network takes milliseconds.
 const TOOL_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -212,6 +214,8 @@ pub struct Network {
     hosts: Vec<Host>,
     /// From whom nothing arrives at whom: indices of hosts, and the link.
     silent: BTreeSet<(usize, usize, u8)>,
+    /// From whom only small packets arrive at whom.
+    choked: BTreeSet<(usize, usize)>,
     /// Hosts to which nothing arrives that a TCP server on this port says, wherever it is.
     deaf_to: BTreeSet<(usize, u16)>,
 }
@@ -225,7 +229,8 @@ impl Network {
             switch.tool("ip", &format!("link add bridge{link} type bridge"))?;
             switch.tool("ip", &format!("link set bridge{link} up"))?;
         }
-        let mut network = Network { switch, hosts: Vec::new(), silent: BTreeSet::new(), deaf_to: BTreeSet::new() };
+        let (silent, choked, deaf_to) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut network = Network { switch, hosts: Vec::new(), silent, choked, deaf_to };
         for number in 1..=hosts {
             let host = Host { number, links, namespace: Namespace::new()? };
             for link in 0..links {
@@ -354,6 +359,16 @@ impl Network {
         }
     }
 
+    /// Of what a host sends to the others only small packets arrive, as where a router drops what is too long for it and does not say
+    /// so: connections stay, signs of life pass, and whoever has more to say is not heard.
+    #[track_caller]
+    pub fn choke(&mut self, from: usize) {
+        for to in (0..self.hosts.len()).filter(|to| *to != from) {
+            self.choked.insert((from, to));
+            self.set_silence(to);
+        }
+    }
+
     /// Nothing arrives at a host that a server on this TCP port says, the host's own included; all else passes.
     #[track_caller]
     pub fn hide_port(&mut self, host: usize, port: u16) {
@@ -364,9 +379,11 @@ impl Network {
     /// Everything passes again.
     #[track_caller]
     pub fn heal(&mut self) {
-        let deaf: BTreeSet<usize> = self.silent.iter().map(|(_, to, _)| *to).collect();
-        let deaf: BTreeSet<usize> = deaf.into_iter().chain(self.deaf_to.iter().map(|(host, _)| *host)).collect();
+        let silent = self.silent.iter().map(|(_, to, _)| *to);
+        let choked = self.choked.iter().map(|(_, to)| *to);
+        let deaf: BTreeSet<usize> = silent.chain(choked).chain(self.deaf_to.iter().map(|(host, _)| *host)).collect();
         self.silent.clear();
+        self.choked.clear();
         self.deaf_to.clear();
         for to in deaf {
             self.set_silence(to);
@@ -379,6 +396,14 @@ impl Network {
         let drops = self.silent.iter().filter(|(_, deaf, _)| *deaf == to).map(|(from, _, link)| {
             format!("    iifname \"link{link}\" ip saddr {} drop\n", self.hosts[*from].address(*link))
         });
+        let choked = self.choked.iter().filter(|(_, deaf)| *deaf == to).flat_map(|(from, _)| {
+            let from = &self.hosts[*from];
+            let address = |link| from.address(link);
+            (0..from.links)
+                .map(address)
+                .map(|address| format!("    ip saddr {address} meta length > {SMALL_PACKET_BYTES} drop\n"))
+        });
+        let drops = drops.chain(choked);
         let ports = self.deaf_to.iter().filter(|(deaf, _)| *deaf == to);
         let drops = drops.chain(ports.map(|(_, port)| format!("    tcp sport {port} drop\n")));
         let rules = format!(

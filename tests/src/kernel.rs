@@ -153,6 +153,13 @@ impl Loop {
         Loop(PathBuf::from(output.expect_success().stdout.trim()))
     }
 
+    /// From now on it takes sectors of this size, and no less.
+    #[track_caller]
+    pub fn set_sector_bytes(&self, bytes: u32) {
+        let device = self.0.to_str().expect("a plain path");
+        run_tool(Duration::from_secs(20), "losetup", ["--sector-size", &bytes.to_string(), device]).expect_success();
+    }
+
     /// The block device.
     pub fn path(&self) -> &Path {
         &self.0

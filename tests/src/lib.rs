@@ -3,7 +3,10 @@
 //! - [`harness`]: starts and kills the daemon, runs foreign tools with time limits, says what is missing.
 //! - [`hosts`]: hosts as network namespaces, with cables that are slow, cut or silent; [`etcd`] runs a real one there, or here.
 //! - [`cluster`]: daemons of one cluster on such hosts; [`eyes`] asks them what they see, with a time limit.
+//! - [`watcher`] asks them all the time, for what must never be.
 //! - [`late`]: a way to an NBD server on which requests arrive late, also those of a client that is dead by then.
+//! - [`stall`]: a tier that takes no write for a while, and reports no error.
+//! - [`failing`]: a folder that is full, read-only or failing from any call on.
 //! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
@@ -19,6 +22,7 @@ pub mod cluster;
 pub mod curl;
 pub mod etcd;
 pub mod eyes;
+pub mod failing;
 pub mod harness;
 pub mod hosts;
 pub mod kernel;
@@ -27,6 +31,9 @@ pub mod logwrites;
 pub mod nbd;
 pub mod nodes;
 pub mod pattern;
+pub mod preload;
 pub mod prometheus;
 pub mod rng;
 pub mod scene;
+pub mod stall;
+pub mod watcher;

@@ -102,6 +102,19 @@ pub fn tier_path(volume: &Volume) -> PathBuf {
     PathBuf::from(path.unwrap_or_else(|| panic!("no path in {text}")))
 }
 
+/// The host was started again: a tier in memory is gone, and was of an earlier boot, as far as the daemon can tell.
+#[track_caller]
+pub fn host_restarted(volume: &Volume) {
+    if volume.tier == Tier::Memory {
+        std::fs::remove_file(tier_path(volume)).unwrap();
+        let noted = volume.state().join("volumes").join(format!("{VOLUME_NAME}.boot"));
+        let text = std::fs::read_to_string(&noted).expect("somebody has noted in which boot the tier was made");
+        let (boot, volume) = text.split_once(' ').expect("a boot and a volume");
+        assert_eq!(boot.len(), 36, "{text}");
+        std::fs::write(noted, format!("00000000-0000-4000-8000-000000000000 {volume}")).unwrap();
+    }
+}
+
 /// Every file below a folder, with its bytes and the time of its last change, to be put back in place: the files keep
 /// their inodes, by which a marker knows its image. No daemon may be running at either moment.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Who may do what over HTTP: tokens with roles, sessions of browsers, client certificates, and what every answer says to a
 //! browser about other sites.
 
-use forebay_tests::certificates::{Authority, Validity};
+use forebay_tests::certificates::{Authority, Says, Validity};
 use forebay_tests::curl::{Answer, curl, free_address, try_curl};
 use forebay_tests::harness::{Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, skip};
 use serde_json::json;
@@ -26,6 +26,8 @@ impl Site {
         for (flag, path) in flags.iter().zip(arguments) {
             volume.arguments.extend([(*flag).into(), path.as_os_str().to_owned()]);
         }
+        // Lists of certificates are flags and names as they are.
+        volume.arguments.extend(arguments.iter().skip(flags.len()).map(|word| word.as_os_str().to_owned()));
         let scheme = if arguments.is_empty() { "http" } else { "https" };
         let url = format!("{scheme}://localhost:{}", volume.http.rsplit_once(':').unwrap().1);
         Site { daemon: volume.start(), volume, url }
@@ -161,10 +163,17 @@ fn certificates_let_in_and_passwords_stay_secret_under_tls() {
     let folder = TempDir::new("https");
     let (authority, strangers) = (Authority::new("lab"), Authority::new("strangers"));
     let server = authority.server(&folder, "server", Validity::Current);
-    let member = authority.client(&folder, "member", Some((&authority, Validity::Current)));
+    let member = |name: &str, dns: &str, uris: &[&str]| {
+        authority.anybody(&folder, name, Says { dns: &[dns], uris }, Validity::Current)
+    };
+    let (admin, reader) = (member("admin", "admin.lab", &[]), member("reader", "reader.lab", &[]));
+    let (client, unknown) =
+        (member("client", "vm1.lab", &["forebay:role:nbd-client"]), member("unknown", "x.lab", &[]));
     let stranger = authority.client(&folder, "stranger", Some((&strangers, Validity::Current)));
     let ca = server.join("ca-cert.pem");
-    let mut site = Site::new(&folder, &[&server.join("server-cert.pem"), &server.join("server-key.pem"), &ca]);
+    let lists = ["--http-admin", "dns:admin.lab", "--http-reader", "dns:reader.lab"].map(Path::new);
+    let files = [&*server.join("server-cert.pem"), &server.join("server-key.pem"), &ca];
+    let mut site = Site::new(&folder, &[&files[..], &lists].concat());
     let ca = ca.to_str().unwrap();
     let files = |client: &Path| {
         ["client-cert.pem", "client-key.pem"].map(|name| client.join(name).to_str().unwrap().to_owned())
@@ -178,11 +187,20 @@ fn certificates_let_in_and_passwords_stay_secret_under_tls() {
     drop(silent);
 
     assert_eq!(site.drain(&["--cacert", ca]).status, 401);
-    let [cert, key] = files(&member);
-    let with_certificate = ["--cacert", ca, "--cert", &cert, "--key", &key];
-    let who = site.get("/v1/login", &with_certificate).json();
-    assert_eq!(who, json!({ "role": "admin", "by": "certificate" }));
-    assert_eq!(site.drain(&with_certificate).status, 200);
+    for (who, role, looks, changes) in [
+        (&admin, json!("admin"), 200, 200),
+        (&reader, json!("read-only"), 200, 403),
+        (&client, json!(null), 403, 403),
+        (&unknown, json!(null), 403, 403),
+    ] {
+        let [cert, key] = files(who);
+        let with_certificate = ["--cacert", ca, "--cert", &cert, "--key", &key];
+        assert_eq!(site.get("/v1/login", &with_certificate).json(), json!({ "role": role, "by": "certificate" }));
+        let looked = site.get("/v1/volumes", &with_certificate);
+        assert_eq!((looked.status, site.drain(&with_certificate).status), (looks, changes), "{who:?}");
+        assert!(looks == 200 || (!looked.body.contains(VOLUME_NAME) && looked.body.contains("admins")), "{looked:?}");
+        assert_eq!(site.get("/metrics", &with_certificate).status, looks, "{who:?}");
+    }
     let [cert, key] = files(&stranger);
     let refused = try_curl(&["--cacert", ca, "--cert", &cert, "--key", &key, &format!("{}/v1/volumes", site.url)]);
     assert!(refused.is_err(), "{refused:?}");
@@ -198,7 +216,7 @@ fn certificates_let_in_and_passwords_stay_secret_under_tls() {
     assert_eq!(site.drain(&[&changes[..], &["--header", &plain]].concat()).status, 403);
     assert!(try_curl(&[&site.url.replace("https", "http")]).is_err(), "in the clear nothing is told");
     site.daemon.assert_healthy();
-    assert!(site.daemon.stop(MINUTE).contains("client certificates may change"));
+    assert!(site.daemon.stop(MINUTE).contains("by certificate: 1 listed to change, 1 to look"));
 }
 
 #[test]

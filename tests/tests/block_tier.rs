@@ -61,6 +61,12 @@ in_both_io_modes! {
         };
         let said = create("other").expect_failure().text();
         assert!(said.contains("holds the tier of volume") || said.contains("in use"), "{said}");
+        // What the refusal has protected does not go with the volume that was refused.
+        daemon.volume_command(["delete", "other"]).expect_success();
+        let mut inspect = Command::new(forebay());
+        inspect.arg("inspect").arg(device.path()).arg("--json");
+        let said = run_command(MINUTE, inspect).expect_success().stdout;
+        assert!(said.contains(VOLUME_NAME), "{said}");
         daemon.volume_command(["delete", VOLUME_NAME]).expect_success();
         let said = create("other").expect_failure().text();
         assert!(said.contains("not empty") && said.contains("dd if=/dev/zero"), "{said}");

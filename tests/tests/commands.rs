@@ -114,6 +114,27 @@ fn a_hold_is_given_up_when_its_caller_goes_away_and_drains_wait_for_each_other()
 }
 
 #[test]
+fn an_image_does_not_grow_while_a_hold_of_it_is_on_its_way_or_in_effect() {
+    let folder = TempDir::new("hold-resize");
+    let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    volume.backing = format!("slow:latency=1500ms:{}", volume.backing);
+    let daemon = volume.start();
+    let mut client = Client::connect(&volume.target()).unwrap();
+    client.write(0, &[1; 65536], 0).unwrap().unwrap();
+    let mut command = Command::new(forebay());
+    command.args(["volume", "drain", VOLUME_NAME, "--hold", "10m", "--api"]).arg(volume.api());
+    let mut caller = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(caller.try_wait().unwrap().is_none(), "the hold was in effect before anybody could ask for a growth");
+    let refused = daemon.volume_command(["resize", VOLUME_NAME, "48M"]).expect_failure().text();
+    assert!(refused.contains("is held"), "{refused}");
+    assert!(caller.wait().unwrap().success());
+    assert_eq!(std::fs::metadata(volume.image()).unwrap().len(), 32 * MIB);
+    daemon.volume_command(["release", VOLUME_NAME]).expect_success();
+    assert_eq!(json(&daemon, ["volume", "resize", VOLUME_NAME, "48M"])["size_bytes"], 48 * MIB);
+}
+
+#[test]
 fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
     let folder = TempDir::new("policy");
     let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
@@ -168,7 +189,16 @@ fn http_reads_without_the_token_and_changes_only_with_it() {
     let stranger =
         ["--header", "Origin: http://elsewhere.example", "--header", &bearer(&token), "--request", "POST", &drain];
     assert_eq!(http(&stranger).0, 403);
-    wait_until("the line that says where to click", || daemon.output().contains(&format!("#token={}", token.trim())));
+    wait_until("the line that says where to look", || daemon.output().contains(&format!("http://{address}/  (")));
+    let said = daemon.output();
+    assert!(
+        said.contains("`forebay dashboard`") && said.contains(volume.state().join("token").to_str().unwrap()),
+        "{said}"
+    );
+    for name in ["token", "token-read"] {
+        let token = std::fs::read_to_string(volume.state().join(name)).unwrap();
+        assert!(!said.contains(token.trim()), "what a daemon says goes to the system's log: {said}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICIES: usize = 4;
 /// Where a host has the doctor's own files.
-const OWN: &str = "var/lib/forebay/doctor";
+const OWN: &str = "var/lib/forebay-doctor";
 
 /// A host whose clocks a governor holds down.
 struct Host(TempDir);

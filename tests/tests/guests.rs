@@ -1,6 +1,6 @@
 //! Whole machines. As clients: a QEMU guest whose root file system lies on a volume, and those whose kernel is the NBD
 //! client; the daemon, or the owner among several nodes, is killed under them, and they may notice a pause and nothing else. And one
-//! with a disk that two nodes reach, for a fence.
+//! with a disk that two nodes reach, for a fence, and with a server of NFS besides, for what lets an owner write.
 
 use forebay_tests::cluster::{Cluster, NAMES, NBD_PORT, SIZE};
 use forebay_tests::harness::{
@@ -244,6 +244,22 @@ fn the_late_write_of_a_hung_owner_is_refused_by_the_backing_that_its_successor_h
     }
 }
 
+/// What lets an owner write is taken from it while it lives, by a real server of NFS and on a real disk: see
+/// `scripts/guest/locks-init` for what it asserts.
+#[test]
+fn an_owner_notices_that_the_server_took_its_lock_and_somebody_its_reservation() {
+    let folder = TempDir::new("guest-locks");
+    let out = folder.join("guest");
+    let mut command = Command::new(require_tool("bash"));
+    command.arg(workspace().join("scripts/guest/locks.sh")).arg(&out).arg(forebay());
+    run_command(10 * MINUTE, command).expect_success();
+    let text = Console::of(&out).text();
+    for words in ["guest: RESTARTED: ", "guest: REVOKED: ", "guest: PREEMPTED: ", "guest: TAKEN: ", "guest: HEALED: "] {
+        let line = text.lines().find(|line| line.starts_with(words)).unwrap_or_else(|| panic!("{words}: {text}"));
+        println!("{line}");
+    }
+}
+
 /// Timer and patience of the guest's watchdog, in seconds: it is reset within 30 s.
 const WATCHDOG: &str = "[watchdog]\ndevice = \"/dev/watchdog0\"\ntimeout_s = 10\npatience_s = 10\n";
 const RESETS_WITHIN: Duration = Duration::from_secs(30);
@@ -261,10 +277,10 @@ fn wait_for(cluster: &Cluster, what: &str, done: impl Fn(&Cluster) -> bool) {
 }
 
 /// Config of a node in a guest, with one link.
-fn guest_config(cluster: &Cluster, address: &str) -> String {
+fn guest_config(cluster: &Cluster, address: &str, backing: &str) -> String {
     format!(
         "[node]\nstate = \"/state\"\nshards = 1\n[listen]\nnbd = [\"unix:/run/nbd.sock\"]\napi = \"/run/api.sock\"\nhttp = \"off\"\n\
-         [cluster]\nidentity = \"/etc/identity.toml\"\netcd = {:?}\nfault_domain = \"rack-guest\"\nsecurity = \"plain\"\n\
+         [backings]\nallow = [\"{backing}\"]\n[cluster]\nidentity = \"/etc/identity.toml\"\netcd = {:?}\nfault_domain = \"rack-guest\"\nsecurity = \"plain\"\n\
          [[link]]\nown = \"{address}\"\n{WATCHDOG}",
         cluster.etcd.endpoints()
     )
@@ -289,9 +305,10 @@ fn a_machine_whose_owner_hangs_resets_itself_before_its_successor_takes_it_for_f
     let mut command = Command::new(require_tool("nbdkit"));
     command.args(["--foreground", "--ipaddr", &storage, "--port", &port.to_string(), "memory", "48M"]);
     let _disk = cluster.host(2).spawn(command);
+    let backing = format!("nbd://{storage}:{port}/");
     let out = cluster.folder.join("guest");
     let config = cluster.folder.join("guest.toml");
-    std::fs::write(&config, guest_config(&cluster, address)).expect("the test's folder takes a file");
+    std::fs::write(&config, guest_config(&cluster, address, &backing)).expect("the test's folder takes a file");
     let console = Console::of(&out);
     std::thread::scope(|scope| {
         let mut command = Command::new(require_tool("bash"));
@@ -308,7 +325,6 @@ fn a_machine_whose_owner_hangs_resets_itself_before_its_successor_takes_it_for_f
             let nodes = cluster.try_command(beta, &["node", "list"]).unwrap_or_default();
             nodes.as_array().is_some_and(|nodes| nodes.iter().any(|node| node["name"] == "alpha" && node["up"] == true))
         });
-        let backing = format!("nbd://{storage}:{port}/");
         let create = ["volume", "create", "vm1", "--backing", &backing, "--policy", "back", "--peers", "1"];
         let create = [&create[..], &["--tier", "memory", "--tier-size", "64M"]].concat();
         cluster.try_command(beta, &create).unwrap_or_else(|why| panic!("{why}"));

@@ -9,7 +9,7 @@ use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, LoadOptions};
-use forebay_tests::scene::{SIZE, all_there, killed, killed_with_a_dirty_tier, tier_path};
+use forebay_tests::scene::{SIZE, all_there, host_restarted, killed, killed_with_a_dirty_tier, tier_path};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -22,6 +22,14 @@ const POLICIES: [&str; 2] = ["back", "through"];
 
 /// NBD's number for an I/O error.
 const EIO: u32 = 5;
+
+/// As if the volume had been made with `--volatile`, which a flash tier takes and does not need.
+fn make_volatile(volume: &Volume) {
+    let path = volume.state().join("volumes/vm1.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("volatile = false"), "{text}");
+    std::fs::write(&path, text.replace("volatile = false", "volatile = true")).unwrap();
+}
 
 /// A block that nothing else contains.
 fn block_of(mark: u8) -> Vec<u8> {
@@ -58,12 +66,15 @@ fn await_shown(daemon: &forebay_tests::harness::Daemon, what: &str, wanted: impl
 
 in_both_io_modes! {
     /// Proves L-TM-3, L-TM-4, L-TF-4, O-4: with write-through a lost tier costs no flushed write, and a start without it
-    /// is the operator's decision unless the volume is volatile.
+    /// is the operator's decision unless it was in the memory of an earlier boot.
     fn a_lost_tier_costs_write_through_no_flushed_write(io: IoMode) {
         for tier in TIERS {
             let folder = TempDir::new("through-tier-lost");
             let (mut volume, options) = killed(&folder, "through", tier, io);
-            std::fs::remove_file(tier_path(&volume)).unwrap();
+            match tier {
+                Tier::Memory => host_restarted(&volume),
+                Tier::Flash => std::fs::remove_file(tier_path(&volume)).unwrap(),
+            }
             let history = History::read(&options.journal).unwrap();
             check::disk_after_power_loss(&history, &volume.image(), None).unwrap();
             if tier == Tier::Flash {
@@ -97,7 +108,10 @@ in_both_io_modes! {
             });
             daemon.kill9();
             forebay_tests::harness::wait_for_late_writes(&volume.image());
-            std::fs::remove_file(tier_path(&volume)).unwrap();
+            match tier {
+                Tier::Memory => host_restarted(&volume),
+                Tier::Flash => std::fs::remove_file(tier_path(&volume)).unwrap(),
+            }
             volume.backing = image;
             let history = History::read(&options.journal).unwrap();
             let salvaged = volume.image_after_salvage();
@@ -119,6 +133,31 @@ in_both_io_modes! {
                 assert!(bytes == before[start..start + bytes.len()], "the volume is not its image near {offset}");
             }
             daemon.stop(MINUTE);
+        }
+    }
+
+    /// Proves L-BM-4, L-BF-4, O-4, O-10: what `--volatile` accepts is the loss of the host's memory with the host. Any other tier that
+    /// is not where it was, or cannot be looked at, may be somewhere.
+    fn a_tier_that_is_not_there_is_given_up_unasked_only_where_the_host_was_restarted(io: IoMode) {
+        for tier in TIERS {
+            let folder = TempDir::new("tier-away");
+            let (mut volume, options) = killed_with_a_dirty_tier(&folder, tier, io);
+            if tier == Tier::Flash {
+                volume.arguments.push("--volatile".into());
+                make_volatile(&volume);
+            }
+            let (path, kept) = (tier_path(&volume), tier_path(&volume).with_extension("kept"));
+            let image = std::fs::read(volume.image()).unwrap();
+            // A loop of links is one of the ways in which a file is there and cannot be reached, for root as well.
+            std::fs::rename(&path, &kept).unwrap();
+            std::os::unix::fs::symlink(&path, &path).unwrap();
+            for words in [["cannot look at the tier", "nothing was changed"], ["not there", "--adopt-changed-backing"]] {
+                volume.expect_refusal().says(&words);
+                assert!(std::fs::read(volume.image()).unwrap() == image, "the image was changed");
+                let _ = std::fs::remove_file(&path);
+            }
+            std::fs::rename(&kept, &path).unwrap();
+            all_there(&volume, &options);
         }
     }
 

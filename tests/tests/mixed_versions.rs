@@ -1,8 +1,10 @@
 //! Two versions in one cluster: the nodes of a loaded cluster of three are upgraded one after the other, as `docs/operate.md`
 //! tells it. Volumes are owned by either version with copies at the other, handed over both ways, and taken over from a killed
-//! owner of either. No client sees an error, and none but those of a node that ends lose their connection.
+//! owner of either. No client sees an error, and none but those of a node that ends lose their connection. The same on the way back, which
+//! is open until the last node is upgraded.
 //!
-//! For a soak: the other version is `FOREBAY_OTHER_BIN`, or the last tag, built here.
+//! The other version is `FOREBAY_OTHER_BIN`, which the gate builds; in a soak it is built here where that names none: the last tag, or
+//! [`FORMER`].
 
 use forebay_tests::cluster::{Cluster, NAMES, PATIENCE};
 use forebay_tests::eyes::{Eyes, View};
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 
 const SIZE: u64 = 8 << 20;
 const COMMAND: Duration = Duration::from_secs(30);
+/// The last commit before records of version 3 and version 3 of the wire, while no tag is.
+const FORMER: &str = "7169fa42da3b40bf67b6c5731f7c014c0e53e0bf";
 const BUILD_TIME_MAX: Duration = Duration::from_secs(3600);
 /// Each is of the node of the same place in [`NAMES`], as long as that runs.
 const VOLUMES: [(&str, &str); 3] = [("vm1", "memory"), ("vm2", "flash"), ("vm3", "memory")];
@@ -30,19 +34,22 @@ fn other_binary() -> Result<PathBuf, String> {
     let mut describe = Command::new("git");
     describe.current_dir(workspace()).args(["describe", "--tags", "--abbrev=0"]);
     let described = run_command(COMMAND, describe);
-    if !described.status.success() {
-        return Err(format!("there is no tag to take for the other version: {}", described.stderr.trim()));
+    let version = if described.status.success() { described.stdout.trim() } else { FORMER };
+    let mut look = Command::new("git");
+    look.current_dir(workspace()).args(["cat-file", "-e", &format!("{version}^{{commit}}")]);
+    match run_command(COMMAND, look).status.success() {
+        true => Ok(build(version)),
+        false => Err(format!("the history of this copy does not reach to {version}, the version to upgrade from")),
     }
-    Ok(build_tag(described.stdout.trim()))
 }
 
-fn build_tag(tag: &str) -> PathBuf {
-    let folder = workspace().join("target/last-tag");
+fn build(version: &str) -> PathBuf {
+    let folder = workspace().join("target/former");
     let source = folder.join("source");
     let _ = std::fs::remove_dir_all(&source);
     std::fs::create_dir_all(&source).unwrap_or_else(|e| panic!("make {}: {e}", source.display()));
     let mut unpack = Command::new("sh");
-    unpack.current_dir(workspace()).args(["-c", "git archive \"$1\" | tar -x -C \"$2\"", "sh", tag]).arg(&source);
+    unpack.current_dir(workspace()).args(["-c", "git archive \"$1\" | tar -x -C \"$2\"", "sh", version]).arg(&source);
     run_command(COMMAND, unpack).expect_success();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.current_dir(&source).args(["build", "--quiet", "--release", "--locked", "-j2", "--package", "forebay-node"]);
@@ -159,26 +166,43 @@ impl Upgrade {
 
     #[track_caller]
     fn hand_over(&self, volume: usize, to: usize) {
-        self.command(to, &["volume", "hand-over", VOLUMES[volume].0, NAMES[to]]);
+        // At the owner, as `docs/operate.md` tells it: a command by another node is signed, and not every version knows of that.
+        let Some((owner, _)) = self.owner(volume) else { self.fail("the volume has no owner") };
+        self.command(owner, &["volume", "hand-over", VOLUMES[volume].0, NAMES[to]]);
         self.wait_for("the owner to be another", |upgrade| upgrade.owner(volume).is_some_and(|(node, _)| node == to));
         self.wait_for_progress();
     }
 
-    /// As `docs/operate.md` tells it.
+    /// As `docs/operate.md` tells it; a program of its own is the other version.
     #[track_caller]
     fn upgrade(&mut self, node: usize, program: Option<&Path>) {
         let other = (node + 1) % NAMES.len();
-        self.command(other, &["node", "drain", NAMES[node]]);
-        self.wait_for_progress();
-        self.sessions[node] += 1;
-        self.cluster.stop(node);
-        self.wait_for_progress_of_others(node);
+        self.empty_and_stop(node);
         self.cluster.give_program(node, program);
         self.cluster.start(node);
         self.command(other, &["node", "drain", NAMES[node], "--undo"]);
         self.wait_until_whole(1);
         self.hand_over(node, node);
         self.wait_until_whole(1);
+    }
+
+    #[track_caller]
+    fn empty_and_stop(&mut self, node: usize) {
+        let other = (node + 1) % NAMES.len();
+        self.command(other, &["node", "drain", NAMES[node]]);
+        self.wait_for_progress();
+        self.sessions[node] += 1;
+        self.cluster.stop(node);
+        self.wait_for_progress_of_others(node);
+    }
+
+    /// What the records say of flushes, at their owners: nothing before all nodes can read that.
+    #[track_caller]
+    fn wait_for_flushed(&self, said: bool) {
+        self.wait_for("what records say of flushes", |upgrade| {
+            let says = |view: &View| view.shown["cluster"]["flushed"].as_str().is_some_and(|word| word != "unrecorded");
+            (0..VOLUMES.len()).all(|volume| upgrade.owner(volume).is_some_and(|(_, view)| says(&view) == said))
+        });
     }
 
     #[track_caller]
@@ -217,13 +241,30 @@ impl Upgrade {
         self.wait_until_whole(1);
     }
 
+    /// What everybody wrote is there, and nobody has seen more than what was to be.
+    #[track_caller]
+    fn end(&self) {
+        self.audit();
+        for (node, client) in self.clients.iter().enumerate() {
+            let Progress { acknowledged, reads, sessions, pause_max, .. } = client.progress();
+            let name = NAMES[node];
+            println!(
+                "{name}: {acknowledged} acknowledged, {reads} reads, {sessions} sessions, longest wait {pause_max:?}"
+            );
+            assert_eq!(sessions, self.sessions[node], "{name}: what was to end a session did not");
+        }
+    }
+
     /// Every sector of each volume is read, and of its image when that is complete.
     #[track_caller]
     fn audit(&self) {
+        let before: Vec<Progress> = self.clients.iter().map(Follower::progress).collect();
+        let done = |upgrade: &Upgrade, enough: fn(&Progress, &Progress) -> bool| {
+            let now = upgrade.clients.iter().map(Follower::progress);
+            now.zip(&before).all(|(now, before)| enough(&now, before))
+        };
         self.clients.iter().for_each(Follower::audit);
-        self.wait_for("the audits", |upgrade| {
-            upgrade.clients.iter().map(Follower::progress).all(|now| now.audits > 0 && now.rests)
-        });
+        self.wait_for("the audits", |upgrade| done(upgrade, |now, before| now.audits > before.audits && now.rests));
         self.wait_for("empty logs", |upgrade| {
             let clean = |volume| upgrade.owner(volume).is_some_and(|(_, view)| view.shown["dirty"]["bytes"] == 0);
             (0..VOLUMES.len()).all(clean)
@@ -231,31 +272,64 @@ impl Upgrade {
         for (client, (volume, _)) in self.clients.iter().zip(VOLUMES) {
             client.compare_image(self.cluster.folder.join(&format!("{volume}.img")));
         }
-        self.wait_for("a look at the images", |upgrade| {
-            upgrade.clients.iter().all(|client| client.progress().images > 0)
-        });
+        self.wait_for("a look at the images", |upgrade| done(upgrade, |now, before| now.images > before.images));
     }
+}
+
+/// A cluster of the other version, under load; none, and said so, where there is no other version or no network.
+fn begin(name: &str) -> Option<(PathBuf, Upgrade)> {
+    let other = match other_binary() {
+        Ok(other) => other,
+        Err(reason) => {
+            skip(&reason);
+            return None;
+        }
+    };
+    println!("from {} ({}) to {}", version_of(&other), other.display(), version_of(forebay()));
+    let upgrade = Upgrade::begin(Cluster::prepare(name, NAMES.len(), "")?, &other);
+    Some((other, upgrade))
 }
 
 #[test]
 fn a_cluster_is_upgraded_node_by_node_and_no_client_sees_an_error() {
-    let other = match other_binary() {
-        Ok(other) => other,
-        Err(reason) => return skip(&reason),
-    };
-    println!("from {} ({}) to {}", version_of(&other), other.display(), version_of(forebay()));
-    let Some(cluster) = Cluster::prepare("mixed", NAMES.len(), "") else { return };
-    let mut upgrade = Upgrade::begin(cluster, &other);
+    let Some((_, mut upgrade)) = begin("mixed") else { return };
     upgrade.upgrade(0, None);
     upgrade.mix(0);
     upgrade.upgrade(1, None);
     upgrade.mix(2);
     upgrade.upgrade(2, None);
+    upgrade.wait_for_flushed(true);
+    upgrade.end();
+}
+
+/// Until the last node is upgraded, and from then on no more: a node that is put back then does not start, and harms nobody.
+#[test]
+fn an_upgrade_that_is_not_complete_is_taken_back_node_by_node_and_no_client_sees_an_error() {
+    let Some((other, mut upgrade)) = begin("rolled-back") else { return };
+    upgrade.upgrade(0, None);
+    upgrade.upgrade(1, None);
+    upgrade.mix(2);
+    let (_, view) = upgrade.owner(0).expect("a volume that is whole has one");
+    assert_eq!(view.shown["cluster"]["flushed"], "unrecorded", "gamma could not read it");
+    upgrade.upgrade(1, Some(&other));
+    upgrade.upgrade(0, Some(&other));
     upgrade.audit();
-    for (node, client) in upgrade.clients.iter().enumerate() {
-        let Progress { acknowledged, reads, sessions, pause_max, .. } = client.progress();
-        let name = NAMES[node];
-        println!("{name}: {acknowledged} acknowledged, {reads} reads, {sessions} sessions, longest wait {pause_max:?}");
-        assert_eq!(sessions, upgrade.sessions[node], "{name}: what was to end a session did not");
-    }
+    upgrade.clients.iter().for_each(Follower::load);
+
+    (0..NAMES.len()).for_each(|node| upgrade.upgrade(node, None));
+    upgrade.wait_for_flushed(true);
+    upgrade.empty_and_stop(2);
+    upgrade.cluster.give_program(2, Some(&other));
+    upgrade.cluster.launch(2);
+    upgrade.wait_for("the former version to refuse", |upgrade| {
+        let log = std::fs::read_to_string(upgrade.cluster.place(2, "log")).unwrap_or_default();
+        log.lines().last().is_some_and(|line| line.contains("it is of version 3") && line.contains("use a newer one"))
+    });
+    upgrade.wait_for_progress_of_others(2);
+    upgrade.cluster.daemons[2] = None;
+    upgrade.cluster.give_program(2, None);
+    upgrade.cluster.start(2);
+    upgrade.command(0, &["node", "drain", NAMES[2], "--undo"]);
+    upgrade.wait_until_whole(1);
+    upgrade.end();
 }

@@ -24,6 +24,10 @@ struct Recording {
     tier: Log,
     backing: Log,
     history: History,
+    /// What of the backing's disk is never torn.
+    whole: Range<u64>,
+    /// Cuts that are looked at side by side.
+    at_once: usize,
 }
 
 fn record(folder: &TempDir, binary: &Path, parameters: &[&str], tier: u64, backing: u64) -> Recording {
@@ -41,7 +45,7 @@ fn record(folder: &TempDir, binary: &Path, parameters: &[&str], tier: u64, backi
         println!("{name}: {} entries, {flushes} flushes and forced writes, {marks} marks", log.entries.len());
     }
     let history = History::read(&out.join("journal")).unwrap();
-    Recording { folder: out, tier, backing, history }
+    Recording { folder: out, tier, backing, history, whole: 0..0, at_once: 2 }
 }
 
 impl Recording {
@@ -80,9 +84,6 @@ fn a_plain_disk_passes_and_one_deaf_to_flushes_is_caught() {
 
 /// Where it is looked at what a cut has left.
 trait Site {
-    /// What of the backing's disk is never torn.
-    const WHOLE: Range<u64> = 0..0;
-
     /// `before`: entries of the tier's recording that had been sent.
     fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String>;
 }
@@ -168,7 +169,7 @@ fn check_each<S: Site>(
     let (sender, receiver) = mpsc::sync_channel::<(Cut, Vec<u8>, Vec<u8>)>(1);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..recording.at_once {
             scope.spawn(|| {
                 let site = site();
                 loop {
@@ -183,7 +184,7 @@ fn check_each<S: Site>(
             });
         }
         let mut tier = Disk::new(&recording.tier, tier);
-        let mut backing = Disk::over(&recording.backing, backing).never_tears(S::WHOLE);
+        let mut backing = Disk::over(&recording.backing, backing).never_tears(recording.whole.clone());
         for cut in cuts {
             if failure.lock().expect("no panic with the lock").is_some() {
                 break;
@@ -250,9 +251,59 @@ fn a_daemon_that_drops_its_syncs_is_caught() {
     }
 }
 
+/// The file system that the image lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FileSystem {
+    /// With a journal beside the image.
+    Ext4,
+    /// It keeps the image's time of change in memory for longer than what was written (L-BF-12); the image is never synced, so that
+    /// nobody else makes that time durable.
+    Btrfs,
+}
+
+impl FileSystem {
+    fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Btrfs => "btrfs",
+        }
+    }
+
+    fn destage(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "journaled",
+            FileSystem::Btrfs => "ordered",
+        }
+    }
+
+    fn wrapper(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "slow:iops=3000,latency=1ms:",
+            FileSystem::Btrfs => "faulty:sync_error=1:",
+        }
+    }
+
+    /// The disk under it.
+    fn disk(self) -> u64 {
+        match self {
+            FileSystem::Ext4 => 64 << 20,
+            FileSystem::Btrfs => 160 << 20,
+        }
+    }
+
+    /// Its superblock: it cannot be mounted with a torn one, so it takes a disk for granted that never tears it.
+    fn superblock(self) -> Range<u64> {
+        match self {
+            FileSystem::Ext4 => 0..4096,
+            FileSystem::Btrfs => 64 << 10..68 << 10,
+        }
+    }
+}
+
 /// Where a file system that holds image and journal is mounted, as a host does after a loss of power: the file system
 /// recovers, then everything that lies on it is looked at.
 struct OnFileSystem<'a> {
+    kind: FileSystem,
     folder: TempDir,
     volume: Volume,
     /// Cuts at which the journal had what the image had not.
@@ -260,12 +311,12 @@ struct OnFileSystem<'a> {
 }
 
 impl OnFileSystem<'_> {
-    fn new(io: IoMode, tier: u64, replays: &AtomicU32) -> OnFileSystem<'_> {
+    fn new(kind: FileSystem, replays: &AtomicU32) -> OnFileSystem<'_> {
         let folder = TempDir::new("cut-fs");
-        let mut volume = Volume::new(&folder, 0, Tier::Flash, io);
-        (volume.size, volume.tier_size, volume.destage) = (None, tier, "journaled");
+        let mut volume = Volume::new(&folder, 0, Tier::Flash, IoMode::Uring);
+        (volume.size, volume.tier_size, volume.destage) = (None, TIER, kind.destage());
         volume.backing = folder.join("mnt/backing.img").to_str().expect("a plain path").to_owned();
-        OnFileSystem { folder, volume, replays }
+        OnFileSystem { kind, folder, volume, replays }
     }
 
     /// The guest's record of the volume, with the tier as the cut has left it.
@@ -315,9 +366,6 @@ impl OnFileSystem<'_> {
 }
 
 impl Site for OnFileSystem<'_> {
-    /// Its superblock: ext4 cannot be mounted with a torn one, so it takes a disk for granted that never tears it.
-    const WHOLE: Range<u64> = 0..4096;
-
     fn check(&self, recording: &Recording, tier: &[u8], backing: &[u8], before: usize) -> Result<(), String> {
         let disk = self.folder.join("disk");
         // The one before may still be in use by a device that is on its way out.
@@ -325,27 +373,52 @@ impl Site for OnFileSystem<'_> {
         write_sparse(&disk, backing)?;
         let device = Loop::attach(&disk);
         let device_path = device.path().to_str().expect("a plain path");
-        let mounted = Mounted::new(&["-t", "ext4"], device_path, &self.folder.join("mnt"));
+        let mounted = Mounted::new(&["-t", self.kind.name()], device_path, &self.folder.join("mnt"));
         self.restore_state(recording, tier)?;
-        let verdict = self.check_without_tier(recording).and_then(|()| self.check_with_tier(recording, before));
+        let without = match self.kind {
+            FileSystem::Ext4 => self.check_without_tier(recording),
+            FileSystem::Btrfs => Ok(()),
+        };
+        let verdict = without.and_then(|()| self.check_with_tier(recording, before));
         drop(mounted);
         drop(device);
         verdict
     }
 }
 
-/// The disk under the file system.
-const DISK: u64 = 64 << 20;
-
-/// A load before a journaled volume whose image and journal are files on ext4, and the cuts to be looked at: around the syncs
-/// of both disks and between them.
-fn record_on_file_system(folder: &TempDir, binary: &Path, more: &[&str]) -> (Recording, Vec<u8>, [Vec<Cut>; 2]) {
-    let requests = format!("requests={}", rounds(1200, 10_000));
-    let mut parameters = vec!["on=ext4", "destage=journaled", "wrapper=slow:iops=3000,latency=1ms:", &requests];
+/// A load before a volume whose image is a file on a file system, and the cuts to be looked at: around the syncs of both disks and
+/// between them.
+fn record_on_file_system(
+    folder: &TempDir,
+    kind: FileSystem,
+    binary: &Path,
+    more: &[&str],
+) -> (Recording, Vec<u8>, [Vec<Cut>; 2]) {
+    let requests = match kind {
+        FileSystem::Ext4 => format!("requests={}", rounds(1200, 10_000)),
+        // What is never synced stays in the tier, and must find room there.
+        FileSystem::Btrfs => "requests=500".to_owned(),
+    };
+    let (on, destage) = (format!("on={}", kind.name()), format!("destage={}", kind.destage()));
+    let wrapper = format!("wrapper={}", kind.wrapper());
+    let mut parameters = vec![on.as_str(), &destage, &wrapper, &requests];
+    if kind == FileSystem::Btrfs {
+        // So long that the marker follows the image some times: a daemon looks at it every 5 s.
+        parameters.push("pause_us=40000");
+    }
     parameters.extend(more);
-    let recording = record(folder, binary, &parameters, TIER, DISK);
+    let mut recording = record(folder, binary, &parameters, TIER, kind.disk());
+    recording.whole = kind.superblock();
+    if kind == FileSystem::Btrfs {
+        // Every cut has the same identity, and two that are mounted at a time would be taken for one disk.
+        recording.at_once = 1;
+    }
     let base = std::fs::read(recording.folder.join("backing.base")).unwrap();
-    let wanted = rounds(36, 500) as usize;
+    let (wanted, least) = match kind {
+        FileSystem::Ext4 => (rounds(36, 500) as usize, 30),
+        // One after the other.
+        FileSystem::Btrfs => (rounds(18, 250) as usize, 9),
+    };
     let serving = recording.tier.entries.iter().position(|e| e.mark.as_deref() == Some("serving"));
     let serving = serving.expect("a mark from when it served");
     // Before that the image was still being made.
@@ -358,7 +431,7 @@ fn record_on_file_system(folder: &TempDir, binary: &Path, more: &[&str]) -> (Rec
         (0..wanted.min(cuts.len())).map(|i| cuts[i * cuts.len() / wanted.min(cuts.len())]).collect::<Vec<_>>()
     });
     for cuts in &of_both {
-        assert!(cuts.len() >= 30, "the recording has only {} places to cut", cuts.len());
+        assert!(cuts.len() >= least, "the recording has only {} places to cut", cuts.len());
     }
     (recording, base, of_both)
 }
@@ -370,10 +443,10 @@ fn at_power_cuts_of_a_file_system_nothing_flushed_is_lost_and_without_the_tier_t
         return skip(reason);
     }
     let folder = TempDir::new("power-fs");
-    let (recording, base, of_both) = record_on_file_system(&folder, forebay(), &["io=uring"]);
+    let (recording, base, of_both) = record_on_file_system(&folder, FileSystem::Ext4, forebay(), &["io=uring"]);
     let replays = AtomicU32::new(0);
     for cuts in &of_both {
-        check_each(&recording, cuts, TIER, base.clone(), || OnFileSystem::new(IoMode::Uring, TIER, &replays)).unwrap();
+        check_each(&recording, cuts, TIER, base.clone(), || OnFileSystem::new(FileSystem::Ext4, &replays)).unwrap();
     }
     let (cuts, replays) = (of_both[0].len() + of_both[1].len(), replays.into_inner());
     println!("{cuts} cuts, at {replays} of them the journal had what the image had not");
@@ -388,11 +461,49 @@ fn a_daemon_that_drops_the_syncs_of_its_journal_is_caught() {
     }
     let folder = TempDir::new("journal-sync-dropped");
     // Around the syncs of the tier's disk, little is on its way to the other one.
-    let (recording, base, [_, cuts]) =
-        record_on_file_system(&folder, forebay_planted(), &["plant=journal-sync-dropped", "io=threads"]);
+    let (recording, base, [_, cuts]) = record_on_file_system(
+        &folder,
+        FileSystem::Ext4,
+        forebay_planted(),
+        &["plant=journal-sync-dropped", "io=threads"],
+    );
     let replays = AtomicU32::new(0);
-    let caught = check_each(&recording, &cuts, TIER, base, || OnFileSystem::new(IoMode::Uring, TIER, &replays));
+    let caught = check_each(&recording, &cuts, TIER, base, || OnFileSystem::new(FileSystem::Ext4, &replays));
     let caught = caught.expect_err("no cut has shown it");
     println!("{caught}");
     assert!(caught.contains("all logs lost"), "{caught}");
+}
+
+/// The image of every cut of a recording on btrfs is served, or why not.
+fn check_on_btrfs(name: &str, binary: &Path, more: &[&str]) -> Result<usize, String> {
+    let folder = TempDir::new(name);
+    let (recording, base, of_both) = record_on_file_system(&folder, FileSystem::Btrfs, binary, more);
+    let replays = AtomicU32::new(0);
+    for cuts in &of_both {
+        let site = || OnFileSystem::new(FileSystem::Btrfs, &replays);
+        check_each(&recording, cuts, TIER, base.clone(), site)?;
+    }
+    Ok(of_both.iter().map(Vec::len).sum())
+}
+
+/// Proves L-BF-3, L-BF-12: the right image is taken for the right one at every cut.
+#[test]
+fn at_power_cuts_of_btrfs_the_right_image_is_served_and_nothing_flushed_is_lost() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let cuts = check_on_btrfs("power-btrfs", forebay(), &["io=uring"]).unwrap();
+    println!("{cuts} cuts");
+}
+
+/// The planted build marks what btrfs shows of the image, and not what is durable.
+#[test]
+fn a_marker_that_is_ahead_of_its_image_on_btrfs_is_caught() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let caught = check_on_btrfs("marker-ahead", forebay_planted(), &["io=uring", "plant=marker-ahead"]);
+    let caught = caught.expect_err("no cut has shown it");
+    println!("{caught}");
+    assert!(caught.contains("the daemon refuses") && caught.contains("last changed"), "{caught}");
 }

@@ -301,7 +301,7 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
     let folder = TempDir::new("seen-full");
     let state = folder.join("state");
     std::fs::create_dir(&state).unwrap();
-    let _small = Mounted::new(&["-t", "tmpfs", "-o", "size=8m"], "none", &state);
+    let _small = Mounted::new(&["-t", "tmpfs", "-o", "size=8m,mode=700"], "none", &state);
     let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
     volume.arguments = vec!["--tier-path".into(), folder.join("vm1.tier").into()];
     let mut daemon = volume.start();

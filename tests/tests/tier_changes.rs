@@ -6,6 +6,7 @@ use forebay_tests::harness::{
     IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, rounds, run_command, skip, soak, wait_for_late_writes,
 };
 use forebay_tests::in_both_io_modes;
+use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};
@@ -237,6 +238,38 @@ fn what_stands_in_the_way_of_a_change_is_said_and_changes_nothing() {
     daemon.volume_command(["set", VOLUME_NAME, "--tier", "flash"]).expect_success();
     daemon.volume_command(["set", VOLUME_NAME, "--tier", "memory", "--volatile", "--tier-size", "8M"]).expect_success();
     assert_eq!(daemon.show()["tier"]["size_bytes"], 8 << 20);
+}
+
+/// What a client was told that the volume takes, it takes until the client connects again.
+#[test]
+fn a_client_keeps_the_request_size_that_it_was_told() {
+    let folder = TempDir::new("tier-change-told");
+    let volume = volume(&folder, Tier::Flash, IoMode::Threads);
+    let daemon = volume.start();
+    let mut client = Client::connect(&volume.target()).unwrap();
+    let told = client.request_bytes_max as usize;
+    let mut largest = |value: u8| {
+        let mut bytes = vec![0; told];
+        client.write(0, &vec![value; told], 0).unwrap().unwrap();
+        client.read(0, &mut bytes).unwrap().unwrap();
+        assert!(bytes == vec![value; told]);
+    };
+    largest(1);
+    for (value, to) in [(2, Tier::Memory), (3, Tier::Flash)] {
+        set_tier(&volume, to).expect_success();
+        largest(value);
+    }
+    let smaller = ["set", VOLUME_NAME, "--tier", "memory", "--volatile", "--tier-size", "4M"];
+    let said = daemon.volume_command(smaller).expect_failure().text();
+    assert!(said.contains("was told that it takes requests of"), "{said}");
+    assert_eq!(daemon.show()["tier"]["kind"], "flash");
+    largest(4);
+    drop(client);
+    let begun = Instant::now();
+    while !daemon.volume_command(smaller).status.success() {
+        assert!(begun.elapsed() < MINUTE, "nobody is connected: {}", daemon.output());
+    }
+    assert!((Client::connect(&volume.target()).unwrap().request_bytes_max as usize) < told);
 }
 
 // --- several nodes ---

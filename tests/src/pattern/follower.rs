@@ -12,6 +12,7 @@
 //!
 //! It keeps no journal: it lives as long as the test. What kills the load itself is left to [`load`](super::load).
 
+use super::bystander::Recent;
 use super::{SECTOR_BYTES, Seen, fill, see};
 use crate::nbd::{Client, Command, FLAG_FUA, FLAG_NO_HOLE, SIMPLE_REPLY_MAGIC, Stream, Target, request_header};
 use crate::rng::Rng;
@@ -104,6 +105,7 @@ struct Shared {
 /// A load that runs in a thread of its own.
 pub struct Follower {
     shared: Arc<Mutex<Shared>>,
+    recent: Recent,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -112,8 +114,14 @@ impl Follower {
     pub fn begin(run: u64, size: u64, seed: u64, find: Find) -> Follower {
         let shared = Arc::new(Mutex::new(Shared { wish: Wish::Load, progress: Progress::default() }));
         let mut load = Load::new(run, size, seed, find, shared.clone());
+        let recent = load.recent.clone();
         let thread = std::thread::spawn(move || load.run());
-        Follower { shared, thread: Some(thread) }
+        Follower { shared, recent, thread: Some(thread) }
+    }
+
+    /// What it writes.
+    pub fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -306,6 +314,8 @@ struct Load {
     /// Later writes whose session was lost, oldest first.
     open: HashMap<usize, Vec<Version>>,
     seq: u64,
+    /// What is being written, for others to read.
+    recent: Recent,
     /// What was acknowledged last.
     newest: Option<Range<u64>>,
     next_request: Instant,
@@ -340,6 +350,7 @@ impl Load {
             firm: vec![Version { seq: 0, zeros: true }; (size / SECTOR_BYTES) as usize],
             open: HashMap::new(),
             seq: 0,
+            recent: Recent::default(),
             newest: None,
             next_request: now,
             next_look: now,
@@ -577,6 +588,7 @@ impl Load {
         if command == Command::Write {
             payload.resize((range.end - range.start) as usize, 0);
             fill(&mut payload, self.run, range.start, seq);
+            self.recent.note(&range);
         }
         self.happened(Happened::Issued { seq, command, range: range.clone() });
         if let Some(session) = &mut self.session {

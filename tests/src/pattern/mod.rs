@@ -8,6 +8,7 @@
 //! - With `exact_groups`, nothing is in flight while a barrier (flush or FUA) is: so the journal's barrier groups are
 //!   the client's, and coarser than or equal to any that the volume under test may form.
 
+pub mod bystander;
 pub mod check;
 pub mod follower;
 pub mod journal;
