@@ -761,3 +761,8 @@ fn the_late_word_of_a_former_owner_deposes_nobody() {
 fn an_owner_that_is_put_back_to_when_it_was_alone_gives_way_to_the_member_that_it_does_not_know() {
     owner_is_put_back_to_when_it_was_alone(Rules::default());
 }
+
+#[test]
+fn an_owner_that_is_put_back_finds_its_own_record_and_gives_way() {
+    owner_is_put_back_and_does_not_hear_its_member(Rules::default());
+}

@@ -127,6 +127,8 @@ impl Ownership {
     }
 
     pub(super) fn settle_coordinator(&mut self) {
+        let writes_anew = self.coordinator.change.as_ref().is_some_and(|change| change.restores);
+        debug_assert!(self.coordinator.restores.is_none() || writes_anew, "who waits for it is answered");
         if self.coordinator.went_back.is_some() {
             // Until the operator has had the record written anew.
             self.look();
@@ -350,8 +352,14 @@ impl Ownership {
             Role::Owning(owning) if owning.record.term < record.term => self.on_superseded(),
             // The operator has written it anew without the owner: as it was, or as this owner had proposed.
             Role::Owning(owning) if owning.may_be_but_for_config(&record) => self.on_decided(record),
-            // Nobody else changes the record within its term (C1).
-            Role::Owning(_) => self.coordinator.went_back = Some(record),
+            // He has written anew what it was once.
+            Role::Owning(owning)
+                if owning.was_but_for_config(&record) || planted!(self, goes_on_beside_unknown_record) =>
+            {
+                self.coordinator.went_back = Some(record);
+            }
+            // Nobody else changes the record within its term (C1): this is one of its own, which it has forgotten.
+            Role::Owning(_) => self.on_former_state(),
             Role::Asking(_) => self.on_read_to_ask(record),
             Role::Outside(_) | Role::Following(_) => self.take_place(record),
             Role::Leaving => {}

@@ -385,6 +385,8 @@ impl Ownership {
     /// C3: whoever knows what the record was has it written anew, unless another node that can be reached knows more.
     pub(super) fn begin_restoring(&mut self, id: ControlId, saw: (Term, Config)) -> Result<(), CommandError> {
         if self.coordinator.went_back.is_none() {
+            // As far as is known here. It may have gone back since the last look: the next word meets what it shows.
+            self.want_read();
             return Err(CommandError::NothingToDo);
         }
         if self.restoring.is_some() || self.coordinator.restores.is_some() {
@@ -403,9 +405,13 @@ impl Ownership {
     /// Nobody has told of a record that is newer than the one that this node knows, nor does the coordinator show one.
     fn may_restore(&self) -> Result<(), CommandError> {
         let known = self.newest_known().ok_or(CommandError::NoRecord)?;
-        // An owner knows of what it has proposed itself.
+        // An owner knows of what it has proposed itself. Of a term that it gives away others know only once that has begun.
         let proposed = match &self.role {
-            Role::Owning(owning) => owning.undecided.iter().map(Record::version).max(),
+            Role::Owning(owning) => {
+                let is_own = |record: &&Record| record.term == known.term || planted!(self, restores_what_it_gave_away);
+                let of_own_term = owning.undecided.iter().filter(is_own);
+                of_own_term.map(Record::version).max()
+            }
             Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => None,
         };
         let newest = known.version().max(proposed.unwrap_or_default());

@@ -153,6 +153,10 @@ rules! {
     keeps_unsent_goal,
     /// A4: a change that was never sent stays although the node that it would make a member is lost.
     keeps_unsent_change,
+    /// C3: what an owner proposed to give away it writes anew as its own, although the next owner is heard.
+    restores_what_it_gave_away,
+    /// S10: an owner goes on beside a record of its own term that it does not know.
+    goes_on_beside_unknown_record,
     /// T3: the own watermark is taken for the greatest.
     own_watermark,
     /// T4: a new owner does not wait for the end of the lease that it granted itself.

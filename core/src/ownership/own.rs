@@ -10,14 +10,19 @@ use crate::cluster::*;
 use crate::ownership::commands::{Goal, GoalStage, Guest};
 use crate::record::{MEMBERS_MAX, UNFENCED_MAX};
 use crate::types::*;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+
+/// So many of its former records does an owner know again.
+const FORMER_MAX: usize = 32;
 
 /// What an owner knows.
 #[derive(Clone, Debug)]
 pub(super) struct Owning {
     /// The record, as it was last decided.
     pub(super) record: Record,
+    /// Those that were decided before it in this term, the newest last, and no more than [`FORMER_MAX`].
+    former: VecDeque<Record>,
     /// Records that were proposed since and are not decided; one, unless the coordinator went back meanwhile.
     pub(super) undecided: Vec<Record>,
     pub(super) phase: Phase,
@@ -117,6 +122,7 @@ impl Owning {
         let peers = others.map(|member| (member.node, Peer::new(*member, now))).collect();
         Owning {
             record,
+            former: VecDeque::new(),
             undecided: Vec::new(),
             phase: Phase::Sealing(sealing),
             peers,
@@ -149,6 +155,11 @@ impl Owning {
     pub(super) fn may_be_but_for_config(&self, shown: &Record) -> bool {
         let mut known = core::iter::once(&self.record).chain(&self.undecided);
         known.any(|known| Record { config: shown.config, ..known.clone() } == *shown)
+    }
+
+    /// One of its own of this term, under whatever number: somebody has written it anew.
+    pub(super) fn was_but_for_config(&self, shown: &Record) -> bool {
+        self.former.iter().any(|former| Record { config: shown.config, ..former.clone() } == *shown)
     }
 
     /// Peers that are neither members nor learners any more.
@@ -512,6 +523,10 @@ impl Ownership {
         let now = self.now;
         let Role::Owning(owning) = &mut self.role else { return };
         let before = core::mem::replace(&mut owning.record, record.clone());
+        if owning.former.len() == FORMER_MAX {
+            owning.former.pop_front();
+        }
+        owning.former.push_back(before.clone());
         owning.undecided.clear();
         let surplus = owning.surplus.take();
         let flaps = |member: &&Incarnation| !record.names(**member) && surplus != Some(member.node);
@@ -841,12 +856,17 @@ impl Ownership {
         let goal = owning.goal.take();
         let guest = owning.guest.take();
         self.coordinator.change = None;
+        // Whether it has taken effect the record shows; it can be asked for again.
+        let restores = self.coordinator.restores.take();
         self.role = Role::Leaving;
         self.counters.step_downs += 1;
         self.effects.push_back(Effect::EndSessions);
         self.order(Order::StepDown);
         for id in [goal.and_then(|goal| goal.id), guest.and_then(|guest| guest.id)].into_iter().flatten() {
             self.answer(id, Err(CommandError::Superseded));
+        }
+        if let Some(id) = restores {
+            self.answer(id, Err(CommandError::RecordWentBack));
         }
         if planted!(self, leaves_while_writing) {
             self.on_backing_quiet();

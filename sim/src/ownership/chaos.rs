@@ -355,7 +355,7 @@ impl World {
         });
         let has_gone_back = |status: Status| status.reason == Reason::LogWentBack;
         let went_back = (0..self.setup.nodes).filter_map(|node| self.status(node)).any(has_gone_back);
-        if !whole && (went_back || self.tiers.iter().flatten().any(|tier| tier.put_back.is_some())) {
+        if !whole && (went_back || self.forgot) {
             withdrawn("a node that was put back, or whose device forgot, waits for the operator");
         }
         if !whole {
@@ -417,10 +417,8 @@ impl World {
 
     fn bring_forward(&mut self) {
         let newest = self.newest_record().clone();
-        let knows_newest = |status: &Status| {
-            let known = status.known.as_ref().is_some_and(|known| known.term == newest.term);
-            known && status.reason == Reason::RecordWentBack
-        };
+        // One that has not looked since is among them, and does then.
+        let knows_newest = |status: &Status| status.known.as_ref().is_some_and(|known| known.term == newest.term);
         let known = |world: &World, node: usize| Some(world.status(node)?.known?.version());
         let speaks_at = self.any();
         if self.random.chance(50_000)

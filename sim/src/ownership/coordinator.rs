@@ -262,7 +262,9 @@ impl World {
         self.check_loss(&newest, &after);
         if self.loss.is_none() {
             self.under_way.iter().for_each(|write| self.may_land(write, &after));
-            self.oracle.changed(&after, &self.tiers, &self.under_way);
+            if let Err(broken) = self.oracle.changed(&after, &self.tiers, &self.under_way) {
+                self.broken_at(transaction.by, broken);
+            }
         }
         true
     }

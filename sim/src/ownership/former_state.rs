@@ -72,6 +72,7 @@ impl World {
         // Once more, or after it was put back before: what it lacks it lacks still.
         if less || present.put_back.is_some() {
             tier.put_back = Some(PutBack { heard: None, told: false });
+            self.forgot = true;
         }
         self.count("nodes put back");
         let id = self.next_process;
@@ -119,11 +120,11 @@ impl World {
         let end = tier.log.len() as u64;
         let Some(put_back) = &mut tier.put_back else { return };
         match message {
-            Message::Said { held, .. } => put_back.told |= held.0 > end,
+            // Of a term that is over nobody is believed.
+            Message::Said { held, .. } => put_back.told |= held.0 > end && envelope.term >= tier.seen.0,
             Message::Granted { sent } => put_back.told |= *sent > local && believes,
-            Message::Append { .. } | Message::Beacon { .. }
-                if envelope.term == self.coordinator.highest.0 && speaks =>
-            {
+            // Whose volume goes on says what it has heard as well.
+            Message::Append { .. } if envelope.term == self.coordinator.highest.0 && speaks => {
                 put_back.heard.get_or_insert(now);
             }
             _ => {}
@@ -136,7 +137,7 @@ impl World {
         let in_time = |heard: u64| self.now < heard + TOLD_WITHIN;
         match put_back {
             Some(PutBack { heard, told: false }) if heard.is_none_or(in_time) => {
-                withdrawn("a node that was put back acted before it was told")
+                withdrawn(&format!("a node that was put back acted before it was told: {what}"))
             }
             Some(_) | None => violated(what),
         }

@@ -164,6 +164,8 @@ enum Loss {
 pub struct World {
     /// What was drawn.
     pub setup: Setup,
+    /// Clients write nothing.
+    pub idle: bool,
     /// Broken on purpose; nothing is without the feature `mutants`.
     #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
     rules: Rules,
@@ -174,6 +176,8 @@ pub struct World {
     nodes: Vec<Node>,
     tiers: Vec<Option<Tier>>,
     snapshots: Vec<Option<former_state::Snapshot>>,
+    /// A node was put back to before something that it had said.
+    forgot: bool,
     /// The coordinator.
     pub coordinator: Coordinator,
     chaos: Chaos,
@@ -235,7 +239,9 @@ impl World {
         let mut world = World {
             tiers: vec![None; setup.nodes],
             snapshots: vec![None; setup.nodes],
+            forgot: false,
             setup,
+            idle: false,
             rules,
             random,
             now: 0,
@@ -676,10 +682,12 @@ impl World {
         let Some(tier) = &self.tiers[name - 1] else { return };
         let record = &self.coordinator.record;
         let recorded = record.member(tier.incarnation.node).filter(|member| member.tier == tier.incarnation.tier);
-        // A log that has lost its end is worth nothing after write-through (T10).
-        let of_use = record.log == LogState::Needed || recorded == Some(tier.incarnation);
-        // The coordinator went back after this node had read, in a newer record, that it is no member.
         let read = self.nodes[name - 1].process.as_ref().and_then(|process| process.ownership.status().record);
+        // After write-through one that has lost its end is worth nothing (T10), nor is one that was recorded since the node has read, by a
+        // transaction that took its time.
+        let has_read = read.as_ref().is_some_and(|read| read.version() >= record.version());
+        let of_use = record.log == LogState::Needed || (recorded == Some(tier.incarnation) && has_read);
+        // The coordinator went back after this node had read, in a newer record, that it is no member.
         let of_a_member =
             |read: &Record| read.member(tier.incarnation.node).is_some_and(|own| own.tier == tier.incarnation.tier);
         if read.is_some_and(|read| read.version() > record.version() && !of_a_member(&read)) {
@@ -725,16 +733,15 @@ impl World {
                 let number = self.tiers[node].as_ref().map_or(0, |tier| tier.log[position - 1]);
                 let record = self.newest_record().clone();
                 let goes_on = self.oracle.acked.get(position - 1).is_none_or(|known| *known == number);
-                if position > self.oracle.acked.len() + 1 || !goes_on {
-                    // Only what was put back does that without being told; else the oracle says what is wrong.
-                    if self.is_excused(node) {
-                        withdrawn("an owner that was put back acknowledged before it was told");
-                    }
+                if !goes_on && self.is_excused(node) {
+                    withdrawn("an owner that was put back acknowledged before it was told");
                 }
-                self.oracle.acknowledged(term, position, number, &record, &self.tiers);
+                if let Err(broken) = self.oracle.acknowledged(term, position, number, &record, &self.tiers) {
+                    self.broken_at(node, broken);
+                }
             }
             Ask::Flushed(through) => {
-                self.oracle.flushed = self.oracle.flushed.max(through);
+                self.oracle.flush_answered(term, through);
                 self.flushed_for_media = self.setup.requested.media;
             }
         }
@@ -773,15 +780,15 @@ impl World {
             return;
         }
         if let Some(loss) = self.loss.take() {
-            if loss == Loss::Power && end < self.oracle.flushed {
-                let flushed = self.oracle.flushed;
-                if self.tiers.iter().flatten().any(|tier| tier.put_back.is_some()) {
+            let (flushed, there) = (self.oracle.flushed, end.max(self.oracle.backing));
+            if loss == Loss::Power && there < flushed {
+                if self.forgot {
                     withdrawn("power was lost everywhere, and a medium had been put back before");
                 }
-                violated(format!("power was lost, and with it {} to {flushed} that were flushed", end + 1));
+                violated(format!("power was lost, and with it {} to {flushed} that were flushed", there + 1));
             }
             self.loss_accepted = false;
-            self.oracle.begin_at(end);
+            self.oracle.begin_at(term, end);
             let backing = self.oracle.backing;
             if let Some(process) = &mut self.nodes[node].process {
                 process.volume.begin_at(backing);
@@ -866,7 +873,7 @@ impl World {
         let Some(term) = process.volume.owned() else { return };
         let served = process.served == Some(term);
         let Some(tier) = &mut self.tiers[node] else { return };
-        let writes: &[u64] = if served { &writes } else { &[] };
+        let writes: &[u64] = if served && !self.idle { &writes } else { &[] };
         self.next_number += writes.len() as u64;
         // It sees nothing of what others write there.
         let backing = if process.is_refused(term) { 0 } else { self.oracle.backing };

@@ -16,6 +16,8 @@ pub struct Oracle {
     pub flushed: usize,
     /// Everything up to here is durable in the backing.
     pub backing: usize,
+    /// The term in which positions began anew.
+    began: Term,
     /// Which process began to own a term.
     owners: BTreeMap<Term, u64>,
 }
@@ -34,8 +36,9 @@ pub fn withdrawn(what: &str) -> ! {
 }
 
 impl Oracle {
-    /// The log begins here, whatever was above it.
-    pub fn begin_at(&mut self, end: usize) {
+    /// The log of this term begins here, whatever was above it.
+    pub fn begin_at(&mut self, term: Term, end: usize) {
+        self.began = term;
         self.acked.truncate(end);
         self.flushed = self.flushed.min(end);
         self.backing = self.backing.min(end);
@@ -54,26 +57,40 @@ impl Oracle {
     }
 
     /// A write is acknowledged: every recorded member that is what the record names must hold it.
-    pub fn acknowledged(&mut self, term: Term, position: usize, number: u64, record: &Record, tiers: &[Option<Tier>]) {
+    pub fn acknowledged(
+        &mut self,
+        term: Term,
+        position: usize,
+        number: u64,
+        record: &Record,
+        tiers: &[Option<Tier>],
+    ) -> Result<(), String> {
         self.total += 1;
+        let goes_on = position <= self.acked.len() + 1;
+        if !goes_on {
+            return Err(format!("{position} is acknowledged after {}", self.acked.len()));
+        }
         if self.acked.len() < position {
-            if self.acked.len() + 1 != position {
-                violated(format!("{position} is acknowledged after {}", self.acked.len()));
-            }
             self.acked.push(number);
         } else if self.acked[position - 1] != number && number != 0 && position > self.backing {
-            violated(format!("{position} was acknowledged as {}, now as {number}", self.acked[position - 1]));
+            return Err(format!("{position} was acknowledged as {}, now as {number}", self.acked[position - 1]));
         }
         for member in &record.members {
             if lacks(tiers, *member, position, number, self.backing) {
-                violated(format!("owner of term {term} acknowledges {position}, which member {member:?} lacks"));
+                return Err(format!("owner of term {term} acknowledges {position}, which member {member:?} lacks"));
             }
         }
         if record.log != LogState::Needed && position > self.backing {
-            violated(format!(
-                "{position} is acknowledged and not in the backing, and the record says {:?}",
-                record.log
-            ));
+            let log = record.log;
+            return Err(format!("{position} is acknowledged and not in the backing, and the record says {log:?}"));
+        }
+        Ok(())
+    }
+
+    /// A flush of everything up to there is answered. Who owned the volume before positions began anew speaks of others.
+    pub fn flush_answered(&mut self, term: Term, through: usize) {
+        if term >= self.began {
+            self.flushed = self.flushed.max(through);
         }
     }
 
@@ -85,36 +102,31 @@ impl Oracle {
     }
 
     /// The record is another one.
-    pub fn changed(&self, record: &Record, tiers: &[Option<Tier>], under_way: &[BackingWrite]) {
-        for write in under_way {
-            self.may_land(write, record);
-        }
+    pub fn changed(&self, record: &Record, tiers: &[Option<Tier>], under_way: &[BackingWrite]) -> Result<(), String> {
         for member in &record.members {
-            self.has_everything(*member, tiers);
+            self.has_everything(*member, tiers)?;
         }
         let depends = self.acked.len() > self.backing;
         if record.log != LogState::Needed && depends {
-            violated(format!(
-                "the record says {:?}, and only logs have {} to {}",
-                record.log,
-                self.backing + 1,
-                self.acked.len()
-            ));
+            let (from, to) = (self.backing + 1, self.acked.len());
+            return Err(format!("the record says {:?}, and only logs have {from} to {to}", record.log));
         }
         if record.log == LogState::Released && !under_way.is_empty() {
-            violated(format!("released while {under_way:?} is under way"));
+            return Err(format!("released while {under_way:?} is under way"));
         }
+        Ok(())
     }
 
     /// No acknowledged number is missing at a recorded member that is what the record names.
-    fn has_everything(&self, member: Incarnation, tiers: &[Option<Tier>]) {
-        let Some(tier) = present(tiers, member).filter(|tier| tier.put_back.is_none()) else { return };
+    fn has_everything(&self, member: Incarnation, tiers: &[Option<Tier>]) -> Result<(), String> {
+        let Some(tier) = present(tiers, member).filter(|tier| tier.put_back.is_none()) else { return Ok(()) };
         let freed = self.backing;
         for (at, number) in self.acked.iter().enumerate().skip(freed) {
             if tier.log.get(at) != Some(number) {
-                violated(format!("recorded member {member:?} lacks {} of {}", at + 1, self.acked.len()));
+                return Err(format!("recorded member {member:?} lacks {} of {}", at + 1, self.acked.len()));
             }
         }
+        Ok(())
     }
 
     /// A write that may land belongs to the owner, or to one whom the record names as unfenced.

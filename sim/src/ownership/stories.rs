@@ -12,7 +12,7 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 33] = [
+pub const ALL: [(&str, Story); 34] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
@@ -42,6 +42,7 @@ pub const ALL: [(&str, Story); 33] = [
     ("quiesces_undecided", hand_over_while_nothing_can_be_decided),
     ("keeps_unsent_goal", coordinator_goes_back_while_a_volume_is_quiet),
     ("keeps_unsent_change", learner_is_lost_before_it_may_be_made_a_member),
+    ("goes_on_beside_unknown_record", owner_is_put_back_and_does_not_hear_its_member),
     ("goes_on_without_lock", lock_of_a_lone_owner_is_taken_from_it),
     ("alone_asks_nobody", lone_owner_hears_of_its_successor_from_others),
     ("hears_terms_in_its_own_only", deposed_owner_is_only_asked_a_question),
@@ -597,6 +598,33 @@ pub fn owner_is_put_back_to_when_it_was_alone(rules: Rules) {
     world.run_for(3_000 * MS);
     assert!(world.put_back(0));
     until_node_2_serves(&mut world);
+}
+
+/// S10: the same in its term, and it does not hear its member. The first change that it wants to record shows it the record of its own
+/// that it has forgotten.
+pub fn owner_is_put_back_and_does_not_hear_its_member(rules: Rules) {
+    let setup = Setup { flash: false, ..on_flash(3, 2) };
+    let mut world = World::new(setup, Chaos::none(), Random::new(1), rules, false);
+    world.command(0, Command::Open { accept_loss: false });
+    let alone = world.run_until(10_000 * MS, |world| {
+        world.coordinator.record.members.len() == 1 && is_owner(world, 0) && world.take_snapshot(0)
+    });
+    assert!(alone, "{}", world.stand());
+    let copied = world.run_until(10_000 * MS, |world| world.coordinator.record.members.len() == 2);
+    assert!(copied, "{}", world.stand());
+    // What it gives out before it is told nobody can help.
+    world.idle = true;
+    world.run_for(3_000 * MS);
+    let member = world.coordinator.record.members.iter().find(|member| member.node != NodeId(1)).expect("a copy");
+    let member = member.node.0 as usize - 1;
+    world.cut(0, member);
+    world.cut(member, 0);
+    assert!(world.put_back(0));
+    world.request(Requested { through: true, ..world.setup.requested });
+    let told = |world: &mut World| world.status(0).is_some_and(|status| status.reason == Reason::LogWentBack);
+    assert!(world.run_until(10_000 * MS, told), "{}", world.stand());
+    assert_eq!(world.coordinator.record.term, Term(1), "nobody had to take over first: {}", world.stand());
+    assert!(world.run_until(12_000 * MS, |world| is_owner(world, member)), "{}", world.stand());
 }
 
 /// S10: of three nodes the owner loses power, and at the same moment a member is put back: the other one, which knows more, is
