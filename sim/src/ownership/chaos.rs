@@ -417,8 +417,11 @@ impl World {
 
     fn bring_forward(&mut self) {
         let newest = self.newest_record().clone();
-        // One that has not looked since is among them, and does then.
-        let knows_newest = |status: &Status| status.known.as_ref().is_some_and(|known| known.term == newest.term);
+        // Among those who know it may be one that has not looked since; it does so when he speaks there.
+        let shows_it = |status: &Status| status.reason == Reason::RecordWentBack;
+        let is_noticed = (0..self.setup.nodes).any(|node| self.status(node).as_ref().is_some_and(shows_it));
+        let knows_newest =
+            |status: &Status| is_noticed && status.known.as_ref().is_some_and(|known| known.term == newest.term);
         let known = |world: &World, node: usize| Some(world.status(node)?.known?.version());
         let speaks_at = self.any();
         if self.random.chance(50_000)

@@ -263,7 +263,9 @@ impl World {
         if self.loss.is_none() {
             self.under_way.iter().for_each(|write| self.may_land(write, &after));
             if let Err(broken) = self.oracle.changed(&after, &self.tiers, &self.under_way) {
-                self.broken_at(transaction.by, broken);
+                // What an owner did before it was told stays its fault, whoever writes its record.
+                let owner = after.owner.0 as usize - 1;
+                self.broken_at(if self.is_excused(owner) { owner } else { transaction.by }, broken);
             }
         }
         true

@@ -26,7 +26,7 @@ use forebay_core::types::*;
 use oracle::{Oracle, violated, withdrawn};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use volume::{Ask, BackingWrite, Tier, Volume};
+use volume::{Ask, BackingWrite, PutBack, Tier, Volume};
 
 const VOLUME: [u8; 16] = [7; 16];
 /// A millisecond of true time.
@@ -321,6 +321,10 @@ impl World {
         self.nodes[node].paused_until = self.now;
         (self.nodes[node].warned, self.nodes[node].named) = Default::default();
         let name = NodeId(node as u64 + 1);
+        // What its last process was told, this one does not know (losses.md).
+        if let Some(put_back) = self.tiers[node].as_mut().and_then(|tier| tier.put_back.as_mut()) {
+            *put_back = PutBack { heard: None, told: false };
+        }
         let tier = &self.tiers[node];
         let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
         let remembered = tier.as_ref().map_or(Remembered::default(), |tier| Remembered {
