@@ -353,13 +353,20 @@ impl World {
             let all = world.is_whole();
             all && world.now > asked
         });
-        let has_gone_back = |status: Status| status.reason == Reason::LogWentBack;
-        let went_back = (0..self.setup.nodes).filter_map(|node| self.status(node)).any(has_gone_back);
-        if !whole && (went_back || self.forgot) {
-            withdrawn("a node that was put back, or whose device forgot, waits for the operator");
+        if !whole {
+            self.excuse_who_waits();
         }
         if !whole {
             violated(format!("faults ended, and after {} s: {}", WHOLE_WITHIN / 1_000 / MS, self.stand()));
+        }
+    }
+
+    /// What a node was put back to, or its device has forgotten, only the operator settles.
+    fn excuse_who_waits(&self) {
+        let has_gone_back = |status: Status| status.reason == Reason::LogWentBack;
+        let went_back = (0..self.setup.nodes).filter_map(|node| self.status(node)).any(has_gone_back);
+        if went_back || self.forgot {
+            withdrawn("a node that was put back, or whose device forgot, waits for the operator");
         }
     }
 
@@ -490,6 +497,7 @@ pub fn run_seed(seed: u64, rules: Rules, trace: bool) -> Result<BTreeMap<&'stati
             world.oracle.total > before + 3
         });
         if !goes_on {
+            world.excuse_who_waits();
             violated(format!("nothing is acknowledged any more: {}", world.stand()));
         }
         world.counts

@@ -114,6 +114,7 @@ impl World {
         // What arrives late of one that stands still was sent before.
         let speaks = self.now >= self.nodes[from].paused_until;
         let (now, local) = (self.now, self.local(node));
+        let process = self.nodes[from].process.as_ref().map_or(0, |process| process.id);
         let Some(tier) = self.tiers[node].as_mut().filter(|tier| tier.incarnation == envelope.to && knows) else {
             return;
         };
@@ -125,7 +126,9 @@ impl World {
             Message::Granted { sent } => put_back.told |= *sent > local && believes,
             // Whose volume goes on says what it has heard as well.
             Message::Append { .. } if envelope.term == self.coordinator.highest.0 && speaks => {
-                put_back.heard.get_or_insert(now);
+                if put_back.heard.is_none_or(|(_, heard)| heard != process) {
+                    put_back.heard = Some((now, process));
+                }
             }
             _ => {}
         }
@@ -133,14 +136,10 @@ impl World {
 
     /// A promise is broken at this node. Where it was put back, and nobody could tell it yet, it is none.
     pub(super) fn broken_at(&self, node: usize, what: String) {
-        let put_back = self.tiers[node].as_ref().and_then(|tier| tier.put_back);
-        let in_time = |heard: u64| self.now < heard + TOLD_WITHIN;
-        match put_back {
-            Some(PutBack { heard, told: false }) if heard.is_none_or(in_time) => {
-                withdrawn(&format!("a node that was put back acted before it was told: {what}"))
-            }
-            Some(_) | None => violated(what),
+        if self.is_excused(node) {
+            withdrawn(&format!("a node that was put back acted before it was told: {what}"));
         }
+        violated(what)
     }
 
     /// A write may land of which the record knows nothing: nobody is to do that but a node that was put back, which writes in a
@@ -155,9 +154,10 @@ impl World {
         self.oracle.may_land(write, record);
     }
 
-    /// The node was put back, and nobody could tell it yet.
+    /// The node was put back, and nobody could tell it yet: no owner that knows more was there for long enough.
     pub(super) fn is_excused(&self, node: usize) -> bool {
-        let put_back = self.tiers[node].as_ref().and_then(|tier| tier.put_back);
-        put_back.is_some_and(|back| !back.told && back.heard.is_none_or(|heard| self.now < heard + TOLD_WITHIN))
+        let Some(put_back) = self.tiers[node].as_ref().and_then(|tier| tier.put_back) else { return false };
+        let is_there = |id: u64| self.nodes.iter().flat_map(|node| &node.process).any(|process| process.id == id);
+        !put_back.told && put_back.heard.is_none_or(|(since, by)| self.now < since + TOLD_WITHIN || !is_there(by))
     }
 }

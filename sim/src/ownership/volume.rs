@@ -37,8 +37,8 @@ pub struct Tier {
 /// What has become of a tier since it was put back, in true time.
 #[derive(Clone, Copy, Debug)]
 pub struct PutBack {
-    /// When an owner that knows more was first heard.
-    pub heard: Option<u64>,
+    /// When an owner that knows more was first heard, and which process that is.
+    pub heard: Option<(u64, u64)>,
     /// It was told.
     pub told: bool,
 }
