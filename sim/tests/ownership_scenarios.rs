@@ -766,3 +766,8 @@ fn an_owner_that_is_put_back_to_when_it_was_alone_gives_way_to_the_member_that_i
 fn an_owner_that_is_put_back_finds_its_own_record_and_gives_way() {
     owner_is_put_back_and_does_not_hear_its_member(Rules::default());
 }
+
+#[test]
+fn a_hand_over_of_which_the_owner_hears_nothing_is_carried_out_without_it() {
+    owner_never_hears_that_its_hand_over_was_recorded(Rules::default());
+}

@@ -199,6 +199,13 @@ impl Ownership {
         {
             return self.take_back_goal();
         }
+        // It was sent, and no answer comes, or none that this node can keep. The other one need not wait for that: by what is recorded it
+        // is the owner, or a member whose owner has gone.
+        let given_away = goal.stage == GoalStage::Proposed && goal.to.is_some();
+        let is_over = now >= goal.until + self.setup.timing.quiet_max && self.coordinator.went_back.is_none();
+        if given_away && is_over && !planted!(self, keeps_undecided_goal) {
+            return self.retire();
+        }
         let at_once = match goal.to {
             Some(_) => planted!(self, hands_over_unquiet),
             None => planted!(self, releases_unquiet),

@@ -151,6 +151,8 @@ rules! {
     quiesces_undecided,
     /// C2: a hand-over that was never sent is not taken back.
     keeps_unsent_goal,
+    /// C2: an owner whose hand-over stays undecided keeps its clients waiting, and the next owner by its beacons.
+    keeps_undecided_goal,
     /// A4: a change that was never sent stays although the node that it would make a member is lost.
     keeps_unsent_change,
     /// C3: what an owner proposed to give away it writes anew as its own, although the next owner is heard.

@@ -340,6 +340,10 @@ impl World {
             let owner = &self.nodes[former.node.0 as usize - 1];
             let same = owner.host == former.host && owner.process.is_some();
             let owner_may = same && owner.process.as_ref().is_some_and(|process| process.holds(former.term));
+            let forgot = self.tiers[former.node.0 as usize - 1].as_ref().is_some_and(|tier| tier.put_back.is_some());
+            if owner_may && forgot {
+                withdrawn("a former owner was put back to when it was one, after it was proved to be none");
+            }
             if owner_may || self.is_writing(former.term) {
                 violated(format!("{former:?} is called fenced and may still write"));
             }

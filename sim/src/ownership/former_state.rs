@@ -125,10 +125,12 @@ impl World {
             Message::Said { held, .. } => put_back.told |= held.0 > end && envelope.term >= tier.seen.0,
             Message::Granted { sent } => put_back.told |= *sent > local && believes,
             // Whose volume goes on says what it has heard as well.
-            Message::Append { .. } if envelope.term == self.coordinator.highest.0 && speaks => {
-                if put_back.heard.is_none_or(|(_, heard)| heard != process) {
-                    put_back.heard = Some((now, process));
-                }
+            Message::Append { .. }
+                if envelope.term == self.coordinator.highest.0
+                    && speaks
+                    && put_back.heard.is_none_or(|(_, heard)| heard != process) =>
+            {
+                put_back.heard = Some((now, process));
             }
             _ => {}
         }

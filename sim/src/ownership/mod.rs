@@ -643,7 +643,12 @@ impl World {
                     }
                     self.count("terms begun");
                     let name = NodeId(node as u64 + 1);
-                    self.oracle.owns(own.term, name, first, &self.coordinator.history);
+                    if let Err(broken) = self.oracle.owns(own.term, name, first, &self.coordinator.history) {
+                        if self.forgot && self.counts.contains_key("coordinator went back") {
+                            withdrawn("the coordinator and whoever knew of the term were put back");
+                        }
+                        violated(broken);
+                    }
                 }
                 let delay = if self.setup.flash { self.random.range(0, 5_000) } else { 0 };
                 let Some(tier) = &mut self.tiers[node] else { return };

@@ -45,15 +45,16 @@ impl Oracle {
     }
 
     /// A process begins to own a term.
-    pub fn owns(&mut self, term: Term, node: NodeId, process: u64, history: &[Record]) {
+    pub fn owns(&mut self, term: Term, node: NodeId, process: u64, history: &[Record]) -> Result<(), String> {
         let recorded = history.iter().any(|record| record.term == term && record.owner == node);
         if !recorded {
-            violated(format!("node {node} owns term {term}, and the record never said so"));
+            return Err(format!("node {node} owns term {term}, and the record never said so"));
         }
         let first = *self.owners.entry(term).or_insert(process);
         if first != process {
-            violated(format!("two processes own term {term}"));
+            return Err(format!("two processes own term {term}"));
         }
+        Ok(())
     }
 
     /// A write is acknowledged: every recorded member that is what the record names must hold it.

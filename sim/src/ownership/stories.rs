@@ -12,7 +12,7 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 34] = [
+pub const ALL: [(&str, Story); 35] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
@@ -41,6 +41,7 @@ pub const ALL: [(&str, Story); 34] = [
     ("stays_sealed", owner_is_heard_before_its_candidate_may_ask),
     ("quiesces_undecided", hand_over_while_nothing_can_be_decided),
     ("keeps_unsent_goal", coordinator_goes_back_while_a_volume_is_quiet),
+    ("keeps_undecided_goal", owner_never_hears_that_its_hand_over_was_recorded),
     ("keeps_unsent_change", learner_is_lost_before_it_may_be_made_a_member),
     ("goes_on_beside_unknown_record", owner_is_put_back_and_does_not_hear_its_member),
     ("goes_on_without_lock", lock_of_a_lone_owner_is_taken_from_it),
@@ -752,6 +753,19 @@ pub fn coordinator_goes_back_while_a_volume_is_quiet(rules: Rules) {
         world.run_for(20_000 * MS);
         clients_are_answered(&mut world);
     }
+}
+
+/// C2: the hand-over is recorded, and no answer ever comes to the owner, whose beacons keep the next one from looking. It gives way.
+pub fn owner_never_hears_that_its_hand_over_was_recorded(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.coordinator.late_by = Some(500 * MS);
+    world.command(0, Command::HandOver { to: NodeId(2) });
+    let given = world.run_until(3_000 * MS, |world| world.coordinator.record.owner == NodeId(2));
+    assert!(given, "{}", world.stand());
+    world.coordinator.late_by = None;
+    world.coordinator.cut_off.insert(0);
+    let serves = world.run_until(40_000 * MS, |world| is_owner(world, 1));
+    assert!(serves, "{}", world.stand());
 }
 
 /// A4, C6: the copy is lost, and the node that learns in its place as well, before anything could be decided about that. The owner goes
