@@ -205,6 +205,8 @@ pub enum Order {
     /// [`Flushed::Durable`], is sent to the coordinator only after
     /// [`Report::Covered`]: a transaction may take effect at once, and whoever it names must have all that was acknowledged.
     Propose {
+        /// Names it in the report. No two proposals of a process have the same, as those may that follow the same record.
+        proposal: u64,
         /// Number of the set that it would make.
         config: Config,
         /// Its members.
@@ -323,8 +325,8 @@ pub enum Report {
     /// After [`Order::Propose`]: all that has been acknowledged is held by every member of that set, and where its log is
     /// not needed the backing has synced it. So it stays, because nothing is acknowledged without them any more (C4).
     Covered {
-        /// Number of the proposed set.
-        config: Config,
+        /// Which one: by the time that it is heard, another may have taken its place.
+        proposal: u64,
     },
     /// After [`Order::Quiesce`]: nothing is under way to the backing or the journal, the backing is synced, the journal
     /// erased, and the member holds everything (or the log is empty).

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Two builds of the daemon in turn: what CPU time each spends on an operation of 4 KiB, and how much the second spends more.
+"""Two builds of the daemon in turn: what CPU time each spends on an operation of 4 KiB, how long all but the slowest hundredth of reads
+wait among writes to the same blocks, and how much more the second takes of both.
 
 Both serve a volume of their own all the time, and fio loads one after the other, so that the machine's mood meets both. A pair
 of neighbouring runs gives one ratio; shown is the median of the ratios, and between what the middle half of them lies.
@@ -34,6 +35,26 @@ def spent_ns(server, rw, depth, seconds):
     return (cpu_ns(server.pid) - before) / run["operations"], run["iops"]
 
 
+def waited_us(server, depth, seconds):
+    """Of reads among writes to the same blocks, the 99th percentile; and operations in a second."""
+    run = fio(server, "randrw", seconds, depth, size="16M", extra=["--rwmixread=70"])
+    return run["p99_us"], run["iops"]
+
+
+def in_turn(name, unit, servers, times, measure):
+    """Measures both again and again, and prints what came of it."""
+    pairs = []
+    for turn in range(times):
+        order = (0, 1) if turn % 2 == 0 else (1, 0)
+        found = {at: measure(servers[at]) for at in order}
+        pairs.append((found[0], found[1]))
+    low, middle, high = statistics.quantiles(sorted(new[0] / old[0] for old, new in pairs), n=4)
+    old, new = (statistics.median(pair[at][0] for pair in pairs) for at in (0, 1))
+    old_iops, new_iops = (statistics.median(pair[at][1] for pair in pairs) for at in (0, 1))
+    print(f"{name}: {old:7.0f} {unit}, then {new:7.0f} {unit}: {(middle - 1) * 100:+5.1f} % "
+          f"({(low - 1) * 100:+.1f} to {(high - 1) * 100:+.1f}); IOPS {old_iops:.0f}, then {new_iops:.0f}", flush=True)
+
+
 def compare(stand, binaries, tier, options):
     servers = []
     for at, binary in enumerate(binaries):
@@ -47,17 +68,11 @@ def compare(stand, binaries, tier, options):
         for depth in (1, 32):
             for server in servers:
                 spent_ns(server, "randwrite", 32, 1)
-            pairs = []
-            for turn in range(options.times):
-                order = (0, 1) if turn % 2 == 0 else (1, 0)
-                found = {at: spent_ns(servers[at], rw, depth, options.seconds) for at in order}
-                pairs.append((found[0], found[1]))
-            ratios = sorted(new[0] / old[0] for old, new in pairs)
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            old, new = (statistics.median(pair[at][0] for pair in pairs) for at in (0, 1))
-            old_iops, new_iops = (statistics.median(pair[at][1] for pair in pairs) for at in (0, 1))
-            print(f"{tier:6} {rw:9} depth {depth:2}: {old:7.0f} ns, then {new:7.0f} ns: {(middle - 1) * 100:+5.1f} % "
-                  f"({(low - 1) * 100:+.1f} to {(high - 1) * 100:+.1f}); IOPS {old_iops:.0f}, then {new_iops:.0f}", flush=True)
+            in_turn(f"{tier:6} {rw:9} depth {depth:2}", "ns", servers, options.times,
+                    lambda server: spent_ns(server, rw, depth, options.seconds))
+    for depth in (8, 32):
+        in_turn(f"{tier:6} reads among writes depth {depth:2}, p99", "us", servers, options.times,
+                lambda server: waited_us(server, depth, options.seconds))
     stand.release(*servers)
 
 

@@ -771,3 +771,8 @@ fn an_owner_that_is_put_back_finds_its_own_record_and_gives_way() {
 fn a_hand_over_of_which_the_owner_hears_nothing_is_carried_out_without_it() {
     owner_never_hears_that_its_hand_over_was_recorded(Rules::default());
 }
+
+#[test]
+fn what_is_said_of_a_proposal_that_was_taken_back_counts_for_no_other() {
+    one_proposal_is_covered_when_another_has_taken_its_place(Rules::default());
+}

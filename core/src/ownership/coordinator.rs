@@ -28,6 +28,8 @@ pub(super) struct Coordinator {
     shown_before: Option<Record>,
     /// The operator's command to write the record anew.
     pub(super) restores: Option<ControlId>,
+    /// How many changes the volume was told of: the number of the newest.
+    pub(super) proposals: u64,
 }
 
 /// An operation under way.

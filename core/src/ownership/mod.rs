@@ -155,6 +155,8 @@ rules! {
     keeps_undecided_goal,
     /// A4: a change that was never sent stays although the node that it would make a member is lost.
     keeps_unsent_change,
+    /// C4: that one proposal is covered is taken for the one that has taken its place.
+    covers_the_next,
     /// C3: what an owner proposed to give away it writes anew as its own, although the next owner is heard.
     restores_what_it_gave_away,
     /// S10: an owner goes on beside a record of its own term that it does not know.
@@ -666,7 +668,7 @@ impl Ownership {
             Report::Agreed { term } => self.on_agreed(term),
             Report::PeerFailed { peer, .. } => self.on_peer_failed(peer),
             Report::LearnerReady { peer } => self.on_learner_ready(peer),
-            Report::Covered { config } => self.on_covered(config),
+            Report::Covered { proposal } => self.on_covered(proposal),
             Report::Quiet => self.on_quiet(),
             Report::Outdated { .. } => self.want_read(),
             Report::Grown(size_bytes) => self.on_grown(size_bytes),

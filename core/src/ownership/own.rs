@@ -366,7 +366,8 @@ impl Ownership {
         } else if log != record.log {
             let new = Record { log, ..record.changed() };
             self.announce(new, if planted!(self, through_uncovered) { Stage::Ready } else { Stage::Preparing });
-        } else if flushed != record.flushed {
+        } else if flushed != record.flushed && owning.goal.is_none() {
+            // Whoever owns it next proposes that: media under load would keep the volume from leaving.
             let new = Record { flushed, ..record.changed() };
             let covered = flushed == Flushed::Held || planted!(self, durable_uncovered);
             self.announce(new, if covered { Stage::Ready } else { Stage::Preparing });
@@ -432,7 +433,9 @@ impl Ownership {
     /// C4: the volume asks both sets before the coordinator hears of the change.
     fn announce(&mut self, new: Record, stage: Stage) {
         let Record { config, log, flushed, .. } = new;
-        let propose = Order::Propose { config, members: new.members.clone(), log, flushed };
+        self.coordinator.proposals += 1;
+        let proposal = self.coordinator.proposals;
+        let propose = Order::Propose { proposal, config, members: new.members.clone(), log, flushed };
         let order = if planted!(self, drops_uncommitted) && new.members.len() < self.known_members() {
             Some(Order::Decide { config, members: new.members.clone(), log, flushed })
         } else if planted!(self, asks_old_set_only) {
@@ -509,10 +512,12 @@ impl Ownership {
         self.next_change();
     }
 
-    pub(super) fn on_covered(&mut self, config: Config) {
+    /// The volume says so later than it is, and of the proposal that it was: a change that took the place of that one has its number.
+    pub(super) fn on_covered(&mut self, proposal: u64) {
+        let newest = self.coordinator.proposals == proposal || planted!(self, covers_the_next);
         if let Some(change) = &mut self.coordinator.change
             && change.stage == Stage::Preparing
-            && change.new.config == config
+            && newest
         {
             change.stage = Stage::Ready;
         }

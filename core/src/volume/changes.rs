@@ -14,7 +14,7 @@ use crate::status::Flush;
 /// A change of the record that may take effect.
 #[derive(Clone, Debug)]
 struct Proposal {
-    config: Config,
+    number: u64,
     members: Vec<Incarnation>,
     log: LogState,
     flushed: Flushed,
@@ -41,7 +41,7 @@ pub(super) struct OpenChanges {
 }
 
 impl Volume {
-    pub(super) fn propose(&mut self, config: Config, members: Vec<Incarnation>, log: LogState, flushed: Flushed) {
+    pub(super) fn propose(&mut self, number: u64, members: Vec<Incarnation>, log: LogState, flushed: Flushed) {
         let becomes_durable = flushed == Flushed::Durable && self.flushed_recorded != Flushed::Durable;
         let on_media = match self.flush_is_media() {
             // Flushes were answered for what was only held.
@@ -54,7 +54,7 @@ impl Volume {
             self.carry_out(changes);
         }
         let acknowledged = self.committed;
-        let proposal = Proposal { config, members, log, flushed, acknowledged, on_media, covered_told: false };
+        let proposal = Proposal { number, members, log, flushed, acknowledged, on_media, covered_told: false };
         self.open_changes.proposals.push(proposal);
         self.look_at_copies();
     }
@@ -117,11 +117,11 @@ impl Volume {
         for at in 0..self.open_changes.proposals.len() {
             if !self.open_changes.proposals[at].covered_told && self.is_covered(&self.open_changes.proposals[at]) {
                 self.open_changes.proposals[at].covered_told = true;
-                told.push(self.open_changes.proposals[at].config);
+                told.push(self.open_changes.proposals[at].number);
             }
         }
-        for config in told {
-            self.report(Report::Covered { config });
+        for proposal in told {
+            self.report(Report::Covered { proposal });
         }
     }
 

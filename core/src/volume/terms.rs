@@ -221,7 +221,7 @@ impl Volume {
                 self.remember(term, config);
             }
             Order::Own(own) => self.begin_term(own),
-            Order::Propose { config, members, log, flushed } => self.propose(config, members, log, flushed),
+            Order::Propose { proposal, members, log, flushed, .. } => self.propose(proposal, members, log, flushed),
             Order::Decide { config, members, log, flushed } => self.decide(config, &members, log, flushed),
             Order::Learn(who) => {
                 let changes = self.members.learn(who);

@@ -38,7 +38,7 @@ pub fn a_flush_is_answered_for_no_less_than_the_record_promises() {
     let members = world.members(&[0, 1]);
     let order = |flushed, config| {
         let (config, log) = (Config(config), LogState::Needed);
-        let propose = Order::Propose { config, members: members.clone(), log, flushed };
+        let propose = Order::Propose { proposal: 9, config, members: members.clone(), log, flushed };
         (propose, Order::Decide { config, members: members.clone(), log, flushed })
     };
     assert!(world.write(0, 8));
@@ -49,7 +49,7 @@ pub fn a_flush_is_answered_for_no_less_than_the_record_promises() {
     let (propose, decide) = order(Flushed::Durable, 9);
     world.order(0, propose);
     world.run_ms(1_000);
-    assert!(world.nodes[0].reports.contains(&Report::Covered { config: Config(9) }));
+    assert!(world.nodes[0].reports.contains(&Report::Covered { proposal: 9 }));
     for node in 0..2 {
         assert!(world.figures(node).synced >= Some(world.status(0).accepted), "what was flushed for less is synced");
     }

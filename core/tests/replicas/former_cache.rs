@@ -103,6 +103,7 @@ pub fn a_former_owner_that_is_no_member_any_more_is_not_asked() {
         world.order(
             1,
             Order::Propose {
+                proposal: 1,
                 config: Config(4),
                 members: members.clone(),
                 log: LogState::Needed,

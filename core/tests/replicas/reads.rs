@@ -78,7 +78,13 @@ fn a_proposed_member_is_waited_for_until_it_is_decided() {
     let (old, new) = (world.members(&[0, 1]), world.members(&[0, 1, third]));
     world.order(
         0,
-        Order::Propose { config: Config(2), members: new, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        Order::Propose {
+            proposal: 2,
+            config: Config(2),
+            members: new,
+            log: LogState::Needed,
+            flushed: Flushed::Unrecorded,
+        },
     );
     world.nodes[third].cut_off = true;
     let (_, over) = overwrite_and_read(&mut world);

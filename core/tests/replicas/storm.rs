@@ -19,6 +19,8 @@ struct Ruler {
     members: Vec<Incarnation>,
     /// What may become its members, and, once that is covered, when the coordinator decides.
     proposed: Option<(Vec<Incarnation>, Option<u64>)>,
+    /// How often something was proposed.
+    proposals: u64,
     /// Terms whose owners may still write to the backing, and until when they do.
     unfenced: Vec<(u32, u64)>,
 }
@@ -73,7 +75,7 @@ impl Storm {
         }
         world.found(0, &[0, 1, 2]);
         let members = world.members(&[0, 1, 2]);
-        let ruler = Ruler { term: 1, config: 1, members, proposed: None, unfenced: Vec::new() };
+        let ruler = Ruler { term: 1, config: 1, members, proposed: None, proposals: 0, unfenced: Vec::new() };
         Storm { world, ruler, down_until: vec![0; 3], cut_until: vec![0; 3], take_overs: 0, changes: 0, pins_ended: 0 }
     }
 
@@ -171,7 +173,7 @@ impl Storm {
             match report {
                 Report::PeerFailed { peer, .. } => members.retain(|member| *member != peer),
                 Report::LearnerReady { peer } => members.push(peer),
-                Report::Covered { config } if config.0 == self.ruler.config + 1 => {
+                Report::Covered { proposal } if proposal == self.ruler.proposals => {
                     let wait = self.world.chance.below(400) * MS;
                     if let Some((_, at @ None)) = &mut self.ruler.proposed {
                         *at = Some(self.world.now + wait);
@@ -208,9 +210,11 @@ impl Storm {
     fn propose(&mut self, members: Vec<Incarnation>) {
         let config = Config(self.ruler.config + 1);
         self.ruler.proposed = Some((members.clone(), None));
+        self.ruler.proposals += 1;
+        let proposal = self.ruler.proposals;
         self.world.order(
             self.world.owner,
-            Order::Propose { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+            Order::Propose { proposal, config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
         );
     }
 

@@ -120,10 +120,16 @@ impl World {
         members.push(who);
         self.order(
             owner,
-            Order::Propose { config, members: members.clone(), log: LogState::Needed, flushed: Flushed::Unrecorded },
+            Order::Propose {
+                proposal: config.0.into(),
+                config,
+                members: members.clone(),
+                log: LogState::Needed,
+                flushed: Flushed::Unrecorded,
+            },
         );
         self.until("the learner holds all that was acknowledged", |world| {
-            world.reported(owner, |report| *report == Report::Covered { config })
+            world.reported(owner, |report| *report == Report::Covered { proposal: config.0.into() })
         });
         self.order(owner, Order::Decide { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded });
     }
@@ -183,6 +189,7 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
         world.order(
             0,
             Order::Propose {
+                proposal: 1,
                 config: Config(2),
                 members: members.clone(),
                 log: LogState::Needed,
@@ -227,6 +234,7 @@ pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_cop
         world.order(
             1,
             Order::Propose {
+                proposal: 1,
                 config: Config(3),
                 members: members.clone(),
                 log: LogState::Needed,
@@ -313,11 +321,22 @@ pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowled
         assert_eq!(world.backing[0], [1; 8], "with too few members it was answered because the backing has it (A1)");
         world.until("a sync fails", |world| matches!(world.status(0).backing, BackingState::Failing(_)));
         let (config, members) = (Config(2), world.members(&[0]));
-        world.order(0, Order::Propose { config, members, log: LogState::Through, flushed: Flushed::Unrecorded });
+        world.order(
+            0,
+            Order::Propose {
+                proposal: config.0.into(),
+                config,
+                members,
+                log: LogState::Through,
+                flushed: Flushed::Unrecorded,
+            },
+        );
         world.run_ms(3_000);
-        assert!(!world.reported(0, |report| *report == Report::Covered { config }));
+        assert!(!world.reported(0, |report| *report == Report::Covered { proposal: config.0.into() }));
         world.syncs_fail = false;
-        world.until("all is durable", |world| world.reported(0, |report| *report == Report::Covered { config }));
+        world.until("all is durable", |world| {
+            world.reported(0, |report| *report == Report::Covered { proposal: config.0.into() })
+        });
     }
 }
 
@@ -595,7 +614,10 @@ pub fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
     let members = world.members(&[1, 2]);
     world.until_serving();
     world.nodes[2].cut_off = false;
-    world.order(1, Order::Propose { config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded });
+    world.order(
+        1,
+        Order::Propose { proposal: 3, config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+    );
     world.run_ms(20);
     let refused =
         |report: &Report| matches!(report, Report::PeerFailed { why: PeerFailure::Refused(Refusal::BeyondTail), .. });

@@ -680,6 +680,11 @@ impl World {
         }
     }
 
+    /// The newest change of the record that its volume was told of, and that is undecided.
+    pub fn proposal(&self, node: usize) -> Option<u64> {
+        self.nodes[node].process.as_ref()?.volume.proposal()
+    }
+
     /// The highest that this node has seen, or was told of since the coordinator went back.
     fn known_at(&self, node: usize) -> (Term, Config) {
         let seen = self.nodes[node].process.as_ref().map(|process| process.ownership.seen());

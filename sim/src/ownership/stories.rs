@@ -3,6 +3,7 @@
 use super::chaos::Chaos;
 use super::{MS, Setup, World};
 use crate::random::Random;
+use forebay_core::api::Report;
 use forebay_core::cluster::*;
 use forebay_core::ownership::*;
 use forebay_core::record::UNFENCED_MAX;
@@ -12,11 +13,12 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 35] = [
+pub const ALL: [(&str, Story); 36] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
     ("keeps_old_word", word_for_a_loss_is_read_after_another_one),
+    ("covers_the_next", one_proposal_is_covered_when_another_has_taken_its_place),
     ("durable_uncovered", flushes_are_to_promise_media_that_hang),
     ("believes_definition", power_is_cut_before_the_record_promises_media),
     ("gives_up_answering_logs", loss_is_to_be_accepted_while_a_log_is_left),
@@ -80,6 +82,22 @@ fn until_node_2_serves(world: &mut World) {
     let serves = world.run_until(12_000 * MS, |world| world.owner().is_some_and(|(node, _)| node == 1));
     assert!(serves, "{}", world.stand());
     world.run_for(3_000 * MS);
+}
+
+/// C4, S6: flushes are to promise media, and wait for them, when a copy is ready that goes before that. Then the volume says that what
+/// was taken back is covered: not so the copy that has its place, and its number in the record.
+pub fn one_proposal_is_covered_when_another_has_taken_its_place(rules: Rules) {
+    let mut world = whole_of(Setup { flush_held: true, ..on_flash(3, 2) }, rules);
+    world.hang_media(true);
+    world.ask_of_flushes(false);
+    assert!(world.run_until(3_000 * MS, |world| world.proposal(0).is_some()), "{}", world.stand());
+    let first = world.proposal(0).expect("it waits for media");
+    world.request(Requested { peers: 2, ..world.setup.requested });
+    let replaced = world.run_until(10_000 * MS, |world| world.proposal(0) > Some(first));
+    assert!(replaced, "{}", world.stand());
+    world.report(0, Report::Covered { proposal: first });
+    world.run_for(1_000 * MS);
+    assert_eq!(members(&world).len(), 2, "the copy has not all that was flushed on its medium: {}", world.stand());
 }
 
 /// T2, T4: a candidate gives its transaction up, because the owner is heard again, and grants it leases; then the

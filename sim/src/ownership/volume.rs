@@ -88,6 +88,8 @@ struct Peer {
 
 #[derive(Clone, Debug)]
 struct Sets {
+    /// 0: it is decided.
+    proposal: u64,
     config: Config,
     members: Vec<Incarnation>,
     log: LogState,
@@ -113,7 +115,7 @@ struct Owner {
     under_way: bool,
     quiesced: Option<Option<NodeId>>,
     told_quiet: bool,
-    told_covered: BTreeSet<Config>,
+    told_covered: BTreeSet<u64>,
     pinned: bool,
     rewriting: Rewriting,
 }
@@ -249,6 +251,11 @@ impl Volume {
         self.process = process;
     }
 
+    /// The newest change that it was told of, while none is decided.
+    pub fn proposal(&self) -> Option<u64> {
+        self.owner.as_ref()?.proposed.last().map(|(sets, _)| sets.proposal)
+    }
+
     /// The tier has failed in this process.
     pub fn has_failed(&self) -> bool {
         self.failed
@@ -271,13 +278,13 @@ impl Volume {
             Order::Unseal => self.sealed = false,
             Order::Remember { term, config } => self.asks.push(Ask::Remember(term, config, delay)),
             Order::Own(own) => self.own_term(now, tier, own),
-            Order::Propose { config, members, log, flushed } => self.with_owner(|owner| {
+            Order::Propose { proposal, config, members, log, flushed } => self.with_owner(|owner| {
                 let becomes_durable = flushed == Flushed::Durable && owner.decided.flushed != Flushed::Durable;
                 let on_media = if becomes_durable { owner.promised() } else { owner.flushed };
-                owner.proposed.push((Sets { config, members, log, flushed }, on_media));
+                owner.proposed.push((Sets { proposal, config, members, log, flushed }, on_media));
             }),
             Order::Decide { config, members, log, flushed } => {
-                self.decide(now, Sets { config, members, log, flushed });
+                self.decide(now, Sets { proposal: 0, config, members, log, flushed });
             }
             Order::Learn(learner) => {
                 self.with_owner(|owner| {
@@ -321,7 +328,13 @@ impl Volume {
         let fetch = own.fetch.map(|(from, through)| (from, through.0 as usize, now));
         self.owner = Some(Owner {
             term: own.term,
-            decided: Sets { config: own.config, members: own.members.clone(), log: own.log, flushed: own.flushed },
+            decided: Sets {
+                proposal: 0,
+                config: own.config,
+                members: own.members.clone(),
+                log: own.log,
+                flushed: own.flushed,
+            },
             proposed: Vec::new(),
             peers: others.map(|member| (member.node, Peer::new(*member, now))).collect(),
             fetch,
@@ -751,6 +764,16 @@ impl Volume {
     fn tell_progress(&mut self, tier: &Tier, committed: usize) {
         let Some(owner) = &mut self.owner else { return };
         let known = self.backing;
+        // A learner may trail a little when it is proposed (S6).
+        let end = tier.log.len();
+        for peer in owner.peers.values_mut() {
+            let recorded = owner.decided.members.contains(&peer.incarnation);
+            if peer.agreed && !recorded && peer.held + 3 >= end && !peer.told_ready {
+                peer.told_ready = true;
+                self.asks.push(Ask::Report(Report::LearnerReady { peer: peer.incarnation }, 0));
+            }
+        }
+        // As in the real one behind what may have the proposal taken back, by which another gets its place.
         for (sets, on_media) in &owner.proposed {
             let in_backing = sets.log == LogState::Needed || owner.promised() <= known;
             // What a flush was answered for, every member must have on its medium (T10).
@@ -759,17 +782,8 @@ impl Volume {
             let on_media = *on_media.max(&owner.flushed);
             let flushed =
                 !tier.flash || (tier.synced >= on_media && others.map(synced).all(|synced| synced >= on_media));
-            if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.config) {
-                self.asks.push(Ask::Report(Report::Covered { config: sets.config }, 0));
-            }
-        }
-        // A learner may trail a little when it is proposed (S6).
-        let end = tier.log.len();
-        for peer in owner.peers.values_mut() {
-            let recorded = owner.decided.members.contains(&peer.incarnation);
-            if peer.agreed && !recorded && peer.held + 3 >= end && !peer.told_ready {
-                peer.told_ready = true;
-                self.asks.push(Ask::Report(Report::LearnerReady { peer: peer.incarnation }, 0));
+            if committed >= owner.promised() && flushed && in_backing && owner.told_covered.insert(sets.proposal) {
+                self.asks.push(Ask::Report(Report::Covered { proposal: sets.proposal }, 0));
             }
         }
         if let Some(to) = owner.quiesced
