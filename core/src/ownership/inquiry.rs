@@ -44,9 +44,16 @@ impl Inquiry {
         }
     }
 
-    /// This process did not run: what it had asked about is long ago.
+    /// What was asked about is asked once more.
     pub(super) fn begin_anew(&mut self) {
         self.since = None;
+    }
+
+    /// This process did not run for so long: what it had asked about is long ago, and nobody was out of its reach meanwhile as far as it
+    /// can tell.
+    pub(super) fn forgive(&mut self, late: Duration, now: Instant) {
+        self.begin_anew();
+        self.down_since.values_mut().for_each(|since| *since = (*since + late).min(now));
     }
 
     pub(super) fn is_settled(&self) -> bool {

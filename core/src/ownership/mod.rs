@@ -501,7 +501,7 @@ impl Ownership {
         if late > self.setup.timing.channel_dead {
             // This process did not run: what it has not heard may lie in its sockets. Others are not to blame.
             self.forgive(late);
-            self.inquiry.begin_anew();
+            self.inquiry.forgive(late, now);
         }
     }
 
