@@ -61,13 +61,5 @@ nbd | take-over)
 esac
 pack_root "$here/client-init" "$out/initrd"
 
-timeout -s KILL $((seconds + 150)) qemu-system-x86_64 -accel tcg -cpu max -m 384M -nodefaults -no-reboot -display none \
-    -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" "${device[@]}" \
-    -append "console=ttyS0 quiet panic=-1 fb_kind=$kind fb_port=$place fb_export=$export fb_seconds=$seconds" ||
-    { echo "client.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
-rm -f "$out/initrd"
-if ! grep -q 'guest: DONE' "$out/console.log"; then
-    echo "client.sh: the guest failed; its console:" >&2
-    tail -50 "$out/console.log" >&2
-    exit 1
-fi
+run_guest $((seconds + 150)) -accel tcg -m 384M "${device[@]}" \
+    -append "console=ttyS0 quiet panic=-1 fb_kind=$kind fb_port=$place fb_export=$export fb_seconds=$seconds"

@@ -32,13 +32,4 @@ with_modules scsi_common scsi_mod sd_mod configfs target_core_mod target_core_ib
     scsi_transport_iscsi libiscsi libiscsi_tcp iscsi_tcp nbd
 pack_root "$here/$what-init" "$out/initrd"
 
-timeout -s KILL 900 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1G -nodefaults -no-reboot -display none \
-    -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check" ||
-    { echo "fence.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
-rm -f "$out/initrd"
-if ! grep -q 'guest: DONE' "$out/console.log"; then
-    echo "fence.sh: the guest failed; its console:" >&2
-    tail -50 "$out/console.log" >&2
-    exit 1
-fi
+run_guest 900 -accel tcg,thread=multi -smp 2 -m 1G -append "console=ttyS0 quiet panic=-1 no_timer_check"

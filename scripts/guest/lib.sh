@@ -119,3 +119,48 @@ pack_root() {
     (cd "$root" && find . | "$cache/x/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$2"
     rm -rf "$root"
 }
+
+# run_guest SECONDS QEMU_ARGUMENT...: has the machine of OUT/initrd run until it switches itself off, and fails where it does not within
+# so long, or has not said `guest: DONE`. Its words are in OUT/console.log.
+#
+# Where several CPUs are emulated at once, one of them is rarely caught in the guest's kernel for good: its watchdog says "soft lockup",
+# which no program of user space can bring about. That says nothing of what is tried. So such a machine is switched off and begins anew,
+# twice at most, with what `before_boot` makes for it; and one that is caught when all is done is switched off.
+# (no_timer_check: on a host that is busy, the guest would wait in vain for its timer, and panic.)
+run_guest() {
+    local seconds=$1 name boot guest why since done_at caught='soft lockup - CPU#[0-9]+ stuck for ([6-9][0-9]|[0-9]{3,})s'
+    shift
+    name=$(basename "$0")
+    for boot in 1 2 3; do
+        if declare -F before_boot >/dev/null; then before_boot; fi
+        rm -f "$out/console.log"
+        qemu-system-x86_64 -nodefaults -no-reboot -display none -cpu max -serial file:"$out/console.log" \
+            -kernel "$kernel" -initrd "$out/initrd" "$@" &
+        guest=$! since=$SECONDS done_at='' why=''
+        # shellcheck disable=SC2064 # this machine
+        trap "kill -KILL $guest 2>/dev/null || true" EXIT
+        while [ -z "$why" ] && kill -0 "$guest" 2>/dev/null; do
+            sleep 0.5
+            if [ -z "$done_at" ] && grep -qs 'guest: DONE' "$out/console.log"; then done_at=$SECONDS; fi
+            if [ -n "$done_at" ] && [ $((SECONDS - done_at)) -gt 30 ]; then
+                why='is done and does not switch itself off'
+            elif [ -z "$done_at" ] && grep -qsE "$caught" "$out/console.log"; then
+                why='is caught in its kernel'
+            elif [ $((SECONDS - since)) -gt "$seconds" ]; then
+                why="has not ended after $seconds s"
+            fi
+        done
+        if [ -n "$why" ]; then
+            echo "$name: the machine $why; it is switched off" >&2
+            kill -KILL "$guest" 2>/dev/null || true
+        fi
+        wait "$guest" || true
+        trap - EXIT
+        if [ "$why" != 'is caught in its kernel' ]; then break; fi
+    done
+    rm -f "$out/initrd"
+    if grep -qs 'guest: DONE' "$out/console.log"; then return; fi
+    echo "$name: the guest failed at its boot $boot; its console:" >&2
+    tail -n 50 "$out/console.log" >&2
+    return 1
+}

@@ -30,13 +30,4 @@ with_modules scsi_common scsi_mod sd_mod configfs target_core_mod target_core_ib
     veth sunrpc grace lockd nfs_acl auth_rpcgss nfsd dns_resolver netfs fscache nfs nfsv4
 pack_root "$here/locks-init" "$out/initrd"
 
-timeout -s KILL 600 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1G -nodefaults -no-reboot -display none \
-    -serial file:"$out/console.log" -kernel "$kernel" -initrd "$out/initrd" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check" ||
-    { echo "locks.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
-rm -f "$out/initrd"
-if ! grep -q 'guest: DONE' "$out/console.log"; then
-    echo "locks.sh: the guest failed; its console:" >&2
-    tail -50 "$out/console.log" >&2
-    exit 1
-fi
+run_guest 600 -accel tcg,thread=multi -smp 2 -m 1G -append "console=ttyS0 quiet panic=-1 no_timer_check"

@@ -41,7 +41,7 @@ for program in "${programs[@]}"; do install_binary "$program" "$(basename "$prog
 cp "$script" "$root/script"
 with_modules crct10dif_common crct10dif_generic crc-t10dif crc64 crc64_rocksoft_generic crc64-rocksoft t10-pi nvme-core nvme virtio_ring virtio_pci_modern_dev \
     virtio_pci_legacy_dev virtio virtio_pci failover net_failover virtio_net e1000e
-machine=(-machine q35,hmat=on -cpu max -smp 4,sockets=2,cores=2,threads=1 -m $((node_mib * 2 + (nodes == 3 ? far_mib : 0)))M)
+machine=(-machine q35,hmat=on -smp 4,sockets=2,cores=2,threads=1 -m $((node_mib * 2 + (nodes == 3 ? far_mib : 0)))M)
 for node in 0 1; do
     machine+=(-object memory-backend-ram,id=memory$node,size="${node_mib}M"
         -numa node,nodeid=$node,cpus=$((node * 2))-$((node * 2 + 1)),memdev=memory$node,initiator=$node)
@@ -76,8 +76,6 @@ port disk1 bridge1 4 8 4
 machine+=(-netdev user,id=net0,net=10.1.0.0/24 -device virtio-net-pci,netdev=net0,bus=nic0
     -netdev user,id=net1,net=10.2.0.0/24 -device e1000e,netdev=net1,bus=nic1)
 for node in 0 1; do
-    rm -f "$out/disk$node"
-    truncate -s "${disk_mib}M" "$out/disk$node"
     machine+=(-drive "file=$out/disk$node,format=raw,if=none,id=drive$node,cache=unsafe" -device "nvme,drive=drive$node,serial=NV$node,bus=disk$node")
 done
 if [ -n "$bmc" ]; then
@@ -88,16 +86,12 @@ fi
 with_modules "${more_modules[@]}"
 pack_root "$here/nodes-init" "$out/initrd"
 
-# no_timer_check: on a host that is busy, the guest would wait in vain for its timer, and panic.
-timeout -s KILL "$seconds" qemu-system-x86_64 -accel tcg,thread=multi "${machine[@]}" -nodefaults -no-reboot -display none \
-    -serial file:"$out/console.log" -serial file:"$out/back.tar.gz" -kernel "$kernel" -initrd "$out/initrd" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check" ||
-    { echo "nodes.sh: the guest did not end by itself:" >&2; tail -50 "$out/console.log" >&2; exit 1; }
-rm -f "$out"/{initrd,disk0,disk1}
-if ! grep -q 'guest: DONE' "$out/console.log"; then
-    echo "nodes.sh: the guest failed; its console:" >&2
-    tail -50 "$out/console.log" >&2
-    exit 1
-fi
+before_boot() {
+    rm -f "$out"/disk[01]
+    truncate -s "${disk_mib}M" "$out/disk0" "$out/disk1"
+}
+run_guest "$seconds" -accel tcg,thread=multi "${machine[@]}" -serial file:"$out/back.tar.gz" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check"
+rm -f "$out"/disk[01]
 tar -xzf "$out/back.tar.gz" -C "$out/back"
 rm -f "$out/back.tar.gz"

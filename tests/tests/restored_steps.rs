@@ -142,6 +142,16 @@ impl Scene {
         }
     }
 
+    /// Waits for what comes after a restore, with an operator who does what the nodes ask for. They may ask late: who has not looked at
+    /// etcd since goes on for that long as if nothing had happened.
+    #[track_caller]
+    fn wait_with_operator<T>(&self, what: &str, done: impl Fn(&Scene) -> Option<T>) -> T {
+        self.wait_for(what, |scene| {
+            scene.have_record_written_anew();
+            done(scene)
+        })
+    }
+
     /// Every sector is as it must be, in the volume and in its image.
     #[track_caller]
     fn audit(&self) {
@@ -151,10 +161,10 @@ impl Scene {
             move |scene: &Scene| enough(&scene.client.progress(), before).then_some(())
         };
         self.client.audit();
-        self.wait_for("an audit", after(|now, before| now.audits > before.audits && now.rests));
-        self.wait_for("an empty log", |scene| (scene.owner()?.1.shown["dirty"]["bytes"] == 0).then_some(()));
+        self.wait_with_operator("an audit", after(|now, before| now.audits > before.audits && now.rests));
+        self.wait_with_operator("an empty log", |scene| (scene.owner()?.1.shown["dirty"]["bytes"] == 0).then_some(()));
         self.client.compare_image(self.cluster.folder.join("vm1.img"));
-        self.wait_for("a look at the image", after(|now, before| now.images > before.images));
+        self.wait_with_operator("a look at the image", after(|now, before| now.images > before.images));
         self.client.load();
     }
 
@@ -243,7 +253,7 @@ impl Scene {
     /// One take-over, and a restore in the middle of it.
     #[track_caller]
     fn restore_at(&mut self, step: Step, former: Former) -> Result<(), String> {
-        let (owner, copy, term) = self.wait_for("the volume to be whole", Scene::whole);
+        let (owner, copy, term) = self.wait_with_operator("the volume to be whole", Scene::whole);
         println!("{step:?}, {former:?}: {} has it in term {term}, with a copy at {}", NAMES[owner], NAMES[copy]);
         self.cluster.etcd.backup(&self.backup);
         self.lose(owner, former);
@@ -259,10 +269,7 @@ impl Scene {
         self.bring_back(owner, former);
         waited?;
         self.cluster.etcd.wait_ready();
-        self.wait_for("the volume to be whole", |scene| {
-            scene.have_record_written_anew();
-            scene.whole()
-        });
+        self.wait_with_operator("the volume to be whole", Scene::whole);
         self.audit();
         Ok(())
     }
