@@ -255,7 +255,7 @@ fn put(system: &System, journal: &mut Journal, entry: &Entry) -> Result<Result<(
         return Ok(Err(Sentence::new("act.failed.write").with("value", &entry.new).with("why", why)));
     }
     steps::step();
-    let reads = match setting::read(system, &entry.path) {
+    let reads = match setting::read_back(system, &entry.path, &entry.new) {
         Ok(reads) => reads,
         Err(why) => return Ok(Err(Sentence::new("act.failed.write").with("value", &entry.new).with("why", why))),
     };
@@ -351,8 +351,8 @@ fn restore(system: &System, entry: &Entry) -> Result<Sentence, String> {
             return Err(format!("{path}: no setting of the kernel; the journal is not what the doctor has written"));
         }
         setting::write(system, path, value)?;
-        let reads = setting::read(system, path)?;
-        if !setting::is_same(path, &reads, value) && reads != *value {
+        let reads = setting::read_back(system, path, value)?;
+        if !setting::is_same(path, &reads, value) {
             return Err(format!("{path}: {:?} was written and it reads {:?}", value.trim_end(), reads.trim_end()));
         }
     }

@@ -4,6 +4,7 @@ use super::allowed;
 use crate::doctor::findings::Write as Setting;
 use crate::doctor::system::{Seen, System, chosen};
 use crate::doctor::topology::{Topology, numbers};
+use std::time::{Duration, Instant};
 
 /// Writing one takes effect by setting the other to zero, and zero is refused: what restores is the other's value.
 const PAIRS: [(&str, &str); 2] = [
@@ -65,6 +66,23 @@ pub fn write(system: &System, path: &str, value: &str) -> Result<(), String> {
         Seen::Hidden(why) => return Err(why),
     };
     system.write(&real, value.as_bytes()).map_err(|e| format!("{path}: {e}"))
+}
+
+/// What it holds after it was written to, as soon as that is `value`, or else what it still holds after a while.
+///
+/// Linux moves an interrupt when it next comes, and a reader in that moment sees its former place: `irq_move_masked_irq` forgets that a
+/// move is due before it has made it, and `show_irq_affinity` takes no lock (kernel/irq/migration.c and proc.c).
+pub fn read_back(system: &System, path: &str, value: &str) -> Result<String, String> {
+    const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+    const GLANCE: Duration = Duration::from_millis(10);
+    let begun = Instant::now();
+    loop {
+        let reads = read(system, path)?;
+        if is_same(path, &reads, value) || begun.elapsed() >= SETTLED_WITHIN {
+            return Ok(reads);
+        }
+        std::thread::sleep(GLANCE);
+    }
 }
 
 /// What is to be written to a file that reads otherwise: of all choices the one in brackets, `always [madvise] never`; of a
@@ -177,6 +195,21 @@ mod tests {
         let out = Tree::new().file("/etc/passwd", "root").link("/sys/block/sda/queue/scheduler", "/etc/passwd");
         let error = write(&out.system(), "/sys/block/sda/queue/scheduler", "none").unwrap_err();
         assert!(error.contains("leads to /etc/passwd, which is no setting"), "{error}");
+    }
+
+    #[test]
+    fn what_takes_effect_a_moment_after_it_was_written_is_waited_for_and_not_for_ever() {
+        let path = "/proc/irq/24/smp_affinity_list";
+        let tree = Tree::new().file(path, "3\n");
+        let (system, place) = (tree.system(), tree.system().place(path));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                std::fs::write(place, "0-1\n").unwrap();
+            });
+            assert_eq!(read_back(&system, path, "0-1").unwrap(), "0-1\n");
+        });
+        assert_eq!(read_back(&system, path, "2").unwrap(), "0-1\n", "it says what is there instead");
     }
 
     #[test]
