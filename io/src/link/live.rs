@@ -152,6 +152,8 @@ pub(super) struct Live {
     owes_acknowledgement: bool,
 
     pub(super) pace: Pace,
+    /// Something is open without a break since [`Live::look`] has last seen so: of what is sent after all was answered, the
+    /// time in which it could have got on begins anew.
     was_open: bool,
     progress_at: Instant,
     heard_at: Instant,
@@ -473,6 +475,7 @@ impl Live {
             ChannelFrame::Pong { sent } if self.ping_open && sent == self.pinged_at => {
                 self.ping_open = false;
                 self.pace.round_trip(desk.now - sent);
+                self.was_open &= self.is_open();
             }
             ChannelFrame::Refusal(why) => return Err(Failure::RefusedByPeer(why)),
             ChannelFrame::Hello(_)
@@ -502,6 +505,7 @@ impl Live {
         if self.flight.is_empty() && self.unsent == 0 {
             self.pace.idle();
         }
+        self.was_open &= self.is_open();
         desk.outbox.acknowledge_through(received);
         Ok(())
     }

@@ -223,3 +223,40 @@ fn a_dead_path_is_left_within_a_fifth_of_a_second_and_used_again_when_it_is_back
         }
     });
 }
+
+/// What is sent after a rest has its whole time to be answered, however long ago the last answer came.
+#[test]
+fn a_rest_between_two_messages_counts_for_nobodys_silence() {
+    let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    let begun = clock::now();
+    let at = |millis| begun + Duration::from_millis(millis);
+    let mut live = Live::new(crate::channel::Channel::plain(here.into()), 0, 1, begun);
+    let (mut outbox, mut inbox, mut vectors) = (Outbox::new(), Inbox::default(), Vec::new());
+    live.send(&mut outbox, 0, &mut vectors).unwrap();
+    // It is looked at while its first ping is open, and then that is answered.
+    assert_eq!(live.look(true, at(30)), Ok(()));
+    let mut answer = Vec::new();
+    ChannelFrame::Pong { sent: begun }.encode(&mut answer);
+    there.write_all(&answer).unwrap();
+    let mut desk = Desk {
+        outbox: &mut outbox,
+        inbox: &mut inbox,
+        packer: &mut Packer::new(),
+        receiver: &mut Sink::new(),
+        hot: &mut [0; 4096],
+        own: from_beta().to.node,
+        peer: from_beta().from.node,
+        now: at(40),
+        counts: &mut Counts::default(),
+    };
+    live.receive(&mut desk).unwrap();
+    // Nothing is said for longer than a channel may be silent; the next ping is just on its way.
+    live.ask(at(400));
+    live.send(&mut outbox, 0, &mut vectors).unwrap();
+    assert_eq!(live.look(true, at(401)), Ok(()));
+    assert_eq!(live.look(true, at(430)), Ok(()));
+    let silent = at(401) + live::STALL_MAX;
+    assert_eq!(live.look(true, silent), Ok(()));
+    assert_eq!(live.look(true, silent + Duration::from_millis(30)), Err(Failure::NoProgress));
+}
