@@ -235,7 +235,7 @@ impl Fuse {
         let child = command.spawn().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
         let begun = Instant::now();
         while std::fs::metadata(file).map_or(0, |m| m.len()) == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(10), "nbdfuse has not mounted {uri}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "nbdfuse has not mounted {uri}");
             std::thread::sleep(Duration::from_millis(10));
         }
         Fuse { child, file: file.to_owned() }

@@ -116,7 +116,7 @@ fn a_pulled_cable_is_noticed_by_its_host_and_costs_one_link() {
     // The switch learns anew.
     let begun = Instant::now();
     while !(hears(&ears[0], &ears[1]) && hears(&ears[1], &ears[0])) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the link does not come back");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the link does not come back");
     }
     assert!(carrier());
 }

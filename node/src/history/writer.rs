@@ -286,13 +286,12 @@ mod tests {
     fn nobody_waits_for_a_disk_that_does_not_answer() {
         let (jobs, _nobody_takes_them) = sync_channel(1);
         let writer = Writer { jobs, state: Arc::default() };
-        let began = Instant::now();
+        // Who waited here would wait for ever.
         for _ in 0..1000 {
             writer.send(slots());
         }
         assert_eq!(writer.state().dropped, 999);
         assert!(writer.state().problem.unwrap().contains("keep up"));
-        assert!(began.elapsed() < Duration::from_secs(1));
     }
 
     #[test]
