@@ -43,6 +43,23 @@ impl Setup {
         Nbdkit::start_at(&self.socket, filters)
     }
 
+    /// The daemon, after another that may have been killed: the server may have ended with that one, and a moment after it, so
+    /// that it is still there when it is looked at. It is started anew then.
+    fn start_daemon(&self, server: &mut Nbdkit) -> Daemon {
+        loop {
+            if server.has_ended() {
+                *server = self.server();
+            }
+            match self.volume.try_start() {
+                Ok(daemon) => return daemon,
+                Err(refusal) => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert!(server.has_ended(), "the daemon does not serve: {refusal}");
+                }
+            }
+        }
+    }
+
     fn load_options(&self, rng: &mut Rng) -> LoadOptions {
         let mut options = LoadOptions::new(self.volume.target(), self.folder.join("journal"), 0..SIZE);
         options.seed = rng.next();
@@ -92,24 +109,18 @@ in_both_io_modes! {
             let (mut server, mut acknowledged) = (setup.server(), 0);
             for round in 0..3 {
                 let options = setup.load_options(&mut rng);
-                let daemon = setup.volume.start();
+                let daemon = setup.start_daemon(&mut server);
                 let more;
                 (server, more) = load_until_killed(&setup, server, daemon, &options, &mut rng);
                 acknowledged += more;
-                if server.has_ended() {
-                    server = setup.server();
-                }
-                let daemon = setup.volume.start();
+                let daemon = setup.start_daemon(&mut server);
                 assert!(daemon.output().contains("not stopped cleanly"), "{}", daemon.output());
                 check::settle_after_kill(&options.journal, &setup.volume.target())
                     .unwrap_or_else(|e| panic!("seed {seed}, round {round}, {tier:?}: {e}\n{}", daemon.output()));
                 daemon.kill9();
-                if server.has_ended() {
-                    server = setup.server();
-                }
             }
             assert!(acknowledged > 50, "{acknowledged} acknowledged requests prove little");
-            let daemon = setup.volume.start();
+            let daemon = setup.start_daemon(&mut server);
             let journal = setup.folder.join("journal");
             check::settle_after_kill(&journal, &setup.volume.target()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             daemon.stop(MINUTE);
