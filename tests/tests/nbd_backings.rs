@@ -53,8 +53,11 @@ impl Setup {
             match self.volume.try_start() {
                 Ok(daemon) => return daemon,
                 Err(refusal) => {
-                    std::thread::sleep(Duration::from_millis(100));
-                    assert!(server.has_ended(), "the daemon does not serve: {refusal}");
+                    let begun = Instant::now();
+                    while !server.has_ended() {
+                        assert!(begun.elapsed() < Duration::from_secs(5), "the daemon does not serve: {refusal}");
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
                 }
             }
         }

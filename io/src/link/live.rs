@@ -283,6 +283,8 @@ impl Live {
             }
         }
         vectors.clear();
+        // Here, and not where an answer comes: a pong or an acknowledgement of this side may still have been queued then.
+        self.was_open &= self.is_open();
         Ok(())
     }
 
@@ -475,7 +477,6 @@ impl Live {
             ChannelFrame::Pong { sent } if self.ping_open && sent == self.pinged_at => {
                 self.ping_open = false;
                 self.pace.round_trip(desk.now - sent);
-                self.was_open &= self.is_open();
             }
             ChannelFrame::Refusal(why) => return Err(Failure::RefusedByPeer(why)),
             ChannelFrame::Hello(_)
@@ -505,7 +506,6 @@ impl Live {
         if self.flight.is_empty() && self.unsent == 0 {
             self.pace.idle();
         }
-        self.was_open &= self.is_open();
         desk.outbox.acknowledge_through(received);
         Ok(())
     }

@@ -229,9 +229,10 @@ fn a_rest_between_two_messages_counts_for_nobodys_silence() {
     let mut live = Live::new(crate::channel::Channel::plain(here.into()), 0, 1, begun);
     let (mut outbox, mut inbox, mut vectors) = (Outbox::new(), Inbox::default(), Vec::new());
     live.send(&mut outbox, 0, &mut vectors).unwrap();
-    // It is looked at while its first ping is open, and then that is answered.
+    // It is looked at while its first ping is open, and then that is answered, behind a ping of the other side.
     assert_eq!(live.look(true, at(30)), Ok(()));
     let mut answer = Vec::new();
+    ChannelFrame::Ping { sent: begun }.encode(&mut answer);
     ChannelFrame::Pong { sent: begun }.encode(&mut answer);
     there.write_all(&answer).unwrap();
     let mut desk = Desk {
@@ -246,6 +247,8 @@ fn a_rest_between_two_messages_counts_for_nobodys_silence() {
         counts: &mut Counts::default(),
     };
     live.receive(&mut desk).unwrap();
+    // As at the end of each turn.
+    live.send(&mut outbox, 0, &mut vectors).unwrap();
     // Nothing is said for longer than a channel may be silent; the next ping is just on its way.
     live.ask(at(400));
     live.send(&mut outbox, 0, &mut vectors).unwrap();
