@@ -362,6 +362,9 @@ impl Shard {
                     let _ = answer.send(driver.map(|driver| self.driver = Some(Box::new(driver))));
                 }
                 ToShard::Cluster(mail) => {
+                    // It may end the sessions of a volume's clients. What the volume has decided goes before that: an answer on
+                    // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
+                    self.work_touched();
                     self.with_driver(now, |driver, desks| driver.take_mail(desks, *mail));
                     self.turn_driver(now);
                 }
