@@ -9,6 +9,7 @@
 
 pub mod cluster;
 pub mod coverage;
+pub mod digest;
 pub mod journal;
 pub mod media;
 #[cfg(feature = "mutants")]

@@ -1,6 +1,7 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
 use forebay_sim::coverage::Coverage;
+use forebay_sim::digest::blocks;
 use forebay_sim::run::{
     Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_parted_seed, run_restless_seed,
     run_seed,
@@ -15,6 +16,7 @@ Simulates a volume under faults and checks what it promises.
 usage: forebay-sim [--seeds N] [--from S] [--minutes M]   seeds S, S+1, ... (default: 1000 from 0)
        forebay-sim --replay SEED [--trace]                one seed again, with every event and effect
        forebay-sim --exhaustive                           every crash point of the small workloads
+       forebay-sim digest [--write]                       compares what is decided with sim/digest.txt, or writes that
        --cluster: with several nodes; a family of seeds of its own
        --restless: with several nodes, and owners that stand still, die and are cut off most of the time; likewise
        --hostile: with five nodes, to which everything happens; likewise
@@ -119,7 +121,54 @@ fn repeat(seed: u64, family: Family) -> String {
     format!("cargo run -p forebay-sim -- {}--replay {seed} --trace", family.option())
 }
 
+/// Compares what the cores decide with what is checked in, or writes that anew.
+fn digest(write: bool) -> Result<String, String> {
+    if cfg!(panic = "abort") {
+        return Err(
+            "digest needs a build whose panics unwind: the dev profile, or CARGO_PROFILE_RELEASE_PANIC=unwind".into()
+        );
+    }
+    let found =
+        blocks::digests_of(&blocks::all()).map_err(|failure| format!("{}: {}", failure.run, failure.message))?;
+    let text = blocks::text_of(&found);
+    text.lines().filter(|line| !line.starts_with(['#', ' '])).for_each(|line| println!("{line}"));
+    if write {
+        return match std::fs::write(blocks::PATH, text) {
+            Ok(()) => Ok(format!("written: {}", blocks::PATH)),
+            Err(error) => Err(format!("{}: {error}", blocks::PATH)),
+        };
+    }
+    let differences = blocks::differences(&found, &blocks::expected()?);
+    if differences.is_empty() { Ok("as expected".into()) } else { Err(differences.join("\n")) }
+}
+
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "digest") {
+        let write = match &words[1..] {
+            [] => false,
+            [write] if write == "--write" => true,
+            _ => {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        };
+        let start = Instant::now();
+        return match digest(write) {
+            Ok(told) => {
+                println!("{told}, {:.1} s", start.elapsed().as_secs_f64());
+                ExitCode::SUCCESS
+            }
+            Err(told) => {
+                eprintln!("{told}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    run()
+}
+
+fn run() -> ExitCode {
     let arguments = match arguments() {
         Ok(arguments) => arguments,
         Err(reason) => {

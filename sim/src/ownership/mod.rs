@@ -16,6 +16,7 @@ pub mod oracle;
 pub mod stories;
 pub mod volume;
 
+use crate::digest;
 use crate::random::Random;
 use chaos::Chaos;
 use coordinator::{Coordinator, Transaction};
@@ -595,6 +596,7 @@ impl World {
             let Some(process) = &mut self.nodes[node].process else { return };
             if let Some(effect) = process.ownership.poll_effect() {
                 self.tell(|| format!("node {}: {effect:?}", node + 1));
+                digest::ownership_decided(self.now, node, &effect);
                 self.effect(node, now, effect);
                 continue;
             }

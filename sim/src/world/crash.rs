@@ -195,6 +195,7 @@ impl World {
     fn finish_some_effects(&mut self) {
         let mut left = self.random.below(4);
         while let Some(effect) = self.node.volume.as_mut().and_then(|v| v.poll_effect()) {
+            digest::volume_decided(self.now.0, self.at, &effect);
             if let Effect::TierWrite { at, head, .. } = &effect {
                 let at = at.0 as usize * BLOCK;
                 if land(&mut self.node.tier.current, at, head, Landing::Random, &mut self.random) {

@@ -40,6 +40,7 @@ impl World {
                 return;
             }
             let Some(effect) = self.node.volume.as_mut().and_then(|v| v.poll_effect()) else { break };
+            digest::volume_decided(self.now.0, self.at, &effect);
             self.execute(effect);
             if self.stage == Stage::Done {
                 return;

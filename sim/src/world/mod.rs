@@ -50,6 +50,7 @@ mod tier;
 
 use crate::cluster::{ClusterSetup, Planned};
 use crate::coverage::Coverage;
+use crate::digest;
 use crate::journal::Found;
 use crate::media::{Landing, Media, land};
 use crate::oracle::{FlushId, Moment, Oracle, WriteId};

@@ -152,6 +152,7 @@ impl World {
     fn do_deeds(&mut self) {
         while let Some(deed) = self.node.part.ownership.as_mut().and_then(|ownership| ownership.poll_effect()) {
             trace!(self, "<= {deed:?}");
+            digest::ownership_decided(self.now.0, self.at, &deed);
             match deed {
                 Deed::Read(op) => self.ask_coordinator(op, Question::Read),
                 Deed::RewindNoticed { .. } => {
