@@ -4,6 +4,7 @@
 use forebay_core::format::TierKind;
 use forebay_core::status::Policy;
 use forebay_core::volume::Rules;
+use forebay_sim::digest::recorded;
 use forebay_sim::mutants::is_caught;
 use forebay_sim::random::Random;
 use forebay_sim::run::{attempt, exhaustive_with, seeded};
@@ -129,6 +130,26 @@ fn a_batch_over_what_the_log_does_not_hold_is_met_by_construction() {
         .collect();
     println!("caught by seeds {seeds:?}");
     assert!(seeds.len() >= 8, "only by seeds {seeds:?}");
+}
+
+/// What no promise shows: the other decisions are in the digest also of a seed that keeps every promise with them.
+#[test]
+fn a_planted_bug_that_breaks_no_promise_changes_the_digest() {
+    let decided = |seed, rules| {
+        let run = || {
+            let (setup, random) = seeded(seed);
+            World::new(setup, random, None, rules, false).run()
+        };
+        let (outcome, digest) = recorded(|| attempt(format!("seed {seed}"), run));
+        (outcome.is_ok(), digest)
+    };
+    let planted = Rules { acknowledge_before_held: true, ..Rules::default() };
+    let seen = (0..20).find(|&seed| {
+        let (keeps, other) = decided(seed, planted);
+        let (sound, digest) = decided(seed, Rules::default());
+        keeps && sound && other != digest && decided(seed, Rules::default()).1 == digest
+    });
+    assert!(seen.is_some(), "the digest of none of the seeds shows it");
 }
 
 /// Of one node, in `cargo xtask verify`.

@@ -1,6 +1,7 @@
 //! Each rule of ownership, left out once, must be noticed by the seeds: else its absence is tested by nothing.
 
 use forebay_core::ownership::Rules;
+use forebay_sim::digest::recorded;
 use forebay_sim::ownership::chaos::run_seed;
 use forebay_sim::ownership::stories;
 use forebay_sim::run::{Failure, attempt};
@@ -61,4 +62,23 @@ fn every_rule_that_is_left_out_is_noticed() {
         }
     }
     assert!(survivors.is_empty(), "not noticed by {SEEDS} seeds: {survivors:?}");
+}
+
+/// What no promise shows: a rule that these seeds cannot miss changes their digests.
+#[test]
+fn a_rule_that_is_left_out_unnoticed_changes_the_digest() {
+    let decided = |seed, rules| {
+        let (run, digest) = recorded(|| run_seed(seed, rules, false));
+        (run.is_ok(), digest)
+    };
+    for name in NOTICED_BY_WHOLE_NODES {
+        let list = Rules::list();
+        let (_, planted) = list.iter().find(|(each, _)| *each == name).expect("a rule of that name");
+        let seen = (0..20).find(|&seed| {
+            let (keeps, other) = decided(seed, *planted);
+            let (sound, digest) = decided(seed, Rules::default());
+            keeps && sound && other != digest && decided(seed, Rules::default()).1 == digest
+        });
+        assert!(seen.is_some(), "{name}: the digest of none of the seeds shows it");
+    }
 }
