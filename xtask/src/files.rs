@@ -3,7 +3,8 @@
 //! `forebay_io::folder` is the one way to files in folders that others may change. Other ways stay in the functions that are listed here, each
 //! with its reason; what the same module does elsewhere is refused. And programs are run by a path that `forebay_io::program` has found.
 
-use crate::tidy::Tree;
+use crate::rust::blanked;
+use crate::tree::Tree;
 
 /// Packages whose code runs with rights that others do not have.
 const PACKAGES: [&str; 3] = ["front/src/", "io/src/", "node/src/"];
@@ -192,7 +193,7 @@ fn is_way(first: &str, last: &str) -> bool {
 fn look(text: &str) -> Vec<Way<'_>> {
     let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     let text = &text[..end];
-    let code = code_of(text);
+    let code = blanked(text);
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;
     let (mut function, mut found, mut at) = ("", Vec::new(), 0);
     while let Some(path) = next_path(&code, at) {
@@ -314,59 +315,6 @@ fn imports(tree: &str, before: &str, hidden: &mut Vec<String>) {
     }
 }
 
-/// The text with blanks in place of comments and of what stands in quotes, byte by byte.
-fn code_of(text: &str) -> String {
-    let mut code = text.as_bytes().to_vec();
-    let mut at = 0;
-    while at < text.len() {
-        let rest = &text[at..];
-        let length = quoted(rest, text[..at].ends_with(is_of_name));
-        for byte in &mut code[at..at + length] {
-            if *byte != b'\n' {
-                *byte = b' ';
-            }
-        }
-        at += length.max(rest.chars().next().map_or(1, char::len_utf8));
-    }
-    String::from_utf8(code).unwrap_or_default()
-}
-
-/// How many bytes at the beginning are a comment, a text or a letter in quotes; none where it is code.
-fn quoted(rest: &str, behind_a_name: bool) -> usize {
-    let to = |found: Option<usize>, more: usize| found.map_or(rest.len(), |at| at + more);
-    if rest.starts_with("//") {
-        return to(rest.find('\n'), 0);
-    }
-    if rest.starts_with("/*") {
-        return to(rest.find("*/"), 2);
-    }
-    let marks = ["br", "cr", "r"].iter().find_map(|mark| rest.strip_prefix(mark)).filter(|_| !behind_a_name);
-    if let Some(raw) = marks {
-        let hashes = raw.len() - raw.trim_start_matches('#').len();
-        if raw[hashes..].starts_with('"') {
-            let begin = rest.len() - raw.len() + hashes + 1;
-            let end = format!("\"{}", "#".repeat(hashes));
-            return to(rest[begin..].find(&end).map(|at| begin + at), end.len());
-        }
-    }
-    if rest.starts_with('"') {
-        let mut is_escaped = false;
-        let end = rest.char_indices().skip(1).find(|(_, letter)| {
-            let ends = *letter == '"' && !is_escaped;
-            is_escaped = *letter == '\\' && !is_escaped;
-            ends
-        });
-        return to(end.map(|(at, _)| at), 1);
-    }
-    // A letter, and not a lifetime.
-    let Some(letter) = rest.strip_prefix('\'') else { return 0 };
-    let inside = letter.chars().next().map_or(0, char::len_utf8);
-    if letter.starts_with('\\') {
-        return to(rest[3..].find('\'').map(|at| at + 3), 1);
-    }
-    if letter[inside..].starts_with('\'') { inside + 2 } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,16 +378,6 @@ mod tests {
         let open = "use std::fs::{self, File};\nuse std::os::unix::fs::OpenOptionsExt as _;\nuse std::{collections::*, io as i};\n\
                     use super::*;\nuse crate::folder::read;\ntype F = Vec<File>;\n// use std::fs as f;\n";
         assert_eq!(ways(open), []);
-    }
-
-    #[test]
-    fn what_stands_in_quotes_or_in_comments_is_no_code() {
-        let text =
-            "a(\"b\\\"c\", 'd', '\\'', '\"', r#\"e\"f\"#, br\"g\", b'h'); // i\n/* j\n */ k::<'l>(\"m\\\\\"); n\n";
-        let code = code_of(text);
-        assert_eq!(code.len(), text.len());
-        let words: Vec<_> = code.split(|letter: char| !is_of_name(letter)).filter(|word| !word.is_empty()).collect();
-        assert_eq!(words, ["a", "b", "k", "l", "n"], "{code}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! says "does not arise" or "everything" promises nothing and needs no test. Names that the page does not have are
 //! refused wherever they stand, so that a row that is moved takes its tests along.
 
-use crate::tidy::Tree;
+use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = "docs/losses.md";

@@ -8,8 +8,11 @@ mod files;
 mod fuzz;
 mod licences;
 mod losses;
+mod modules;
+mod rust;
 mod steps;
 mod tidy;
+mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,11 +3,11 @@
 //! Only files that git would keep are looked at (tracked, or new and not ignored). Limits are ratchets: what is over
 //! one today stands in `xtask/lengths.txt` with its length and may shrink, not grow.
 
-use crate::files;
-use crate::losses;
-use crate::steps::{Outcome, output};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use crate::steps::Outcome;
+use crate::tree::{Tree, normal};
+use crate::{files, losses, modules};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Which of our packages may use which: `core <- io <- front <- node`, and `core <- sim`; `model` stands alone. A new edge is a design
 /// change; begin in ARCHITECTURE.md.
@@ -43,38 +43,6 @@ const LEFTOVERS: [&str; 5] = [
     concat!("XX", "X:"),
 ];
 
-/// The files that git would keep.
-pub struct Tree {
-    root: PathBuf,
-    files: BTreeSet<String>,
-}
-
-impl Tree {
-    fn read(root: &Path) -> Result<Tree, String> {
-        let list = output(root, &["git", "ls-files", "--cached", "--others", "--exclude-standard"])?;
-        let files = list.lines().filter(|file| root.join(file).is_file()).map(str::to_string).collect();
-        Ok(Tree { root: root.to_path_buf(), files })
-    }
-
-    /// A tree of a test's.
-    #[cfg(test)]
-    pub fn of(root: &Path, files: &[&str]) -> Tree {
-        Tree { root: root.to_path_buf(), files: files.iter().map(|file| (*file).to_string()).collect() }
-    }
-
-    /// A file's text; empty where there is none.
-    pub fn text(&self, file: &str) -> String {
-        std::fs::read(self.root.join(file))
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
-    }
-
-    /// Those with this ending.
-    pub fn ending(&self, suffix: &'static str) -> impl Iterator<Item = &str> {
-        self.files.iter().map(String::as_str).filter(move |file| file.ends_with(suffix))
-    }
-}
-
 /// All checks.
 pub fn check(root: &Path) -> Outcome {
     let tree = match Tree::read(root) {
@@ -84,14 +52,15 @@ pub fn check(root: &Path) -> Outcome {
     let mut wrong = Vec::new();
     manifests(&tree, &mut wrong);
     core_attributes(&tree, &mut wrong);
-    dead_files(&tree, &mut wrong);
+    modules::dead_files(&tree, &mut wrong);
+    modules::shared_files(&tree, &mut wrong);
     lengths(&tree, &mut wrong);
     leftovers(&tree, &mut wrong);
     verifiers(&tree, &mut wrong);
     links(&tree, &mut wrong);
     losses::check(&tree, &mut wrong);
     files::check(&tree, &mut wrong);
-    println!("{} files", tree.files.len());
+    println!("{} files", tree.files().count());
     if wrong.is_empty() { Outcome::Passed } else { Outcome::Failed(wrong) }
 }
 
@@ -200,83 +169,6 @@ fn core_attributes(tree: &Tree, wrong: &mut Vec<String>) {
     }
 }
 
-/// Rust files that no crate root reaches by `mod`.
-fn dead_files(tree: &Tree, wrong: &mut Vec<String>) {
-    let mut reached = BTreeSet::new();
-    let mut open: Vec<String> = Vec::new();
-    for file in tree.ending(".rs") {
-        let parts: Vec<&str> = file.split('/').collect();
-        let root = matches!(
-            parts.as_slice(),
-            [_, "build.rs"]
-                | [_, "src", "lib.rs" | "main.rs"]
-                | [_, "src", "bin", _]
-                | [_, "src", "bin", _, "main.rs"]
-                | [_, "tests" | "benches" | "examples" | "fuzz_targets", _]
-                | [_, "tests" | "benches" | "examples", _, "main.rs"]
-        );
-        if root {
-            open.push(file.to_string());
-        }
-    }
-    while let Some(file) = open.pop() {
-        if !reached.insert(file.clone()) {
-            continue;
-        }
-        for module in modules(&file, &tree.text(&file)) {
-            open.extend(module.into_iter().filter(|candidate| tree.files.contains(candidate)));
-        }
-    }
-    for file in tree.ending(".rs").filter(|file| !reached.contains(*file)) {
-        wrong.push(format!("{file}: no `mod` leads to it"));
-    }
-}
-
-/// For each `mod name;` of a file, where it may lie.
-fn modules(file: &str, text: &str) -> Vec<Vec<String>> {
-    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
-    let stem = name.trim_end_matches(".rs");
-    let parts: Vec<&str> = file.split('/').collect();
-    // A crate root and a `mod.rs` have their children beside them, any other file in a folder of its own name.
-    let beside = ["lib", "main", "mod", "build"].contains(&stem)
-        || matches!(parts.as_slice(), [_, "src", "bin", _] | [_, "tests" | "benches" | "examples" | "fuzz_targets", _]);
-    let children = if beside { folder.to_string() } else { format!("{folder}/{stem}") };
-    let mut found = Vec::new();
-    let mut path = None;
-    for line in text.lines().map(str::trim) {
-        if let Some(value) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
-            path = Some(normal(&format!("{folder}/{value}")));
-            continue;
-        }
-        let mut words = line;
-        if let Some(rest) = words.strip_prefix("pub") {
-            words = if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
-        }
-        if let Some(module) = words.trim_start().strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
-            found.push(match path.take() {
-                Some(path) => vec![path],
-                None => vec![format!("{children}/{module}.rs"), format!("{children}/{module}/mod.rs")],
-            });
-        }
-    }
-    found
-}
-
-/// A path without `.` and `..`.
-fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
 fn listed_lengths(tree: &Tree) -> BTreeMap<String, usize> {
     let text = tree.text(LENGTHS);
     let entries = text.lines().filter(|line| !line.starts_with('#'));
@@ -310,7 +202,7 @@ fn lengths(tree: &Tree, wrong: &mut Vec<String>) {
             wrong.push(format!("{file}: {lines} lines, must stay below {most}"));
         }
     }
-    for file in listed.keys().filter(|file| !tree.files.contains(*file)) {
+    for file in listed.keys().filter(|file| !tree.has(file)) {
         wrong.push(format!("{LENGTHS}: {file} does not exist"));
     }
 }
@@ -341,7 +233,7 @@ pub fn lower_lengths(root: &Path) -> Outcome {
 }
 
 fn leftovers(tree: &Tree, wrong: &mut Vec<String>) {
-    for file in &tree.files {
+    for file in tree.files() {
         let source = [".rs", ".sh", ".py", ".toml", ".md", ".html", ".js", ".mjs", ".ts", ".css", ".service"]
             .iter()
             .any(|end| file.ends_with(end));
@@ -369,7 +261,7 @@ fn links(tree: &Tree, wrong: &mut Vec<String>) {
                 if path.is_empty() || target.contains("://") || target.starts_with("mailto:") {
                     continue;
                 }
-                if !tree.root.join(normal(&format!("{folder}/{path}"))).exists() {
+                if !tree.root().join(normal(&format!("{folder}/{path}"))).exists() {
                     wrong.push(format!("{file}:{}: link to {target}: no such file", at + 1));
                 }
             }
@@ -398,19 +290,6 @@ mod tests {
                 dependency(12, "other", Some("io"), false),
             ]
         );
-    }
-
-    #[test]
-    fn modules_are_found_where_the_compiler_looks() {
-        let text = "mod a;\npub mod b;\npub(crate) mod c;\n// mod d;\nmod e {}\n#[path = \"../x/f.rs\"]\nmod f;\n";
-        let child = |folder: &str, name: &str| vec![format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
-        let at = |folder| vec![child(folder, "a"), child(folder, "b"), child(folder, "c")];
-        let with = |folder, path: &str| [at(folder), vec![vec![path.to_string()]]].concat();
-        assert_eq!(modules("io/src/lib.rs", text), with("io/src", "io/x/f.rs"));
-        assert_eq!(modules("io/src/ring/mod.rs", text), with("io/src/ring", "io/src/x/f.rs"));
-        assert_eq!(modules("io/src/ring.rs", text), with("io/src/ring", "io/x/f.rs"));
-        assert_eq!(modules("tests/tests/kill.rs", text), with("tests/tests", "tests/x/f.rs"));
-        assert_eq!(modules("tests/src/bin/pattern.rs", text), with("tests/src/bin", "tests/src/x/f.rs"));
     }
 
     #[test]
@@ -444,11 +323,11 @@ mod tests {
             "README.md",
             "io/src/lib.rs",
         ];
-        let tree = Tree { root: root.clone(), files: files.map(str::to_string).into() };
+        let tree = Tree::of(&root, &files);
         let mut wrong = Vec::new();
         manifests(&tree, &mut wrong);
         core_attributes(&tree, &mut wrong);
-        dead_files(&tree, &mut wrong);
+        modules::dead_files(&tree, &mut wrong);
         lengths(&tree, &mut wrong);
         leftovers(&tree, &mut wrong);
         verifiers(&tree, &mut wrong);
