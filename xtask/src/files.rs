@@ -7,7 +7,7 @@ use crate::rust::blanked;
 use crate::tree::Tree;
 
 /// Packages whose code runs with rights that others do not have.
-const PACKAGES: [&str; 3] = ["front/src/", "io/src/", "node/src/"];
+const PACKAGES: [&str; 7] = ["api/src/", "cli/src/", "doctor/src/", "front/src/", "host/src/", "io/src/", "node/src/"];
 
 /// What follows links, waits at pipes, or makes what others can foresee: the last two names of its path, called or handed on. An empty
 /// first one stands for any, and for a method.

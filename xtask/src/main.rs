@@ -4,8 +4,10 @@
 //! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
+mod edges;
 mod files;
 mod fuzz;
+mod graph;
 mod licences;
 mod losses;
 mod modules;

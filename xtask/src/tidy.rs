@@ -5,28 +5,9 @@
 
 use crate::steps::Outcome;
 use crate::tree::{Tree, normal};
-use crate::{files, losses, modules};
+use crate::{edges, files, losses, modules};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Which of our packages may use which: `core <- io <- front <- node`, and `core <- sim`; `model` stands alone. A new edge is a design
-/// change; begin in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 9] = [
-    ("core", &[]),
-    ("io", &["core"]),
-    ("front", &["core", "io"]),
-    ("node", &["core", "io", "front"]),
-    ("sim", &["core"]),
-    // The protocol between nodes, stated before it is coded: it uses nothing of the code that follows it.
-    ("model", &[]),
-    // Black box: it knows the binary's behaviour, and the format for damaging tiers on purpose.
-    ("tests", &["core"]),
-    ("fuzz", &["core", "front", "io"]),
-    ("xtask", &[]),
-];
-/// What a package's tests alone may use besides: those of the coordinator run against a real etcd, which the stand of the black-box
-/// tests starts.
-const TEST_EDGES: [(&str, &str); 1] = [("node", "tests")];
 
 /// A Rust file longer than this stands in the list of lengths.
 const RUST_LINES_MAX: usize = 1000;
@@ -50,7 +31,7 @@ pub fn check(root: &Path) -> Outcome {
         Err(reason) => return Outcome::Failed(vec![reason]),
     };
     let mut wrong = Vec::new();
-    manifests(&tree, &mut wrong);
+    edges::check(&tree, &mut wrong);
     core_attributes(&tree, &mut wrong);
     modules::dead_files(&tree, &mut wrong);
     modules::shared_files(&tree, &mut wrong);
@@ -79,78 +60,6 @@ fn verifiers(tree: &Tree, wrong: &mut Vec<String>) {
             }
         }
     }
-}
-
-/// Edges between our packages, a reason above each outside dependency, and lints switched on.
-fn manifests(tree: &Tree, wrong: &mut Vec<String>) {
-    for file in tree.ending("Cargo.toml") {
-        let text = tree.text(file);
-        let package = file.strip_suffix("/Cargo.toml").unwrap_or("");
-        let allowed = EDGES.iter().find(|(name, _)| *name == package).map(|(_, allowed)| *allowed);
-        if !package.is_empty() && allowed.is_none() {
-            wrong.push(format!("{file}: package {package} is not in the list of edges in xtask/src/tidy.rs"));
-        }
-        for dependency in dependencies(&text) {
-            match dependency.ours {
-                Some(name) if package.is_empty() || allowed.is_some_and(|allowed| allowed.contains(&name)) => {}
-                Some(name) if dependency.for_tests && TEST_EDGES.contains(&(package, name)) => {}
-                Some(name) => {
-                    let line = dependency.line;
-                    wrong.push(format!("{file}:{line}: {package} may not depend on {name}"));
-                }
-                None if dependency.reason => {}
-                None => {
-                    let (line, name) = (dependency.line, dependency.name);
-                    wrong.push(format!("{file}:{line}: no comment above says why {name} is needed"));
-                }
-            }
-        }
-        if !package.is_empty() && package != "fuzz" && !text.contains("[lints]\nworkspace = true") {
-            wrong.push(format!("{file}: [lints] workspace = true is missing"));
-        }
-    }
-}
-
-#[derive(Debug, PartialEq)]
-struct Dependency<'a> {
-    line: usize,
-    name: &'a str,
-    /// The folder of our own package that it names.
-    ours: Option<&'a str>,
-    /// A comment stands above it or above the run of lines that it is in, or above the workspace's line that it inherits.
-    reason: bool,
-    /// It is in a table of `dev-dependencies`.
-    for_tests: bool,
-}
-
-fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
-    let mut found = Vec::new();
-    let (mut inside, mut for_tests) = (false, false);
-    let mut run_has_comment = false;
-    for (at, line) in manifest.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('[') {
-            run_has_comment = false;
-        }
-        run_has_comment |= line.starts_with('#');
-        if let Some(section) = line.strip_prefix('[') {
-            let section = section.trim_end_matches(']');
-            (inside, for_tests) = (section.ends_with("dependencies"), section.ends_with("dev-dependencies"));
-        } else if inside
-            && !line.starts_with('#')
-            && let Some((key, value)) = line.split_once('=')
-        {
-            let name = key.trim().split('.').next().unwrap_or("").trim_matches('"');
-            let ours = line
-                .match_indices("forebay-")
-                .map(|(at, prefix)| &line[at + prefix.len()..])
-                .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len())])
-                .next();
-            let inherited = key.trim().ends_with(".workspace") || value.contains("workspace = true");
-            found.push(Dependency { line: at + 1, name, ours, reason: run_has_comment || inherited, for_tests });
-        }
-    }
-    found
 }
 
 /// Core is what can be simulated: it names no clock, file, thread or pointer.
@@ -274,25 +183,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dependencies_are_read_with_their_reasons() {
-        let manifest = "[package]\nname = \"x\"\n[dependencies]\nforebay-core.workspace = true\n# why\nlibc = \"0.2\"\n\
-                        serde = \"1\"\n\nrustix = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\nslab.workspace = true\n\
-                        other = { package = \"forebay-io\", path = \"../io\" }\n[lints]\nworkspace = true\n";
-        let dependency = |line, name, ours, reason| Dependency { line, name, ours, reason, for_tests: line > 10 };
-        assert_eq!(
-            dependencies(manifest),
-            [
-                dependency(4, "forebay-core", Some("core"), true),
-                dependency(6, "libc", None, true),
-                dependency(7, "serde", None, true),
-                dependency(9, "rustix", None, false),
-                dependency(11, "slab", None, true),
-                dependency(12, "other", Some("io"), false),
-            ]
-        );
-    }
-
-    #[test]
     fn a_tree_with_faults_is_refused() {
         let root = std::env::temp_dir().join(format!("forebay-tidy-{}", std::process::id()));
         let write = |file: &str, text: &str| {
@@ -325,7 +215,7 @@ mod tests {
         ];
         let tree = Tree::of(&root, &files);
         let mut wrong = Vec::new();
-        manifests(&tree, &mut wrong);
+        edges::check(&tree, &mut wrong);
         core_attributes(&tree, &mut wrong);
         modules::dead_files(&tree, &mut wrong);
         lengths(&tree, &mut wrong);
