@@ -8,9 +8,11 @@ mod edges;
 mod files;
 mod fuzz;
 mod graph;
+mod lengths;
 mod licences;
 mod losses;
 mod modules;
+mod ratchet;
 mod rust;
 mod steps;
 mod tidy;
@@ -22,8 +24,9 @@ use steps::{Outcome, Steps, cargo};
 
 const USAGE: &str = "\
 usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, change nothing; with --minutes, fresh seeds for so long
-       cargo xtask fix                                     format, apply clippy's suggestions, lower the length list
+       cargo xtask fix                                     format, apply clippy's suggestions, lower the lists
        cargo xtask fuzz [--seconds N]                      every fuzz target for so long (default 10)
+       cargo xtask lower                                   lower the lists of what is over a limit today; fix does it too
        cargo xtask tidy | licences                         one of the quick steps by itself
 steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
 
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
             Err(reason) => usage(&reason),
         },
         ["fix"] => fix(&root),
+        ["lower"] => lower(&root),
         ["fuzz"] => fuzzing(&root, FUZZ_SECONDS),
         ["fuzz", "--seconds", number] => match number.parse() {
             Ok(seconds) if seconds > 0 => fuzzing(&root, seconds),
@@ -213,8 +217,19 @@ fn fix(root: &std::path::Path) -> ExitCode {
         cargo(root, &fix, &[])
     });
     steps.run("fmt", || cargo(root, &["fmt", "--all"], &[]));
-    steps.run("lengths", || tidy::lower_lengths(root));
+    lower_lists(root, &mut steps);
     steps.report()
+}
+
+fn lower(root: &std::path::Path) -> ExitCode {
+    let mut steps = Steps::new();
+    lower_lists(root, &mut steps);
+    steps.report()
+}
+
+/// After formatting, which changes how many lines there are.
+fn lower_lists(root: &std::path::Path, steps: &mut Steps) {
+    steps.run("lengths", || ratchet::lower(root, &lengths::RATCHET, lengths::look));
 }
 
 #[cfg(test)]

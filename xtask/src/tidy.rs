@@ -1,19 +1,13 @@
 //! What no compiler checks: direction of dependencies, files that nothing includes, lengths, leftovers, links.
 //!
-//! Only files that git would keep are looked at (tracked, or new and not ignored). Limits are ratchets: what is over
-//! one today stands in `xtask/lengths.txt` with its length and may shrink, not grow.
+//! Only files that git would keep are looked at (tracked, or new and not ignored). Each check of its own
+//! is a module of its own; here are the list of them and those of a few lines. Limits are ratchets (`ratchet`): what is over one today stands in
+//! a list and may shrink, not grow.
 
 use crate::steps::Outcome;
 use crate::tree::{Tree, normal};
-use crate::{edges, files, losses, modules};
-use std::collections::BTreeMap;
+use crate::{edges, files, lengths, losses, modules};
 use std::path::Path;
-
-/// A Rust file longer than this stands in the list of lengths.
-const RUST_LINES_MAX: usize = 1000;
-/// Pages that must stay readable in one sitting.
-const PAGE_LINES_MAX: [(&str, usize); 2] = [("README.md", 150), ("ARCHITECTURE.md", 500)];
-const LENGTHS: &str = "xtask/lengths.txt";
 
 /// What must not be left behind. Written in two halves, so that this file does not find itself.
 const LEFTOVERS: [&str; 5] = [
@@ -35,7 +29,7 @@ pub fn check(root: &Path) -> Outcome {
     core_attributes(&tree, &mut wrong);
     modules::dead_files(&tree, &mut wrong);
     modules::shared_files(&tree, &mut wrong);
-    lengths(&tree, &mut wrong);
+    lengths::check(&tree, &mut wrong);
     leftovers(&tree, &mut wrong);
     verifiers(&tree, &mut wrong);
     links(&tree, &mut wrong);
@@ -78,69 +72,7 @@ fn core_attributes(tree: &Tree, wrong: &mut Vec<String>) {
     }
 }
 
-fn listed_lengths(tree: &Tree) -> BTreeMap<String, usize> {
-    let text = tree.text(LENGTHS);
-    let entries = text.lines().filter(|line| !line.starts_with('#'));
-    entries
-        .filter_map(|line| line.rsplit_once(' '))
-        .filter_map(|(file, n)| Some((file.to_string(), n.parse().ok()?)))
-        .collect()
-}
-
-fn lengths(tree: &Tree, wrong: &mut Vec<String>) {
-    let listed = listed_lengths(tree);
-    for file in tree.ending(".rs") {
-        let lines = tree.text(file).lines().count();
-        match listed.get(file) {
-            Some(&most) if lines > most => {
-                wrong.push(format!(
-                    "{file}: {lines} lines, {most} in {LENGTHS}: split it, or raise its line there and say why"
-                ));
-            }
-            None if lines > RUST_LINES_MAX => {
-                wrong.push(format!(
-                    "{file}: {lines} lines, more than {RUST_LINES_MAX}: split it, or list it in {LENGTHS}"
-                ));
-            }
-            _ => {}
-        }
-    }
-    for (file, most) in PAGE_LINES_MAX {
-        let lines = tree.text(file).lines().count();
-        if lines >= most {
-            wrong.push(format!("{file}: {lines} lines, must stay below {most}"));
-        }
-    }
-    for file in listed.keys().filter(|file| !tree.has(file)) {
-        wrong.push(format!("{LENGTHS}: {file} does not exist"));
-    }
-}
-
-/// Writes shorter lengths into the list, never longer ones.
-pub fn lower_lengths(root: &Path) -> Outcome {
-    let tree = match Tree::read(root) {
-        Ok(tree) => tree,
-        Err(reason) => return Outcome::Failed(vec![reason]),
-    };
-    let mut text = String::new();
-    for line in tree.text(LENGTHS).lines() {
-        let entry = line.rsplit_once(' ').and_then(|(file, n)| Some((file, n.parse::<usize>().ok()?)));
-        match entry {
-            Some((file, most)) if !line.starts_with('#') => {
-                let lines = tree.text(file).lines().count();
-                if lines > RUST_LINES_MAX {
-                    text.push_str(&format!("{file} {}\n", lines.min(most)));
-                }
-            }
-            _ => text.push_str(&format!("{line}\n")),
-        }
-    }
-    match std::fs::write(root.join(LENGTHS), text) {
-        Ok(()) => Outcome::Passed,
-        Err(error) => Outcome::Failed(vec![format!("{LENGTHS}: cannot be written: {error}")]),
-    }
-}
-
+/// What was meant to go, and white space at the ends of lines.
 fn leftovers(tree: &Tree, wrong: &mut Vec<String>) {
     for file in tree.files() {
         let source = [".rs", ".sh", ".py", ".toml", ".md", ".html", ".js", ".mjs", ".ts", ".css", ".service"]
@@ -201,7 +133,7 @@ mod tests {
         write("docs/losses.md", "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n");
         write("docs/used.rs", concat!("use rustls::server::WebPkiClient", "Verifier;\n"));
         write("README.md", &"line\n".repeat(150));
-        write("io/src/lib.rs", &"line\n".repeat(RUST_LINES_MAX + 1));
+        write("io/src/lib.rs", &"line\n".repeat(1001));
         let files = [
             "core/Cargo.toml",
             "core/src/lib.rs",
@@ -218,7 +150,7 @@ mod tests {
         edges::check(&tree, &mut wrong);
         core_attributes(&tree, &mut wrong);
         modules::dead_files(&tree, &mut wrong);
-        lengths(&tree, &mut wrong);
+        lengths::check(&tree, &mut wrong);
         leftovers(&tree, &mut wrong);
         verifiers(&tree, &mut wrong);
         links(&tree, &mut wrong);
@@ -234,7 +166,7 @@ mod tests {
             "core/src/unused.rs: no `mod` leads to it",
             "docs/used.rs: no `mod` leads to it",
             "README.md: 150 lines, must stay below 150",
-            "io/src/lib.rs: 1001 lines, more than 1000",
+            "io/src/lib.rs: 1001 lines: 1000 are the limit",
             concat!("core/src/unused.rs:1: todo", "!( is left over"),
             "core/src/unused.rs:1: white space at the end",
             "docs/losses.md:3: link to nowhere.md: no such file",
