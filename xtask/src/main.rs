@@ -6,6 +6,7 @@
 
 mod edges;
 mod files;
+mod functions;
 mod fuzz;
 mod graph;
 mod lengths;
@@ -27,6 +28,7 @@ usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, cha
        cargo xtask fix                                     format, apply clippy's suggestions, lower the lists
        cargo xtask fuzz [--seconds N]                      every fuzz target for so long (default 10)
        cargo xtask lower                                   lower the lists of what is over a limit today; fix does it too
+       cargo xtask functions                               functions over 80 lines, the longest first
        cargo xtask tidy | licences                         one of the quick steps by itself
 steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
             Ok(seconds) if seconds > 0 => fuzzing(&root, seconds),
             _ => usage(&format!("--seconds {number}: not a whole number of seconds above 0")),
         },
+        ["functions"] => single(&root, "functions"),
         ["tidy"] => single(&root, "tidy"),
         ["licences"] => single(&root, "licences"),
         ["help" | "--help" | "-h"] => {
@@ -206,7 +209,11 @@ fn fuzzing(root: &std::path::Path, seconds: u64) -> ExitCode {
 
 fn single(root: &std::path::Path, name: &str) -> ExitCode {
     let mut steps = Steps::new();
-    steps.run(name, || if name == "tidy" { tidy::check(root) } else { licences::check(root) });
+    steps.run(name, || match name {
+        "tidy" => tidy::check(root),
+        "functions" => functions::print(root),
+        _ => licences::check(root),
+    });
     steps.report()
 }
 
@@ -230,6 +237,7 @@ fn lower(root: &std::path::Path) -> ExitCode {
 /// After formatting, which changes how many lines there are.
 fn lower_lists(root: &std::path::Path, steps: &mut Steps) {
     steps.run("lengths", || ratchet::lower(root, &lengths::RATCHET, lengths::look));
+    steps.run("functions", || ratchet::lower(root, &functions::RATCHET, functions::look));
 }
 
 #[cfg(test)]

@@ -58,6 +58,18 @@ pub fn files_of(tree: &Tree, root: &str) -> Vec<Place> {
     found
 }
 
+/// The Rust files that tests alone compile.
+pub fn files_of_tests(tree: &Tree) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = tree.ending(".rs").map(str::to_string).collect();
+    let is_of_tests = |root: &str| matches!(root.split('/').nth(1), Some("tests" | "benches"));
+    for root in roots(tree).into_iter().filter(|root| !is_of_tests(root)) {
+        for place in files_of(tree, root).into_iter().filter(|place| !place.for_tests) {
+            found.remove(&place.file);
+        }
+    }
+    found
+}
+
 /// A module that a file declares and that has a file of its own.
 #[derive(Debug, PartialEq, Eq)]
 struct Declared {
@@ -175,6 +187,8 @@ mod tests {
             place("io/src/a/tests.rs", &["a", "tests"], true),
         ];
         assert_eq!(places, expected);
+        let of_tests: Vec<String> = files_of_tests(&made.tree).into_iter().collect();
+        assert_eq!(of_tests, ["io/src/a/tests.rs", "io/src/c.rs", "io/tests/d.rs"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rust source as the checks see it: names, marks and comments, what encloses what, and what is for tests alone.
 //!
 //! This is no parser of the language. It knows what stands in comments and in quotes, which brackets belong together, where an item ends,
-//! and which modules a file declares. Macros are not expanded: their text counts as it is written. It relies
+//! where functions begin and end, and which modules a file declares. Macros are not expanded: their text counts as it is written. It relies
 //! on the source being one that compiles; of any other it says something, and does not panic.
 
 use std::ops::Range;
@@ -178,10 +178,32 @@ pub struct Module<'a> {
     pub for_tests: bool,
 }
 
+/// A function with a body.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// What stands behind `fn`.
+    pub name: &'a str,
+    /// The line of its `fn`.
+    pub line: usize,
+    /// The line of the brace that closes it.
+    pub last_line: usize,
+    /// It, or what it stands in, is compiled for tests alone.
+    pub for_tests: bool,
+}
+
+impl Function<'_> {
+    /// From its `fn` to the brace that closes it.
+    pub fn lines(&self) -> usize {
+        self.last_line - self.line + 1
+    }
+}
+
 /// A file of Rust.
 pub struct Source<'a> {
     /// Its tokens without comments.
     pub code: Vec<Token<'a>>,
+    /// Its comments.
+    pub comments: Vec<Token<'a>>,
     /// For each opening bracket of the code the one that closes it; for all else itself.
     close: Vec<usize>,
     /// The tokens that only tests compile.
@@ -193,10 +215,10 @@ pub struct Source<'a> {
 impl<'a> Source<'a> {
     /// The source of this text.
     pub fn of(text: &'a str) -> Source<'a> {
-        let is_comment = |token: &Token<'_>| matches!(token.kind, Kind::Comment | Kind::Doc);
-        let code: Vec<Token<'_>> = tokens(text).into_iter().filter(|token| !is_comment(token)).collect();
+        let (comments, code): (Vec<_>, Vec<_>) =
+            tokens(text).into_iter().partition(|token| matches!(token.kind, Kind::Comment | Kind::Doc));
         let close = closing(&code);
-        let mut source = Source { code, close, tests: Vec::new(), here: Vec::new() };
+        let mut source = Source { code, comments, close, tests: Vec::new(), here: Vec::new() };
         source.tests = source.test_ranges();
         source.here = (0..source.code.len()).filter_map(|at| source.module_here(at)).collect();
         source
@@ -271,6 +293,27 @@ impl<'a> Source<'a> {
                 file = None;
             }
             at += 1;
+        }
+        found
+    }
+
+    /// The functions that have bodies, in their order; also those inside of others.
+    pub fn functions(&self) -> Vec<Function<'a>> {
+        let mut found = Vec::new();
+        for at in 0..self.code.len() {
+            // A pointer to a function has no name; that of a macro's function begins with a mark.
+            let name = if self.is(at + 1, "$") { at + 2 } else { at + 1 };
+            if !self.is(at, "fn") || !self.is_name(name) {
+                continue;
+            }
+            let mut body = name + 1;
+            while body < self.code.len() && !["{", ";"].contains(&self.text(body)) {
+                body = self.close[body].max(body) + 1;
+            }
+            if self.is(body, "{") {
+                let (line, last_line) = (self.code[at].line, self.code[self.close[body]].line);
+                found.push(Function { name: self.text(name), line, last_line, for_tests: self.is_for_tests(at) });
+            }
         }
         found
     }
@@ -448,6 +491,17 @@ mod tests {
             let found: Vec<&str> = found.map(|at| source.text(at)).filter(|text| !words.contains(text)).collect();
             assert_eq!(found.join(" "), of_tests, "{text}");
         }
+    }
+
+    #[test]
+    fn functions_reach_from_their_word_to_the_brace_that_closes_them() {
+        let text = "fn a(x: fn(u8)) -> [u8; { 4 }] {\n    let s = \"}\"; // }\n    fn b() {}\n}\ntrait T {\n    fn c();\n    fn d() {\n    }\n}\n\
+                    #[cfg(test)]\nmod tests {\n    fn e() {\n    }\n}\nmacro_rules! m { ($n:ident) => { fn $n() {\n} } }\n";
+        let source = Source::of(text);
+        let found: Vec<_> = source.functions().iter().map(|f| (f.name, f.line, f.lines(), f.for_tests)).collect();
+        let expected =
+            [("a", 1, 4, false), ("b", 3, 1, false), ("d", 7, 2, false), ("e", 12, 2, true), ("n", 15, 2, false)];
+        assert_eq!(found, expected);
     }
 
     #[test]
