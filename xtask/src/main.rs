@@ -4,6 +4,7 @@
 //! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
+mod docs;
 mod edges;
 mod files;
 mod functions;
@@ -29,6 +30,7 @@ usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, cha
        cargo xtask fuzz [--seconds N]                      every fuzz target for so long (default 10)
        cargo xtask lower                                   lower the lists of what is over a limit today; fix does it too
        cargo xtask functions                               functions over 80 lines, the longest first
+       cargo xtask docs                                    doc comments that say nothing
        cargo xtask tidy | licences                         one of the quick steps by itself
 steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
             _ => usage(&format!("--seconds {number}: not a whole number of seconds above 0")),
         },
         ["functions"] => single(&root, "functions"),
+        ["docs"] => single(&root, "docs"),
         ["tidy"] => single(&root, "tidy"),
         ["licences"] => single(&root, "licences"),
         ["help" | "--help" | "-h"] => {
@@ -212,6 +215,7 @@ fn single(root: &std::path::Path, name: &str) -> ExitCode {
     steps.run(name, || match name {
         "tidy" => tidy::check(root),
         "functions" => functions::print(root),
+        "docs" => docs::print(root),
         _ => licences::check(root),
     });
     steps.report()
@@ -238,6 +242,7 @@ fn lower(root: &std::path::Path) -> ExitCode {
 fn lower_lists(root: &std::path::Path, steps: &mut Steps) {
     steps.run("lengths", || ratchet::lower(root, &lengths::RATCHET, lengths::look));
     steps.run("functions", || ratchet::lower(root, &functions::RATCHET, functions::look));
+    steps.run("docs", || ratchet::lower(root, &docs::RATCHET, docs::look));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A file of a crate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
+    /// Its path from the workspace's folder.
     pub file: String,
     /// The modules that lead to it from the crate's root; none for the root itself.
     pub path: Vec<String>,

@@ -11,9 +11,9 @@ use std::path::Path;
 /// Numbers by names; those of one name with the largest first.
 pub type Numbers = BTreeMap<String, Vec<usize>>;
 
-/// One list.
+/// A list of names and numbers, and how it speaks of them.
 pub struct Ratchet {
-    /// Its file.
+    /// The file that it stands in.
     pub list: &'static str,
     /// What its numbers count.
     pub unit: &'static str,

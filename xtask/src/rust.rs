@@ -38,6 +38,13 @@ pub struct Token<'a> {
     pub line: usize,
 }
 
+impl Token<'_> {
+    /// The line that it ends in, from 1.
+    pub fn last_line(&self) -> usize {
+        self.line + self.text.trim_end_matches('\n').matches('\n').count()
+    }
+}
+
 /// All tokens of a text, comments among them.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
@@ -202,7 +209,7 @@ impl Function<'_> {
 pub struct Source<'a> {
     /// Its tokens without comments.
     pub code: Vec<Token<'a>>,
-    /// Its comments.
+    /// Its comments, in their order.
     pub comments: Vec<Token<'a>>,
     /// For each opening bracket of the code the one that closes it; for all else itself.
     close: Vec<usize>,
@@ -452,6 +459,7 @@ mod tests {
         assert_eq!(kinds, [Doc, Doc, Comment, Comment, Comment, Name, Doc, Doc, Comment, Comment, Name]);
         let lines: Vec<usize> = tokens("a\n/* b\n\n */ c\n\"d\n\" e").iter().map(|token| token.line).collect();
         assert_eq!(lines, [1, 2, 4, 5, 6]);
+        assert_eq!(tokens("/* b\n\n */")[0].last_line(), 3);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// None yet.
+    /// A run in which none is done yet.
     pub fn new() -> Steps {
         Steps { done: Vec::new() }
     }

@@ -6,7 +6,7 @@
 
 use crate::steps::Outcome;
 use crate::tree::{Tree, normal};
-use crate::{edges, files, functions, lengths, losses, modules};
+use crate::{docs, edges, files, functions, lengths, losses, modules};
 use std::path::Path;
 
 /// What must not be left behind. Written in two halves, so that this file does not find itself.
@@ -18,7 +18,7 @@ const LEFTOVERS: [&str; 5] = [
     concat!("XX", "X:"),
 ];
 
-/// All checks.
+/// Runs all checks, and passes when none finds anything.
 pub fn check(root: &Path) -> Outcome {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
@@ -31,6 +31,7 @@ pub fn check(root: &Path) -> Outcome {
     modules::shared_files(&tree, &mut wrong);
     lengths::check(&tree, &mut wrong);
     functions::check(&tree, &mut wrong);
+    docs::check(&tree, &mut wrong);
     leftovers(&tree, &mut wrong);
     verifiers(&tree, &mut wrong);
     links(&tree, &mut wrong);

@@ -70,7 +70,7 @@ pub fn normal(path: &str) -> String {
 /// A small tree that a test makes, and that goes away with it.
 #[cfg(test)]
 pub struct Made {
-    /// Its files.
+    /// The files that it has.
     pub tree: Tree,
 }
 
