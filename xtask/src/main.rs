@@ -17,6 +17,7 @@ mod modules;
 mod ratchet;
 mod rust;
 mod steps;
+mod subjects;
 mod tidy;
 mod tree;
 
@@ -31,12 +32,26 @@ usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, cha
        cargo xtask lower                                   lower the lists of what is over a limit today; fix does it too
        cargo xtask functions                               functions over 80 lines, the longest first
        cargo xtask docs                                    doc comments that say nothing
+       cargo xtask subjects [RANGE]                        subjects of commits; without a range, of all since the rule holds
        cargo xtask tidy | licences                         one of the quick steps by itself
-steps: fmt tidy licences deny advisories clippy doc core test mutants fuzz sim";
+steps: fmt tidy subjects licences deny advisories clippy doc core test mutants fuzz sim";
 
 /// Steps of `verify`, cheap ones first.
-const STEPS: [&str; 12] =
-    ["fmt", "tidy", "licences", "deny", "advisories", "clippy", "doc", "core", "test", "mutants", "fuzz", "sim"];
+const STEPS: [&str; 13] = [
+    "fmt",
+    "tidy",
+    "subjects",
+    "licences",
+    "deny",
+    "advisories",
+    "clippy",
+    "doc",
+    "core",
+    "test",
+    "mutants",
+    "fuzz",
+    "sim",
+];
 /// What each fuzz target gets of the gate. Enough for each of the bugs that were planted in the decoders; `make soak` takes longer.
 const FUZZ_SECONDS: u64 = 10;
 
@@ -58,6 +73,12 @@ fn main() -> ExitCode {
         },
         ["functions"] => single(&root, "functions"),
         ["docs"] => single(&root, "docs"),
+        ["subjects"] => single(&root, "subjects"),
+        ["subjects", range] => {
+            let mut steps = Steps::new();
+            steps.run("subjects", || subjects::check(&root, Some(range)));
+            steps.report()
+        }
         ["tidy"] => single(&root, "tidy"),
         ["licences"] => single(&root, "licences"),
         ["help" | "--help" | "-h"] => {
@@ -116,6 +137,7 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
             steps.run(name, || match name {
                 "fmt" => cargo(root, &["fmt", "--all", "--check"], &[]),
                 "tidy" => tidy::check(root),
+                "subjects" => subjects::check(root, None),
                 "licences" => licences::check(root),
                 "deny" => deny(root),
                 "advisories" => advisories(root),
@@ -216,6 +238,7 @@ fn single(root: &std::path::Path, name: &str) -> ExitCode {
         "tidy" => tidy::check(root),
         "functions" => functions::print(root),
         "docs" => docs::print(root),
+        "subjects" => subjects::check(root, None),
         _ => licences::check(root),
     });
     steps.report()
