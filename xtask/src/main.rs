@@ -4,6 +4,7 @@
 //! passed. All steps run even when one fails, so that one run shows everything; any failure makes the exit status 1.
 //! The black-box tests against the binary are not here: they need root and tools, `make test` runs them after this.
 
+mod cycles;
 mod docs;
 mod edges;
 mod files;
@@ -32,6 +33,7 @@ usage: cargo xtask verify [--minutes N] [--only STEP]...   check everything, cha
        cargo xtask lower                                   lower the lists of what is over a limit today; fix does it too
        cargo xtask functions                               functions over 80 lines, the longest first
        cargo xtask docs                                    doc comments that say nothing
+       cargo xtask cycles                                  arrows between the top-level modules of each crate that go round
        cargo xtask subjects [RANGE]                        subjects of commits; without a range, of all since the rule holds
        cargo xtask tidy | licences                         one of the quick steps by itself
 steps: fmt tidy subjects licences deny advisories clippy doc core test mutants fuzz sim";
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
             steps.run("subjects", || subjects::check(&root, Some(range)));
             steps.report()
         }
+        ["cycles"] => single(&root, "cycles"),
         ["tidy"] => single(&root, "tidy"),
         ["licences"] => single(&root, "licences"),
         ["help" | "--help" | "-h"] => {
@@ -239,6 +242,7 @@ fn single(root: &std::path::Path, name: &str) -> ExitCode {
         "functions" => functions::print(root),
         "docs" => docs::print(root),
         "subjects" => subjects::check(root, None),
+        "cycles" => cycles::print(root),
         _ => licences::check(root),
     });
     steps.report()

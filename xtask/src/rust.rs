@@ -270,6 +270,11 @@ impl<'a> Source<'a> {
         found
     }
 
+    /// The tokens of the attributes that stand in it: what is between `#[` or `#![` and `]`.
+    pub fn attributes(&self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.code.len()).filter_map(|at| self.attribute(at)).map(|(range, _)| range)
+    }
+
     /// What is inside of an attribute that begins there, and whether it is an outer one.
     fn attribute(&self, at: usize) -> Option<(Range<usize>, bool)> {
         if !self.is(at, "#") {
@@ -326,8 +331,10 @@ impl<'a> Source<'a> {
     }
 
     fn module_here(&self, at: usize) -> Option<(&'a str, Range<usize>)> {
-        let is_one = self.is(at, "mod") && self.is_name(at + 1) && self.is(at + 2, "{");
-        is_one.then(|| (self.text(at + 1), at + 3..self.close[at + 2]))
+        // That of a macro has a name that begins with a mark.
+        let name = if self.is(at + 1, "$") { at + 2 } else { at + 1 };
+        let is_one = self.is(at, "mod") && self.is_name(name) && self.is(name + 1, "{");
+        is_one.then(|| (self.text(name), name + 2..self.close[name + 1]))
     }
 
     fn test_ranges(&self) -> Vec<Range<usize>> {
