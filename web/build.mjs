@@ -1,4 +1,4 @@
-// Builds the dashboard into node/src/api/web/, from where `cargo build` takes it without npm.
+// Builds the dashboard into node/src/http/web/, from where `cargo build` takes it without npm.
 //
 //   node build.mjs            write it
 //   node build.mjs --check    say whether what is there is what these sources build to (exit status 1 if not)
@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
 
 const here = new URL("./", import.meta.url);
-const out = new URL("../node/src/api/web/", here);
+const out = new URL("../node/src/http/web/", here);
 const path = (name) => fileURLToPath(new URL(name, here));
 
 // What the licence of the one library in the bundle asks for.
@@ -90,13 +90,13 @@ if (process.argv.includes("--check")) {
   for (const [name, bytes] of files) {
     const old = there.has(name) ? await readFile(new URL(name, out)) : undefined;
     if (!old || !old.equals(bytes)) {
-      console.error(`node/src/api/web/${name} is not what web/ builds to: run \`npm run build\` in web/ and commit it`);
+      console.error(`node/src/http/web/${name} is not what web/ builds to: run \`npm run build\` in web/ and commit it`);
       same = false;
     }
     there.delete(name);
   }
   for (const name of there) {
-    console.error(`node/src/api/web/${name} is not built from web/`);
+    console.error(`node/src/http/web/${name} is not built from web/`);
     same = false;
   }
   if (!same) process.exit(1);

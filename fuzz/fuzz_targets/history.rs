@@ -2,18 +2,10 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use forebay_api::history::format::{self, Owner, RINGS};
+use forebay_api::history::pictures;
 use forebay_core::format::crc32c;
 use libfuzzer_sys::fuzz_target;
-
-// As they are, without the daemon around them.
-#[allow(dead_code)]
-#[path = "../../node/src/history/format.rs"]
-mod format;
-#[allow(dead_code)]
-#[path = "../../node/src/history/pictures.rs"]
-mod pictures;
-
-use format::{Owner, RINGS};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

@@ -6,25 +6,12 @@ use arbitrary::Arbitrary;
 use forebay_core::cluster::{Mark, PINS_MAX, Part, Pin};
 use forebay_core::format::*;
 use forebay_core::types::{BlockIndex, Group, Lsn, SectorMask, Start, Term, TierBlock};
+use forebay_rescue::{inspect, salvage};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-
-// Modules of the binary as they are, without the daemon that is around them there; some of their functions are its.
-#[allow(dead_code)]
-#[path = "../../node/src/inspect.rs"]
-mod inspect;
-#[allow(dead_code)]
-#[path = "../../node/src/salvage.rs"]
-mod salvage;
-#[allow(dead_code)]
-#[path = "../../node/src/tier_reader.rs"]
-mod tier_reader;
-#[allow(dead_code)]
-#[path = "../../node/src/units.rs"]
-mod units;
 
 const VOLUME: [u8; 16] = [7; 16];
 const BASE_BYTES: u64 = 128 << 10;

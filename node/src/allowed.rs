@@ -10,9 +10,9 @@
 //! - An entry that names a file or a device allows that alone; one that names a folder, all below it. Nothing below `/proc`, `/sys`
 //!   and `/dev` is allowed by a folder: a device is named itself.
 
-use crate::config::Config;
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
+use forebay_api::config::Config;
 use forebay_io::backing::judged::judge_path;
 use forebay_io::backing::nbd::uri::NbdUri;
 use forebay_io::backing::{BackingSpec, OpenError, Target};

@@ -1,48 +1,15 @@
 //! What is not as it should be, and what has changed: words for the fleet's view and for events, out of reports.
 
-use crate::cluster::report::ClusterNodeReport;
-use crate::config::DestageName;
-use crate::events::{EventKind, Happened, Severity};
-use crate::report::{CoordinatorTrouble, VolumeReport};
-use crate::units::show_size;
-use serde::{Deserialize, Serialize};
+use forebay_api::cluster::ClusterNodeReport;
+use forebay_api::config::DestageName;
+use forebay_api::events::{EventKind, Happened, Severity};
+use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
+use forebay_api::units::show_size;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Throttling is over when no write had to wait for so long: a load at the limit would tell of it each second.
 const THROTTLED_UNTIL: Duration = Duration::from_secs(10);
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Degraded {
-    /// The volume, if it is one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub volume: Option<String>,
-    /// The node, if it is one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub node: Option<String>,
-    /// A word of a closed list.
-    pub code: String,
-    /// A sentence.
-    pub text: String,
-    /// For how long, as far as this daemon has seen it.
-    pub since_s: f64,
-}
-
-impl Degraded {
-    /// Of a node.
-    pub fn of_node(node: &str, code: &str, text: impl Into<String>) -> Degraded {
-        Degraded { volume: None, node: Some(node.to_owned()), code: code.to_owned(), text: text.into(), since_s: 0.0 }
-    }
-
-    fn of_volume(volume: &str, code: &str, text: impl Into<String>) -> Degraded {
-        Degraded { volume: Some(volume.to_owned()), node: None, code: code.to_owned(), text: text.into(), since_s: 0.0 }
-    }
-
-    fn key(&self) -> (Option<String>, Option<String>, String) {
-        (self.volume.clone(), self.node.clone(), self.code.clone())
-    }
-}
 
 /// What is not as it should be with a volume.
 pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
@@ -116,9 +83,9 @@ pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
 }
 
 fn policy_words(v: &VolumeReport) -> String {
-    let word = |name: crate::config::PolicyName| match name {
-        crate::config::PolicyName::Through => "write-through",
-        crate::config::PolicyName::Back => "write-back",
+    let word = |name: forebay_api::config::PolicyName| match name {
+        forebay_api::config::PolicyName::Through => "write-through",
+        forebay_api::config::PolicyName::Back => "write-back",
     };
     format!("{} instead of {}: {}", word(v.policy.effective), word(v.policy.requested), v.policy.reason)
 }
@@ -296,7 +263,7 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
                 .with("term", is.term),
         );
     }
-    let copies = |members: &[crate::cluster::report::MemberReport]| -> Vec<String> {
+    let copies = |members: &[forebay_api::cluster::MemberReport]| -> Vec<String> {
         members.iter().filter(|m| m.role != "learner").map(|m| m.node.clone()).collect()
     };
     let (before, after) = (copies(&was.members), copies(&is.members));
@@ -313,7 +280,7 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PolicyName;
+    use forebay_api::config::PolicyName;
 
     fn well() -> VolumeReport {
         let (_, mut report) = crate::report::tests::example();

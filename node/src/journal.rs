@@ -11,17 +11,15 @@
 //!
 //! Left to others: what a batch is and how it is replayed (`forebay-io`), when batches are made (core).
 
-use crate::config::DestageName;
 use crate::judgement::Sighting;
-use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::volume_store::{Marker, Record, VolumeId};
 use anyhow::{Context, Result, bail};
-use forebay_core::types::BLOCK_BYTES;
+use forebay_api::config::DestageName;
+use forebay_api::record::{Marker, Record, VolumeId};
+use forebay_core::types::{BLOCK_BYTES, Lsn};
 use forebay_io::backing::BackingSpec;
 use forebay_io::file::FileKind;
-use forebay_io::folder;
 use forebay_io::journal::{self, Replay, ReplayRequest, TierWord, Verdict};
-use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt};
+use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt, folder};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -60,6 +58,23 @@ pub enum Plan {
     Make,
     /// An earlier life left one: replay it.
     Replay(ReplayRequest),
+}
+
+/// What the volume is told of it.
+pub enum Step {
+    /// The backing is locked, and the journal of an earlier life comes first.
+    ReplayBegins,
+    /// A batch of an earlier life, if there was one, is durable in the backing.
+    Replayed {
+        /// The backing has everything up to here.
+        through: Option<Lsn>,
+        /// Told when the tier has recorded it.
+        recorded: mpsc::Sender<()>,
+    },
+    /// There is an erased journal beside the backing now, open and locked.
+    Made(Journal),
+    /// The backing is locked: nobody else can write to it any more.
+    BackingReady,
 }
 
 /// What a plan needs.
@@ -227,12 +242,12 @@ impl Preparation {
         matches!(self.plan, Plan::Replay(_))
     }
 
-    /// Does what is to be done, once the backing's lock is ours, and tells the shard. Blocks; ends early when `closed`.
-    pub fn run(mut self, shard: &ShardHandle, key: VolumeKey, closed: &AtomicBool, say: impl Fn(String)) {
+    /// Does what is to be done, once the backing's lock is ours, and tells the volume. Blocks; ends early when `closed`.
+    pub fn run(mut self, tell: impl Fn(Step), closed: &AtomicBool, say: impl Fn(String)) {
         let mut journal = None;
         if let Plan::Replay(request) = self.plan {
-            shard.send(ToShard::ReplayBegins(key));
-            let Some(erased) = self.replay(request, shard, key, closed, &say) else { return };
+            tell(Step::ReplayBegins);
+            let Some(erased) = self.replay(request, &tell, closed, &say) else { return };
             let as_wanted = self.areas_bytes == Some(u64::from(erased.blocks()) * BLOCK_BYTES);
             journal = Some(erased).filter(|_| as_wanted);
         }
@@ -243,16 +258,16 @@ impl Preparation {
         };
         let remove = self.holds_backing_back() && journal.is_none();
         if let Some(journal) = journal {
-            shard.send(ToShard::JournalMade { key, journal });
+            tell(Step::Made(journal));
         }
         // The making of a journal is nothing that destage waits for.
-        shard.send(ToShard::BackingReady(key));
+        tell(Step::BackingReady);
         if remove && let Err(error) = journal::remove(&self.path, &self.volume.0) {
             return say(error.to_string());
         }
         if make {
             match self.make() {
-                Ok(journal) => shard.send(ToShard::JournalMade { key, journal }),
+                Ok(journal) => tell(Step::Made(journal)),
                 Err(error) => say(format!("it is destaged in order: {error}")),
             }
         }
@@ -268,8 +283,7 @@ impl Preparation {
     fn replay(
         &mut self,
         request: ReplayRequest,
-        shard: &ShardHandle,
-        key: VolumeKey,
+        tell: &impl Fn(Step),
         closed: &AtomicBool,
         say: &impl Fn(String),
     ) -> Option<Journal> {
@@ -295,7 +309,7 @@ impl Preparation {
                 }
             };
             let (recorded, is_recorded) = mpsc::channel();
-            shard.send(ToShard::JournalReplayed { key, through: replay.report().in_backing_through(), recorded });
+            tell(Step::Replayed { through: replay.report().in_backing_through(), recorded });
             while let Err(error) = is_recorded.recv_timeout(PAUSE) {
                 // The volume is gone, or going.
                 if error == mpsc::RecvTimeoutError::Disconnected || closed.load(Ordering::Relaxed) {

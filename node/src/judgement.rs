@@ -7,8 +7,8 @@
 //! - Only a memory tier that was made in an earlier boot is known to be lost without anybody's fault
 //!   ([`TierFound::LostWithBoot`]). Every other tier that is not there may be somewhere.
 
-use crate::volume_store::{ImageIdentity, Marker, VolumeId};
 use anyhow::{Result, bail};
+use forebay_api::record::{ImageIdentity, Marker, VolumeId};
 use forebay_io::DeviceFile;
 use forebay_io::file::FileKind;
 use forebay_io::identity::{self, Identity};
@@ -118,7 +118,7 @@ pub fn settle(file: &DeviceFile, label: Label) -> std::io::Result<ImageIdentity>
         }
     }
     #[cfg(feature = "planted")]
-    if crate::shard::planted::marks_ahead() {
+    if crate::planted::marks_ahead() {
         return Ok(image_identity(file, identity::identity(file)?));
     }
     Ok(image_identity(file, identity::durable_identity(file)?))
@@ -250,7 +250,7 @@ fn show_time(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume_store::STORE_VERSION;
+    use forebay_api::record::STORE_VERSION;
 
     const US: VolumeId = VolumeId([1; 16]);
     const IMAGE: ImageIdentity =

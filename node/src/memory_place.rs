@@ -3,9 +3,9 @@
 //! Best is a tmpfs of our own (the systemd unit mounts it; so does the daemon where it may), because nobody else fills
 //! it and nobody cleans it up. /dev/shm is the second choice: logind may empty it when a user logs out.
 
-use crate::paths;
-use crate::volume_store::VolumeId;
 use anyhow::{Context, Result};
+use forebay_api::paths;
+use forebay_api::record::VolumeId;
 use forebay_io::folder::Folder;
 use forebay_io::place::Place;
 use std::ffi::CString;

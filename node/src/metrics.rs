@@ -3,16 +3,13 @@
 
 mod exposition;
 
-use crate::cluster::report::{ClusterNodeReport, ClusterReport, ForwardingReport};
-use crate::config::{DestageName, PolicyName};
-use crate::doctor::checks::management::Reading;
-use crate::doctor::rounds::Summary;
-use crate::history::sampler;
-use crate::history::writer::State as HistoryState;
 use crate::node::Look;
-use crate::report::{NodeReport, VolumeReport};
+use crate::sampler;
 pub use exposition::Format;
 use exposition::{Exposition, Kind};
+use forebay_api::cluster::{ClusterNodeReport, ClusterReport, ForwardingReport};
+use forebay_api::config::{DestageName, PolicyName};
+use forebay_api::status::{DoctorSummary, HistoryState, NodeReport, Reading, VolumeReport};
 use forebay_core::seen::{Histogram, Legs, Seen};
 
 /// What a family says of a volume; nothing where that is not known.
@@ -149,7 +146,9 @@ fn render_coordinator(out: &mut Exposition, node: &NodeReport) {
 /// What the doctor has found when it last saw something; nothing before.
 fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     let mut findings = out.family(Kind::Gauge, "forebay_doctor_findings", "What bounds or endangers this host.");
-    let Some(Summary { at: Some(_), errors, warnings, notes, sensors, log_entries, .. }) = &node.doctor else { return };
+    let Some(DoctorSummary { at: Some(_), errors, warnings, notes, sensors, log_entries, .. }) = &node.doctor else {
+        return;
+    };
     for (severity, count) in [("error", errors), ("warning", warnings), ("note", notes)] {
         findings.sample(&[("severity", severity)], *count as f64);
     }
@@ -158,7 +157,7 @@ fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     let mut named = std::collections::BTreeSet::new();
     for Reading { sensor, value, unit } in sensors.iter().filter(|reading| named.insert(&reading.sensor)) {
         if let Ok(value) = value.parse() {
-            readings.sample(&[("sensor", sensor), ("unit", unit)], value);
+            readings.sample(&[("sensor", &sensor), ("unit", &unit)], value);
         }
     }
     let mut log = out.family(Kind::Gauge, "forebay_board_log_entries", "Entries of the board's event log.");
@@ -371,7 +370,7 @@ fn render_compression_off(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
 mod tests {
     use super::*;
     use crate::report::tests::example;
-    use crate::volume_store::VolumeId;
+    use forebay_api::record::VolumeId;
     use forebay_core::types::Duration;
     use std::collections::BTreeSet;
 
@@ -381,7 +380,7 @@ mod tests {
         let reading =
             |value: &str| Reading { sensor: "FAN2".to_owned(), value: value.to_owned(), unit: "RPM".to_owned() };
         (doctor.sensors, doctor.log_entries) = (vec![reading("1050"), reading("7")], Some(4));
-        let peer = crate::cluster::report::example_node();
+        let peer = forebay_api::cluster::example_node();
         let mut seen = Seen::new(1);
         seen.writes.local.record(Duration::from_micros(100));
         seen.writes.local.record(Duration::from_secs(100));

@@ -13,44 +13,44 @@ mod markers;
 mod of_cluster;
 mod places;
 mod recordings;
-mod refusals;
 mod tier_change;
 
 use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
-use crate::config::{self, VolumeSpec};
-use crate::directory::{Directory, Export, Place};
-use crate::doctor::rounds::Rounds;
-use crate::doctor::topology::NodeNumber;
-use crate::journal::Preparation;
-use crate::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::datapath::directory::{Directory, Export, Place};
+use crate::datapath::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::datapath::shard::IoReport;
+use crate::facts::{VolumeFacts, volume_memory};
+use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
+use crate::journal::{Preparation, Step};
 use crate::open::{self, Image, Inherited, Opened};
 use crate::placement::Placement;
-use crate::report::{NodeReport, VolumeFacts, VolumeReport};
+use crate::rounds::Rounds;
 use crate::seeing::Seeing;
-use crate::shard::IoReport;
-use crate::units::show_size;
-use crate::volume_store::{Record, Store, host_name};
+use crate::volume_store::Store;
 use anyhow::Context;
-pub use changes::Change;
+use forebay_api::config;
+use forebay_api::config::VolumeSpec;
+use forebay_api::record::Record;
+use forebay_api::status::{NodeReport, VolumeReport};
+use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::seen::Seen;
 use forebay_core::status::Phase;
 use forebay_core::types::Duration;
+use forebay_host::topology::NodeNumber;
+use forebay_io::machine::host_name;
 use forebay_io::{Backing, LockAttempt};
 use images::ImageWatch;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
 use recordings::Recordings;
-pub use refusals::command_failure;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 
-/// Why a volume is not changed while it is held.
-pub const HELD_IMAGE: &str = "its image is held, and must not change; `forebay volume release` it first";
 /// How often markers follow what has been destaged.
 pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -64,28 +64,6 @@ const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 const PREPARED_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Between two looks whether that has ended.
 const PREPARED_LOOK: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// Why a command failed, as far as callers tell kinds apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// There is no such volume.
-    NotFound,
-    /// The request cannot be meant.
-    Invalid,
-    /// The state of the volume forbids it.
-    Conflict,
-    /// It was tried and did not work.
-    Failed,
-}
-
-/// A command that failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Which kind.
-    pub kind: FailureKind,
-    /// What, on what, why, what to do.
-    pub message: String,
-}
 
 type Answer<T> = Result<T, Failure>;
 
@@ -217,7 +195,7 @@ pub struct Node {
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
     seeing: Arc<Seeing>,
-    doctor: Rounds,
+    doctor: Arc<Rounds>,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
@@ -257,7 +235,7 @@ impl Node {
             keys: Arc::default(),
             cluster: OnceLock::new(),
             seeing,
-            doctor: Rounds::default(),
+            doctor: Arc::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
             recordings: Recordings::default(),
@@ -518,7 +496,16 @@ impl Node {
         std::thread::spawn(move || {
             if running.image.await_free(&running.closed) {
                 let say = |text| eprintln!("forebay: volume {name}: {text}");
-                preparation.run(&shard, running.key, &running.closed, say);
+                let key = running.key;
+                let tell = |step| {
+                    shard.send(match step {
+                        Step::ReplayBegins => ToShard::ReplayBegins(key),
+                        Step::Replayed { through, recorded } => ToShard::JournalReplayed { key, through, recorded },
+                        Step::Made(journal) => ToShard::JournalMade { key, journal },
+                        Step::BackingReady => ToShard::BackingReady(key),
+                    });
+                };
+                preparation.run(tell, &running.closed, say);
             }
             running.prepared.store(true, Ordering::Release);
         });
@@ -589,7 +576,8 @@ impl Node {
         if let Some(running) = running
             && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
-            let mut report = VolumeReport::running(&facts, &record.clients, &snapshot, running.watch.displaced());
+            let mut report =
+                crate::report::volume_running(&facts, &record.clients, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
             return Ok((report, snapshot.seen));
         }
@@ -598,7 +586,7 @@ impl Node {
             Some(Absence::Failed(why)) => ("failed", why.as_str()),
             None => ("failed", "its data-path thread has ended; see the daemon's messages"),
         };
-        Ok((VolumeReport::absent(&facts, &record, phase, problem), None))
+        Ok((crate::report::volume_absent(&facts, &record, phase, problem), None))
     }
 
     /// All of them, sorted by name.
@@ -630,7 +618,7 @@ impl Node {
     }
 
     /// What its doctor has seen of the host.
-    pub fn doctor(&self) -> &Rounds {
+    pub fn doctor(&self) -> &Arc<Rounds> {
         &self.doctor
     }
 
@@ -962,24 +950,6 @@ fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
 
 fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
-}
-
-/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
-/// lists), what it measures, and the last looks at that.
-pub fn volume_memory(facts: &VolumeFacts) -> u64 {
-    let arena = match facts.tier_kind {
-        config::TierName::Memory => facts.tier_bytes,
-        config::TierName::Flash => facts.memory_bytes,
-    };
-    let index = index_memory(facts.tier_bytes, arena);
-    arena + index + forebay_core::MEASURED_BYTES_MAX + crate::seeing::VOLUME_BYTES_MAX
-}
-
-/// What core keeps for each block of a tier and for each frame of memory.
-pub fn index_memory(tier_bytes: u64, arena_bytes: u64) -> u64 {
-    const PER_TIER_BLOCK: u64 = 96;
-    const PER_FRAME: u64 = 64;
-    tier_bytes / 4096 * PER_TIER_BLOCK + arena_bytes / 4096 * PER_FRAME
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {

@@ -10,19 +10,20 @@
 //!   requests read into and write from, and the tier's own lock ends with that process, not with those requests.
 //! - A volume counts as made (`TierRecord::made`) once it has served: only then can a missing tier be a loss.
 
-use crate::config::{self, DestageName, TierName, VolumeSpec};
-use crate::doctor::topology::NodeNumber;
+use crate::facts::VolumeFacts;
 use crate::journal::{self, Preparation};
 use crate::judgement::{Label, Sighting, TierFound, Word, judge, settle};
 use crate::memory_place;
-use crate::report::VolumeFacts;
-use crate::tier_reader::TierReader;
-use crate::units::show_size;
-use crate::volume_store::{ImageIdentity, Marker, Record, STORE_VERSION, Store, TierRecord, VolumeId};
+use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
+use forebay_api::config;
+use forebay_api::config::{DestageName, TierName, VolumeSpec};
+use forebay_api::record::{ImageIdentity, Marker, Record, STORE_VERSION, TierRecord, VolumeId};
+use forebay_api::units::show_size;
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
+use forebay_host::topology::NodeNumber;
 use forebay_io::backing::{BackingSpec, OpenError};
 use forebay_io::file::FileKind;
 use forebay_io::folder::Held;
@@ -31,6 +32,7 @@ use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,
     VolumeIo,
 };
+use forebay_rescue::tier_reader::TierReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -398,7 +400,7 @@ pub fn open(
         TierKind::Memory => superblock.layout.payload_blocks,
         TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
     };
-    let index = crate::node::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
+    let index = forebay_api::config::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
     let arena = forebay_io::memory::can_be_had(index).and_then(|()| VolumeIo::arena_of(&tier, &superblock, frames));
     let arena = arena.with_context(|| {
         format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES))
@@ -764,7 +766,7 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     refuse_foreign_tier(path, record)?;
     if is_own_place(store, record) {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
-        crate::volume_store::remove_durably(path)?;
+        forebay_io::durable::remove_durably(path)?;
     } else {
         clear_unused_tier(path, record)?;
     }
@@ -777,7 +779,7 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     let mut name = [0u8; 64];
     name[..record.name.len()].copy_from_slice(record.name.as_bytes());
     let mut identity = [0; 8];
-    crate::volume_store::random_bytes(&mut identity)?;
+    forebay_io::machine::random_bytes(&mut identity)?;
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let superblock = Superblock {
         version: Version::Two,
@@ -888,7 +890,7 @@ fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PolicyName;
+    use forebay_api::config::PolicyName;
 
     fn record(path: &Path) -> Record {
         Record {

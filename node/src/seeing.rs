@@ -1,21 +1,22 @@
 //! What is seen of this node, in one place: the latest figures, what is not as it should be, the events, and whoever
-//! watches them live. The [`sampler`](crate::history::sampler) fills it; the API reads it.
+//! watches them live. The [`sampler`](crate::sampler) fills it; the API reads it.
 //!
 //! Nothing here is in the data path, and nobody here waits for a disk or for a reader: what a disk does not take is
 //! dropped and told ([`crate::history::writer`]), and a reader that does not keep up is cut off.
 
-use crate::degraded::Degraded;
-use crate::events::{Event, Events, Filter, Happened, encode_line};
-use crate::history::album;
-use crate::history::files;
-use crate::history::format::Owner;
-use crate::history::pictures::{self, PICTURE_S, Picture};
-use crate::history::query::{self, History, Query};
-use crate::history::series::{Kind, NO_VALUES, Values};
-use crate::history::writer::{Job, State, Writer};
-use crate::volume_store::VolumeId;
+use crate::events::{Events, Filter, encode_line};
+use crate::history::query::Query;
+use crate::history::writer::{Job, Writer};
+use crate::history::{album, files, query};
 use anyhow::Result;
 use axum::body::Bytes;
+use forebay_api::events::{Event, Happened};
+use forebay_api::history::format::Owner;
+use forebay_api::history::pictures::{PICTURE_S, Picture};
+use forebay_api::history::series::{Kind, NO_VALUES, Values};
+use forebay_api::history::{History, pictures};
+use forebay_api::record::VolumeId;
+use forebay_api::status::{Degraded, HistoryState};
 use forebay_core::seen::Seen;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -237,7 +238,7 @@ impl Seeing {
     }
 
     /// How the history fares.
-    pub fn history_state(&self) -> State {
+    pub fn history_state(&self) -> HistoryState {
         self.writer.state()
     }
 
@@ -340,7 +341,7 @@ fn fleet_message(latest: &Latest) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::{EventKind, Severity};
+    use forebay_api::events::{EventKind, Severity};
 
     fn seeing(dir: &Path) -> Seeing {
         std::fs::create_dir_all(dir.join("history")).unwrap();

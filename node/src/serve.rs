@@ -4,22 +4,22 @@
 //! processes are replaced, records and markers are whole, and the logs say the rest.
 
 use crate::allowed::Allowed;
-use crate::api::{self, Bounded, Listed, Listening, Secured, Tokens};
 use crate::cluster::control::Cluster;
 use crate::cluster::join::Lent;
-use crate::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
-use crate::directory::Directory;
-use crate::events::{EventKind, Happened, Severity};
-use crate::history;
-use crate::mailbox::ToShard;
+use crate::datapath::directory::Directory;
+use crate::datapath::mailbox::ToShard;
+use crate::datapath::shard;
+use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::node::{Node, Shards, Stopped};
-use crate::paths;
 use crate::placement::Placement;
 use crate::seeing::Seeing;
-use crate::shard;
-use crate::units::{show_seconds, show_size};
 use crate::volume_store::Store;
+use crate::{history, http};
 use anyhow::{Context, Result, bail};
+use forebay_api::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles, VolumeSpec};
+use forebay_api::events::{EventKind, Happened, Severity};
+use forebay_api::paths;
+use forebay_api::units::{show_seconds, show_size};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::folder::{self, Folder};
 use std::io::{IsTerminal, Write};
@@ -45,7 +45,7 @@ pub fn run(config: Config) -> Result<bool> {
     // A client that hangs up is an error of one write, not the end of the daemon.
     // SAFETY: setting a signal's disposition before any other thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    raise_file_limit();
+    forebay_io::machine::raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
     let result = runtime.block_on(serve(config));
@@ -79,7 +79,7 @@ async fn serve(config: Config) -> Result<bool> {
     let (api_path, api_listener) = bind_api(&config, &state)?;
     socket_files.0.push(api_path.clone());
     let http = bind_http(&config)?;
-    let http_tls = config.listen.http_tls.as_ref().map(api::load_tls).transpose();
+    let http_tls = config.listen.http_tls.as_ref().map(http::load_tls).transpose();
     let http_tls =
         http_tls.context("cannot offer HTTP over TLS; give PEM files by --http-tls-cert and --http-tls-key")?;
 
@@ -112,7 +112,7 @@ async fn serve(config: Config) -> Result<bool> {
 
     // An answer to whoever looks while a long start is under way.
     let tokens = Tokens::load(&state)?;
-    let local = api::router(node.clone(), tokens.clone(), None);
+    let local = http::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
         let lent = Lent { shard: handles[0].clone(), placement, keys: node.keys(), directory, allowed };
@@ -130,7 +130,7 @@ async fn serve(config: Config) -> Result<bool> {
     if let Some((address, listener)) = http {
         let tls = config.listen.http_tls.as_ref().map(listed);
         node.set_page(page_url(address, tls.is_some()));
-        let remote = api::router(node.clone(), tokens.clone(), Some(Listening { at: address, tls }));
+        let remote = http::router(node.clone(), tokens.clone(), Some(Listening { at: address, tls }));
         tokio::spawn(serve_tcp(listener, http_tls, remote));
     }
 
@@ -150,8 +150,8 @@ async fn serve(config: Config) -> Result<bool> {
     tell_start(node.seeing());
     announce(&node, &config, &api_path, http_address).await;
     notify(&[sd_notify::NotifyState::Ready]);
-    tokio::spawn(history::sampler::run(node.clone()));
-    tokio::spawn(crate::doctor::rounds::run(node.clone()));
+    tokio::spawn(crate::sampler::run(node.clone()));
+    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.seeing().clone()));
     tokio::spawn(node.clone().keep_markers());
     tokio::spawn(node.clone().watch_images());
 
@@ -184,17 +184,6 @@ fn tell_start(seeing: &Seeing) {
 }
 
 // --- places and sockets ---
-
-/// Allows this process as many open files as it may allow itself.
-pub fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a place for one rlimit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: one rlimit. Where it is refused, the lower limit costs clients or counters, not data.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    }
-}
 
 fn shard_count(asked: u16) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -431,7 +420,7 @@ fn listed(tls: &HttpTls) -> Listed {
 
 async fn serve_http(listener: UnixListener, router: axum::Router) {
     match tokio::net::UnixListener::from_std(listener) {
-        Ok(listener) => api::serve(api::Shared::new(listener), router).await,
+        Ok(listener) => http::serve(http::Shared::new(listener), router).await,
         Err(error) => eprintln!("forebay: the API's socket is closed: {error}"),
     }
 }
@@ -440,8 +429,8 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum
     let serving = async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         match tls {
-            Some(acceptor) => api::serve(Secured::new(listener, acceptor)?, router).await,
-            None => api::serve(Bounded::new(listener), router).await,
+            Some(acceptor) => http::serve(Secured::new(listener, acceptor)?, router).await,
+            None => http::serve(Bounded::new(listener), router).await,
         }
         Ok::<(), std::io::Error>(())
     };
@@ -511,7 +500,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
         "history",
         format!(
             "{} for the node, as much for each volume and {} at most on top, of at most {} volumes, in {}",
-            show_size(history::format::FILE_BYTES),
+            show_size(forebay_api::history::format::FILE_BYTES),
             show_size(2 * history::album::FILE_BYTES_MAX),
             history::writer::FILES_MAX - 1,
             node.seeing().history_dir().display()
@@ -519,8 +508,8 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
     );
     for v in node.reports().await {
         let policy = match v.policy.requested {
-            crate::config::PolicyName::Through => "write-through",
-            crate::config::PolicyName::Back => "write-back",
+            forebay_api::config::PolicyName::Through => "write-through",
+            forebay_api::config::PolicyName::Back => "write-back",
         };
         let kind = v.tier.kind.word();
         line("volume", format!("{} of {}, {policy}, {}", v.name, show_size(v.size_bytes), v.phase));
@@ -540,7 +529,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
             format!("{page}  (changes need the token in {}; `forebay dashboard` shows a link)", token.display()),
         );
         if let Some(tls) = config.listen.http_tls.as_ref().filter(|tls| tls.client_ca.is_some()) {
-            line("", api::certificates_give(&listed(tls)));
+            line("", http::certificates_give(&listed(tls)));
         }
     }
     let name = config.volume.first().map_or("NAME", |v| v.name.as_str());

@@ -12,135 +12,17 @@
 //!
 //! Whether another process uses the image *now* is not told by a marker but by the lock on it (`forebay-io`).
 
-use crate::config::certificates::Clients;
-use crate::config::{DestageName, PolicyName, TierName};
-use crate::paths;
 use anyhow::{Context, Result, bail};
+use forebay_api::config::TierName;
+use forebay_api::paths;
+use forebay_api::record::{FILE_BYTES_MAX, Record};
+use forebay_io::durable::{remove_durably, write_atomically};
 use forebay_io::folder::{self, Folder};
 use forebay_io::place::Place;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-
-/// Version of records and markers that this code writes; it reads this one only, being the first.
-pub const STORE_VERSION: u32 = 1;
-
-/// Bytes that are read of a record or a marker.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Identity of a volume, as hyphenated hexadecimal in files and on screen.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct VolumeId(pub [u8; 16]);
-
-impl VolumeId {
-    /// A random one.
-    pub fn random() -> Result<VolumeId> {
-        let mut id = [0u8; 16];
-        random_bytes(&mut id)?;
-        // Version and variant bits of a random UUID, so that other tools print it as one.
-        id[6] = id[6] & 0x0f | 0x40;
-        id[8] = id[8] & 0x3f | 0x80;
-        Ok(VolumeId(id))
-    }
-}
-
-/// Fills with random bytes of the kernel.
-pub fn random_bytes(bytes: &mut [u8]) -> Result<()> {
-    // SAFETY: the pointer and length are those of one exclusively borrowed slice.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // Requests of up to 256 bytes are answered whole or not at all.
-    assert!(bytes.len() <= 256);
-    if got != bytes.len() as isize {
-        return Err(std::io::Error::last_os_error()).context("the kernel gave no random bytes");
-    }
-    Ok(())
-}
-
-impl std::fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        forebay_io::journal::Uuid(&self.0).fmt(f)
-    }
-}
-
-impl From<VolumeId> for String {
-    fn from(id: VolumeId) -> String {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for VolumeId {
-    type Error = anyhow::Error;
-    fn try_from(text: String) -> Result<VolumeId> {
-        let hex: Vec<u8> = text.bytes().filter(|&b| b != b'-').collect();
-        if hex.len() != 32 || !hex.iter().all(u8::is_ascii_hexdigit) {
-            bail!("{text:?} is not a volume identity: 32 hexadecimal digits are");
-        }
-        let digit = |b: u8| (b as char).to_digit(16).expect("checked above") as u8;
-        let mut id = [0u8; 16];
-        for (byte, pair) in id.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = digit(pair[0]) << 4 | digit(pair[1]);
-        }
-        Ok(VolumeId(id))
-    }
-}
-
-/// A volume's record in the state folder: what is needed to serve it again.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Record {
-    /// [`STORE_VERSION`].
-    pub version: u32,
-    /// Its name.
-    pub name: String,
-    /// Its identity; also in the tier and in the marker.
-    pub volume: VolumeId,
-    /// As given by the user, made absolute.
-    pub backing: String,
-    /// When it was created; the tier knows later sizes.
-    pub size_bytes: u64,
-    /// Requested policy.
-    pub policy: PolicyName,
-    /// Seconds that the log may take to drain before writes are slowed to the backing's speed; 0 = no such limit.
-    #[serde(default)]
-    pub drain_max_s: u64,
-    /// A host crash may lose what is not destaged.
-    pub volatile: bool,
-    /// The backing is raw whatever its first bytes say.
-    pub format_raw: bool,
-    /// RAM for staging and read cache before a flash tier.
-    pub memory_bytes: u64,
-    /// Requested way of destage.
-    #[serde(default)]
-    pub destage: DestageName,
-    /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
-    #[serde(default)]
-    pub journal_bytes: u64,
-    /// While the tier is changed for one on another medium: the one of both that holds nothing. A start removes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spare: Option<PathBuf>,
-    /// Which clients with certificates may use it.
-    #[serde(default, skip_serializing_if = "Clients::is_any")]
-    pub clients: Clients,
-    /// The tier.
-    pub tier: TierRecord,
-}
-
-/// Where a volume's tier lies.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TierRecord {
-    /// Medium.
-    pub kind: TierName,
-    /// File or block device.
-    pub path: PathBuf,
-    /// Bytes.
-    pub size_bytes: u64,
-    /// The tier has been laid out: from now on a missing tier is a loss, not a first start.
-    pub made: bool,
-}
 
 /// The state folder.
 #[derive(Clone, Debug)]
@@ -212,12 +94,12 @@ impl Store {
     pub fn note_boot(&self, record: &Record) -> Result<()> {
         let path = self.boot_path(&record.name);
         if record.tier.kind != TierName::Memory || !Place::of(&record.tier.path).is_memory() {
-            return remove_durably(&path);
+            return Ok(remove_durably(&path)?);
         }
         let present = format!("{} {}", boot_id()?, record.volume);
         match fs::read_to_string(&path) {
             Ok(noted) if noted == present => Ok(()),
-            Ok(_) | Err(_) => write_atomically(&path, present.as_bytes()),
+            Ok(_) | Err(_) => Ok(write_atomically(&path, present.as_bytes())?),
         }
     }
 
@@ -246,9 +128,7 @@ impl Store {
                 return Err(error).with_context(|| format!("cannot read the volume record {}", path.display()));
             }
         };
-        check_version(&path, toml::from_str::<Versioned>(&text).ok().map(|v| v.version))?;
-        let record: Record = toml::from_str(&text)
-            .with_context(|| format!("the volume record {} is damaged; restore it from a backup", path.display()))?;
+        let record = Record::decode(&path, &text)?;
         if record.name != name {
             bail!("the volume record {} is that of volume {}; it was renamed or copied", path.display(), record.name);
         }
@@ -318,7 +198,7 @@ impl Store {
     pub fn remove(&self, name: &str) -> Result<()> {
         self.kept().remove(name);
         remove_durably(&self.boot_path(name))?;
-        remove_durably(&self.record_path(name))
+        Ok(remove_durably(&self.record_path(name))?)
     }
 }
 
@@ -329,150 +209,12 @@ fn boot_id() -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-#[derive(Deserialize)]
-struct Versioned {
-    version: u32,
-}
-
-fn check_version(path: &Path, version: Option<u32>) -> Result<()> {
-    match version {
-        Some(version) if version > STORE_VERSION => bail!(
-            "{} was written by a newer version of Forebay (format {version}, this one knows {STORE_VERSION}); use that version",
-            path.display()
-        ),
-        Some(STORE_VERSION) => Ok(()),
-        Some(_) | None => bail!("{} is damaged: it has no valid version; restore it from a backup", path.display()),
-    }
-}
-
-/// Replaces a file whole and durably.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    folder::replace(path, bytes, 0o644).map_err(|error| with_cure(error, format!("cannot write {}", path.display())))
-}
-
-/// The same of a file that nobody but the daemon's user may read.
-pub fn write_secret_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    folder::replace(path, bytes, 0o600).map_err(|error| with_cure(error, format!("cannot write {}", path.display())))
-}
-
-/// What was attempted, why it failed, and what to do about a folder that takes nothing.
-fn with_cure(error: std::io::Error, attempted: String) -> anyhow::Error {
-    let cure = match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "; free some room there",
-        Some(libc::EROFS) => "; see why its file system is read-only (dmesg), and mount it writable",
-        Some(libc::EIO) => "; its medium fails: see dmesg",
-        Some(libc::EACCES | libc::EPERM) => "; give the daemon's user the right to",
-        Some(libc::EMFILE) => "; allow the daemon more open files (LimitNOFILE=)",
-        Some(_) | None => "",
-    };
-    anyhow::anyhow!("{attempted}: {error}{cure}")
-}
-
-/// Removes a file, durably; one that is not there is as good.
-pub fn remove_durably(path: &Path) -> Result<()> {
-    let removed = folder::remove(path).map(|_| ());
-    removed.map_err(|error| with_cure(error, format!("cannot remove {}", path.display())))
-}
-
-/// What tells one image from another, and an older copy from the present one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ImageIdentity {
-    /// Inode number; none for a device node, which has another one after each boot, and for an NBD export.
-    pub inode: Option<u64>,
-    /// Birth time in nanoseconds since 1970, where the file system keeps one.
-    pub born_ns: Option<i64>,
-    /// Bytes.
-    pub size_bytes: u64,
-    /// Time of the last change in nanoseconds since 1970; none for a device node or an NBD export.
-    pub changed_ns: Option<i64>,
-}
-
-/// The marker beside an image: whose it is, and where its newest data lies.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Marker {
-    /// [`STORE_VERSION`].
-    pub version: u32,
-    /// The volume.
-    pub volume: VolumeId,
-    /// Its name.
-    pub name: String,
-    /// Host that serves it.
-    pub host: String,
-    /// Its tier on that host.
-    pub tier: PathBuf,
-    /// The owner's number.
-    pub term: u32,
-    /// Log position up to which the image is complete.
-    pub destaged: u64,
-    /// The journal beside the image: while the image is not complete, it may hold a batch that must be replayed before
-    /// anything else uses the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journal: Option<PathBuf>,
-    /// The image as no loss of power takes it back.
-    pub image: ImageIdentity,
-    /// The image is complete by itself: the log was empty when the daemon stopped.
-    pub clean: bool,
-}
-
-impl Marker {
-    /// Reads one.
-    pub fn load(path: &Path) -> Result<Option<Marker>> {
-        // It lies beside the image, in a folder that others may change.
-        Marker::of_read(path, folder::read_text(path, FILE_BYTES_MAX))
-    }
-
-    /// Reads one that only root and this process's user can have put there; of another it is an error.
-    pub fn load_private(path: &Path) -> Result<Option<Marker>> {
-        Marker::of_read(path, folder::read_private_text(path, FILE_BYTES_MAX))
-    }
-
-    fn of_read(path: &Path, read: std::io::Result<String>) -> Result<Option<Marker>> {
-        let text = match read {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read the marker {}", path.display())),
-        };
-        check_version(path, serde_json::from_str::<Versioned>(&text).ok().map(|v| v.version))?;
-        let marker = serde_json::from_str(&text).with_context(|| {
-            format!(
-                "the marker {} is damaged; remove it only if you know that no tier holds data for the image",
-                path.display()
-            )
-        })?;
-        Ok(Some(marker))
-    }
-
-    /// What is due besides, before the image is used by itself.
-    pub fn journal_words(&self) -> String {
-        self.journal.as_ref().map_or(String::new(), |path| {
-            format!(
-                ", which first replays the journal {}; without that the image may be in the middle of a batch",
-                path.display()
-            )
-        })
-    }
-
-    /// Writes one.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(self).context("cannot encode the marker")?;
-        text.push(b'\n');
-        write_atomically(path, &text)
-    }
-}
-
-/// Name of this host.
-pub fn host_name() -> String {
-    let mut buffer = [0u8; 256];
-    // SAFETY: the pointer and length are those of one local array; the last byte is left to stay zero.
-    let rc = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
-    let end = buffer.iter().position(|&b| b == 0).unwrap_or(0);
-    if rc != 0 || end == 0 { "unknown-host".to_owned() } else { String::from_utf8_lossy(&buffer[..end]).into_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_api::config::certificates::Clients;
+    use forebay_api::config::{DestageName, PolicyName};
+    use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION, TierRecord, VolumeId};
 
     fn marker() -> Marker {
         Marker {
@@ -601,14 +343,5 @@ mod tests {
         assert!(format!("{:#}", Marker::load(&path).unwrap_err()).contains("newer version"));
         fs::write(&path, "{").unwrap();
         assert!(format!("{:#}", Marker::load(&path).unwrap_err()).contains("damaged"));
-    }
-
-    #[test]
-    fn identities_print_as_uuids_and_parse_back() {
-        let id = VolumeId::random().unwrap();
-        let text = id.to_string();
-        assert_eq!(text.len(), 36);
-        assert_eq!(VolumeId::try_from(text).unwrap(), id);
-        assert!(VolumeId::try_from("xyz".to_owned()).is_err());
     }
 }

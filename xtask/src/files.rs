@@ -7,7 +7,8 @@ use crate::rust::blanked;
 use crate::tree::Tree;
 
 /// Packages whose code runs with rights that others do not have.
-const PACKAGES: [&str; 7] = ["api/src/", "cli/src/", "doctor/src/", "front/src/", "host/src/", "io/src/", "node/src/"];
+const PACKAGES: [&str; 8] =
+    ["api/src/", "cli/src/", "doctor/src/", "front/src/", "host/src/", "io/src/", "node/src/", "rescue/src/"];
 
 /// What follows links, waits at pipes, or makes what others can foresee: the last two names of its path, called or handed on. An empty
 /// first one stands for any, and for a method.
@@ -104,11 +105,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("io/src/tier.rs", &["memory_limit"], KERNEL),
     ("io/src/tier.rs", &["mount_point_of"], NAMES),
     ("node/src/allowed.rs", &["of"], STATE),
-    ("node/src/api/access.rs", &["token"], STATE),
-    ("node/src/bench.rs", &["fio"], FOUND),
-    ("node/src/bench.rs", &["limit_line"], "the folder that this process has made"),
+    ("node/src/http/access.rs", &["token"], STATE),
+    ("cli/src/bench.rs", &["fio"], FOUND),
+    ("cli/src/bench.rs", &["limit_line"], "the folder that this process has made"),
     (
-        "node/src/cli/client.rs",
+        "cli/src/client.rs",
         &["connect"],
         "a socket that the user has named, or one in a folder that was looked at first",
     ),
@@ -117,21 +118,21 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("node/src/cluster/member.rs", &["tiers"], NAMES),
     ("node/src/cluster/pins.rs", &["open"], STATE),
     ("node/src/cluster/watchdog.rs", &["begin", "end_watchdog"], STATE),
-    ("node/src/config/cluster.rs", &["password"], CONFIG),
+    ("node/src/cluster/resolve.rs", &["password"], CONFIG),
     ("node/src/coordinator/embedded.rs", &["load"], STATE),
     ("node/src/coordinator/memory.rs", &["open", "joined", "load_seen"], STATE),
-    ("node/src/doctor/checks/management.rs", &["controller"], DEVICE),
-    ("node/src/doctor/checks/management.rs", &["ask"], FOUND),
-    ("node/src/doctor/rounds.rs", &["links"], KERNEL),
-    ("node/src/doctor/system.rs", &["drop"], "the folder that this process has made"),
-    ("node/src/doctor/system.rs", &["read", "write"], "the kernel's own files of the living host"),
-    ("node/src/doctor/system.rs", &["recorded", "real", "follow"], NAMES),
+    ("doctor/src/checks/management.rs", &["controller"], DEVICE),
+    ("doctor/src/checks/management.rs", &["ask"], FOUND),
+    ("node/src/rounds.rs", &["links"], KERNEL),
+    ("host/src/system.rs", &["drop"], "the folder that this process has made"),
+    ("host/src/system.rs", &["read", "write"], "the kernel's own files of the living host"),
+    ("host/src/system.rs", &["recorded", "real", "follow"], NAMES),
     ("node/src/events.rs", &["load", "open", "add"], STATE),
-    ("node/src/fence_test.rs", &["name_of_number"], KERNEL),
+    ("host/src/proofs.rs", &["name_of_number"], KERNEL),
     ("node/src/history/album.rs", &["open", "add", "read", "remove"], STATE),
     ("node/src/history/files.rs", &["open", "make", "open_rw", "read"], STATE),
     ("node/src/history/writer.rs", &["run", "write", "add_line", "remove_leftovers"], STATE),
-    ("node/src/identity.rs", &["write_secret", "read_secret"], IDENTITY),
+    ("host/src/identity.rs", &["write_secret", "read_secret"], IDENTITY),
     ("node/src/serve.rs", &["lock_state"], STATE),
     ("node/src/serve.rs", &["open_to_group"], "a file in /etc, which is root's"),
     ("node/src/serve.rs", &["bind_unix"], "a socket, which is made where nothing is and follows no link in its place"),
@@ -170,7 +171,7 @@ fn is_of_tests(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     file.contains("/tests/")
         || name.trim_end_matches(".rs").ends_with("tests")
-        || ["node/src/doctor/fixture.rs", "node/src/doctor/trees.rs", "node/src/doctor/trees/oracle.rs"].contains(&file)
+        || ["host/src/fixture.rs", "doctor/src/trees.rs", "doctor/src/trees/oracle.rs"].contains(&file)
 }
 
 /// One place where a file is opened, or where that would be hidden.
@@ -342,7 +343,7 @@ mod tests {
         let others = "let device = DeviceFile::open(path)?;\n    pub(in crate::a) async fn g(\n    x: fn(u8),\n) {\n    let a = fs::copy(b, c);\n";
         assert_eq!(ways(others), [way(5, "fs::copy")]);
         assert_eq!(look(others)[0].function, "g");
-        assert!(is_of_tests("io/src/folder/tests.rs") && is_of_tests("node/src/doctor/chain/path_tests.rs"));
+        assert!(is_of_tests("io/src/folder/tests.rs") && is_of_tests("doctor/src/chain/path_tests.rs"));
         assert!(!is_of_tests("node/src/fence_test.rs") && !is_of_tests("io/src/file.rs"));
     }
 

@@ -4,11 +4,11 @@
 use super::control::Cluster;
 use super::member::Place;
 use crate::allowed::{NamedBy, is_refusal};
-use crate::coordinator::checked::Line;
 use crate::coordinator::words::Definition;
-use crate::report::NotUsed;
-use crate::volume_store::VolumeId;
 use anyhow::{Result, bail};
+use forebay_api::checked::Line;
+use forebay_api::record::VolumeId;
+use forebay_api::status::NotUsed;
 use forebay_core::fence::LockReach;
 use forebay_io::backing::BackingSpec;
 use forebay_io::lock::reach::reach_at;

@@ -8,10 +8,10 @@
 
 use super::commands::{Answer, Trouble, failure};
 use super::control::Cluster;
-use crate::coordinator::checked::NodeName;
 use crate::coordinator::words::{self, Answered, Call, NodeEntry, NotDone, Wish};
-use crate::node::{Failure, FailureKind};
-use crate::volume_store::VolumeId;
+use crate::failure::{Failure, FailureKind};
+use forebay_api::checked::NodeName;
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::{LogState, NodeId};
 use forebay_core::ownership::State;
 use std::collections::{BTreeSet, VecDeque};

@@ -7,12 +7,12 @@
 //! - Of a volume that is new here, or that an older version had known, the definition is believed, once.
 
 use super::control::Cluster;
-use crate::config::certificates::Clients;
 use crate::coordinator::clients::{ClientsWord, KIND};
 use crate::coordinator::words::{self, Definition, Words};
-use crate::seals::{Seal, Sealed, Seals};
-use crate::volume_store::VolumeId;
 use anyhow::{Context, Result};
+use forebay_api::config::certificates::Clients;
+use forebay_api::record::VolumeId;
+use forebay_host::seals::{Seal, Sealed, Seals};
 use serde::{Deserialize, Serialize};
 
 /// A list, and the number of the word that has said it; 0: no word has.
@@ -106,14 +106,14 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::checked::NodeName;
-    use crate::seals::tests::of_nodes;
+    use forebay_api::checked::NodeName;
+    use forebay_host::fixture::seals_of_nodes;
     use forebay_tests::harness::TempDir;
 
     #[test]
     fn a_list_of_clients_counts_only_with_the_seal_of_a_node_for_this_very_list() {
         let folder = TempDir::new("clients-word");
-        let [alpha, beta] = &of_nodes(&folder, "lab", &["alpha", "beta"])[..] else { panic!("two") };
+        let [alpha, beta] = &seals_of_nodes(folder.path(), "lab", &["alpha", "beta"])[..] else { panic!("two") };
         let by = NodeName::new("alpha").unwrap();
         let clients = "dns:vm1".parse().unwrap();
         let word = ClientsWord { version: words::VERSION, volume: VolumeId([1; 16]), number: 3, by, clients };

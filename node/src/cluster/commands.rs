@@ -1,24 +1,27 @@
 //! What operators want of a cluster's volumes, and what they are told of them.
 //!
-//! Left to others: who serves (core, asked through [`super::driver`]), and what the coordinator keeps ([`super::control`]).
+//! Left to others: who serves (core, asked through [`crate::datapath::driver`]), and what the coordinator keeps ([`super::control`]).
 
 use super::clients::KnownClients;
 use super::control::Cluster;
-use super::driver::{LinkShown, Shown, ToDriver};
 use super::marker::ImageMarker;
-use super::report::{ClusterNodeReport, of_nodes, of_volume};
+use super::report::{of_nodes, of_volume};
 use crate::allowed::NamedBy;
-use crate::config::address::{AddressChange, VirtualAddress};
-use crate::config::{self, TierName, VolumeSpec};
-use crate::coordinator::Audit;
-use crate::coordinator::checked::VolumeName;
-use crate::coordinator::words::{self, Definition, FlushName, Kept, NotDone, TierChoice, Wish, Words};
-use crate::coordinator::{Error, Occupied, Outcome};
-use crate::mailbox::ToShard;
-use crate::node::{Change, Failure, FailureKind, command_failure, volume_memory};
-use crate::report::VolumeReport;
-use crate::volume_store::VolumeId;
+use crate::coordinator::words::{Definition, Kept, NotDone, TierChoice, Wish, Words};
+use crate::coordinator::{Audit, Error, Occupied, Outcome, words};
+use crate::datapath::driver::{LinkShown, Shown, ToDriver};
+use crate::datapath::mailbox::ToShard;
+use crate::facts::volume_memory;
+use crate::failure::{Failure, FailureKind, command_failure};
 use anyhow::{Context, Result, bail};
+use forebay_api::change::Change;
+use forebay_api::checked::VolumeName;
+use forebay_api::cluster::ClusterNodeReport;
+use forebay_api::config;
+use forebay_api::config::address::{AddressChange, VirtualAddress};
+use forebay_api::config::{FlushName, TierName, VolumeSpec};
+use forebay_api::record::VolumeId;
+use forebay_api::status::VolumeReport;
 use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
@@ -288,7 +291,7 @@ impl Cluster {
         let _turn = self.turn_at_image(volume).await;
         let shown = self.show(volume).await.ok_or(Trouble::NotOwner)?;
         if shown.volume.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
-            let message = format!("volume {name}: {}", crate::node::HELD_IMAGE);
+            let message = format!("volume {name}: {}", crate::failure::HELD_IMAGE);
             return Err(Trouble::Failure(Failure { kind: FailureKind::Conflict, message }));
         }
         let Some(definition) = self.definition(volume) else { return Err(Trouble::NotOwner) };
@@ -591,7 +594,7 @@ impl Cluster {
         cluster.without_copy = self.without_copy(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
-            (Some(snapshot), Some(facts)) => VolumeReport::running(&facts, &definition.clients, snapshot, None),
+            (Some(snapshot), Some(facts)) => crate::report::volume_running(&facts, &definition.clients, snapshot, None),
             (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
         };
         if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
@@ -606,7 +609,7 @@ impl Cluster {
     /// Bound on the memory of its volumes on this node.
     pub fn memory_bytes_max(&self) -> u64 {
         let known = self.known();
-        let forwarding = known.len() as u64 * crate::forward::VOLUME_BYTES;
+        let forwarding = known.len() as u64 * crate::datapath::forward::VOLUME_BYTES;
         forwarding + known.values().filter_map(|known| known.facts.as_ref()).map(volume_memory).sum::<u64>()
     }
 

@@ -7,33 +7,34 @@
 //!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
 //! - Nothing here decides who serves.
 
-use super::addresses::Addresses;
-use super::driver::{PeerNode, ToDriver};
 use super::marker::{ImageMarker, Words};
 use super::media::all_read_flushed;
 use super::member::{Opened, Place};
 use super::proof::{Fence, Search};
 use super::reach::Reach;
 use super::registration::Registration;
+use crate::addresses::Addresses;
 use crate::allowed::NamedBy;
-use crate::config::{self, TierName};
-use crate::coordinator::answers::{Told, Word};
-use crate::coordinator::checked::NodeName;
+use crate::coordinator::answers::Told;
 use crate::coordinator::clients::ClientsWord;
-use crate::coordinator::words::{self, Definition, FlushName, Kept, Leaving, Load, NodeEntry};
-use crate::coordinator::{Coordinator, Hint};
-use crate::directory::Directory;
-use crate::fence_test::Proofs;
-use crate::mailbox::{ShardHandle, ToShard, VolumeKey};
-use crate::report::VolumeFacts;
-use crate::seals::Seals;
-use crate::volume_store::VolumeId;
+use crate::coordinator::words::{Definition, Kept, Leaving, Load, NodeEntry};
+use crate::coordinator::{Coordinator, Hint, words};
+use crate::datapath::directory::Directory;
+use crate::datapath::driver::{Asked, PeerNode, ToDriver};
+use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
+use crate::facts::VolumeFacts;
 use anyhow::{Context, Result, bail};
+use forebay_api::checked::NodeName;
+use forebay_api::config;
+use forebay_api::config::{FlushName, TierName};
+use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
-use forebay_core::cluster::{Incarnation, LogState, Record, RewindId, Unfenced};
+use forebay_core::cluster::{Incarnation, LogState, RewindId, Unfenced};
 use forebay_core::fence::LockReach;
 use forebay_core::ownership::{Candidate, Committed, Event, Requested, Setup, State};
 use forebay_core::types::*;
+use forebay_host::proofs::Proofs;
+use forebay_host::seals::Seals;
 use forebay_io::backing::{OwnerLock, TermLock};
 use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::identity::sync_beside;
@@ -68,72 +69,6 @@ const LOAD_PERIOD: Time = Time::from_secs(5);
 
 /// What core has decided is not sent later than this: others were asked just before, and what they said may be old by then (C5).
 const DECIDED_AGE_MAX: Time = Time::from_secs(1);
-
-/// What the data path needs from here.
-#[derive(Debug)]
-pub enum Asked {
-    /// Read the record.
-    Read {
-        /// Of this volume.
-        volume: VolumeId,
-        /// Names it in the answer.
-        op: OpId,
-    },
-    /// Change the record.
-    Commit {
-        /// Of this volume.
-        volume: VolumeId,
-        /// Names it in the answer.
-        op: OpId,
-        /// As it was read.
-        compare: Box<Record>,
-        /// What it becomes.
-        new: Box<Record>,
-        /// The operator's word that allows it, where it needs one.
-        word: Option<Box<Word>>,
-        /// When core has decided so: later its grounds may be gone.
-        decided: std::time::Instant,
-    },
-    /// The coordinator was seen to have gone back (C6).
-    RewindNoticed {
-        /// By the ownership of this volume.
-        volume: VolumeId,
-        /// As the answer to a question of then.
-        sent: Instant,
-    },
-    /// Another node has told of one.
-    Rewound {
-        /// The ownership of this volume.
-        volume: VolumeId,
-        /// That.
-        id: RewindId,
-    },
-    /// All nodes were heard since.
-    RewindSettled {
-        /// About this volume.
-        volume: VolumeId,
-        /// That.
-        id: RewindId,
-    },
-    /// Open the tier anew; the volume on it has been closed.
-    OpenTier {
-        /// Of this volume.
-        volume: VolumeId,
-        /// As a new tier.
-        format: bool,
-    },
-    /// Open the backing for a term that this node owns.
-    OpenBacking {
-        /// Of this volume.
-        volume: VolumeId,
-        /// Attached so.
-        key: VolumeKey,
-        /// The term.
-        term: Term,
-    },
-    /// A node has called that is not known.
-    UnknownNode,
-}
 
 /// A volume of the cluster.
 pub(super) struct Known {

@@ -1,7 +1,7 @@
 //! How the coordinator is, asked now and then: what an operator should do about it before nothing can be changed there any more.
 
 use super::control::Cluster;
-use crate::report::CoordinatorTrouble;
+use forebay_api::status::CoordinatorTrouble;
 use std::sync::Arc;
 use std::time::Duration as Time;
 

@@ -2,38 +2,41 @@
 //!
 //! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
 
-use super::addresses::Addresses;
 use super::control::Cluster;
-use super::driver::DriverSetup;
 use super::member::Place;
 use super::pins::Pins;
 use super::proof::Fence;
 use super::registration::Registration;
 use super::sides::Sides;
 use super::watchdog::OwnWatchdog;
+use crate::addresses::Addresses;
 use crate::allowed::Allowed;
-use crate::config::Config;
-use crate::config::cluster::{ClusterConfig, Resolved, SecurityName};
-use crate::config::fence::FenceConfig;
-use crate::coordinator::checked::{FaultDomain, NodeName};
+use crate::cluster::resolve::Resolved;
 use crate::coordinator::etcd::Etcd;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
-use crate::directory::Directory;
-use crate::fence_test::Proofs;
-use crate::identity;
-use crate::mailbox::{ShardHandle, ToShard};
+use crate::datapath::directory::Directory;
+use crate::datapath::driver::DriverSetup;
+use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::placement::Placement;
-use crate::seals::Seals;
-use crate::volume_store::{Store, VolumeId, random_bytes};
+use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
+use forebay_api::checked::{FaultDomain, NodeName};
+use forebay_api::config::Config;
+use forebay_api::config::cluster::{ClusterConfig, SecurityName};
+use forebay_api::config::fence::FenceConfig;
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::Host;
 use forebay_core::ownership::Timing;
 use forebay_core::types::Duration;
 use forebay_core::wire::{WIRE_VERSION, WIRE_VERSION_MIN};
+use forebay_host::identity;
+use forebay_host::proofs::Proofs;
+use forebay_host::seals::Seals;
 use forebay_io::link::{Identity, PeerTls, Security, listen};
+use forebay_io::machine::random_bytes;
 use rustls::RootCertStore;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
@@ -63,7 +66,7 @@ impl Cluster {
     pub async fn start(all: &Config, config: &ClusterConfig, store: &Store, lent: Lent) -> Result<Arc<Cluster>> {
         let Lent { shard, placement, keys, directory, allowed } = lent;
         let (fences, shm_size) = (&all.fence, all.node.shm_size);
-        let Resolved { identity, etcd, links } = config.resolve(&all.link)?;
+        let Resolved { identity, etcd, links } = super::resolve::resolve(config, &all.link)?;
         let name = NodeName::new(&identity.name).map_err(anyhow::Error::msg)?;
         let (node, host) = (identity.node, this_host()?);
         if identity.renewal_due {

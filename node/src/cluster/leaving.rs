@@ -7,13 +7,14 @@
 
 use super::commands::{Answer, failure};
 use super::control::Cluster;
-use super::driver::Shown;
-use super::report::{ClusterNodeReport, EmptyingReport, KeptReport, name_of};
+use super::report::name_of;
 use crate::coordinator::Outcome;
 use crate::coordinator::words::{Leaving, NodeEntry};
-use crate::node::FailureKind;
-use crate::units::show_size;
-use crate::volume_store::VolumeId;
+use crate::datapath::driver::Shown;
+use crate::failure::FailureKind;
+use forebay_api::cluster::{ClusterNodeReport, EmptyingReport, KeptReport};
+use forebay_api::record::VolumeId;
+use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, NodeId, Record};
 use forebay_core::ownership::{Command, State};

@@ -1,5 +1,5 @@
 //! The marker beside the image of a cluster's volume: the same file, and the same words, as beside one that a single node
-//! serves ([`crate::volume_store::Marker`]), so that each is refused where the other's newest writes lie in logs.
+//! serves ([`forebay_api::record::Marker`]), so that each is refused where the other's newest writes lie in logs.
 //!
 //! - Written before the first write of each term, then as it is destaged, and for the last time, as clean, when the volume was
 //!   released. What a former owner writes late says less, never more: nobody relies on its term.
@@ -9,10 +9,11 @@
 
 use crate::coordinator::words::Definition;
 use crate::judgement::difference;
-use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION, VolumeId, remove_durably};
 use anyhow::{Context, Result, bail};
+use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION, VolumeId};
 use forebay_core::types::{Lsn, Term};
 use forebay_io::Backing;
+use forebay_io::durable::remove_durably;
 use forebay_io::file::FileKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -95,7 +96,7 @@ impl ImageMarker {
     /// Of a volume that was deleted.
     pub(super) fn remove(&self, volume: VolumeId) -> Result<()> {
         match Marker::load(&self.path)? {
-            Some(marker) if marker.volume == volume => remove_durably(&self.path),
+            Some(marker) if marker.volume == volume => Ok(remove_durably(&self.path)?),
             Some(_) | None => Ok(()),
         }
     }

@@ -13,14 +13,14 @@
 
 use super::commands::{Answer, failure};
 use super::control::{Cluster, requested};
-use super::driver::Shown;
 use super::report::name_of;
-use crate::config::TierName;
 use crate::coordinator::words::{Definition, Load, NodeEntry, VERSION_FLUSHED};
-use crate::node::FailureKind;
-use crate::report::TierChangeReport;
-use crate::units::show_size;
-use crate::volume_store::VolumeId;
+use crate::datapath::driver::Shown;
+use crate::failure::FailureKind;
+use forebay_api::config::TierName;
+use forebay_api::record::VolumeId;
+use forebay_api::status::TierChangeReport;
+use forebay_api::units::show_size;
 use forebay_core::cluster::NodeId;
 use forebay_core::ownership::{Event, Requested, State};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,10 +10,9 @@
 //! - Of that term the node knows durably before it opens the backing for it.
 
 use super::pins::Pins;
-use super::report::ClusterReport;
 use crate::allowed::Allowed;
-use crate::config::{DestageName, TierName, tier_size_default};
 use crate::coordinator::words::Definition;
+use crate::facts::VolumeFacts;
 use crate::judgement::TierFound;
 use crate::memory_place;
 use crate::open::{
@@ -21,16 +20,20 @@ use crate::open::{
     look_for_tier, make_tier, put_aside,
 };
 use crate::placement::Placement;
-use crate::report::{VolumeFacts, VolumeReport};
-use crate::units::show_size;
-use crate::volume_store::{Record, STORE_VERSION, Store, TierRecord, VolumeId, remove_durably, write_atomically};
+use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
+use forebay_api::cluster::ClusterReport;
+use forebay_api::config::{DestageName, TierName, tier_size_default};
+use forebay_api::record::{Record, STORE_VERSION, TierRecord, VolumeId};
+use forebay_api::status::VolumeReport;
+use forebay_api::units::show_size;
 use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
 use forebay_core::ownership::Timing;
 use forebay_core::types::{BLOCK_BYTES, Duration, Term};
 use forebay_core::volume::ClusterConfig;
+use forebay_io::durable::{remove_durably, write_atomically};
 use forebay_io::{Tier, VolumeIo};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -157,7 +160,7 @@ impl Place {
     /// Remembers durably that this node is about to open the backing as the owner of a term.
     pub fn remember_term(&self, volume: VolumeId, term: Term) -> Result<()> {
         let path = self.term_path(volume);
-        write_atomically(&path, term.0.to_string().as_bytes())
+        Ok(write_atomically(&path, term.0.to_string().as_bytes())?)
     }
 
     fn term_path(&self, volume: VolumeId) -> PathBuf {
@@ -262,7 +265,7 @@ impl Place {
             TierKind::Memory => superblock.layout.payload_blocks,
             TierKind::Flash => (frames_bytes(definition) / BLOCK_BYTES) as u32,
         };
-        let index = crate::node::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
+        let index = forebay_api::config::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
         let arena = forebay_io::memory::can_be_had(index)
             .and_then(|()| VolumeIo::arena_of(&tier, &superblock, frames))
             .with_context(|| format!("volume {}: cannot set up its memory", definition.name))?;
@@ -339,7 +342,12 @@ impl Place {
             memory_bytes: 0,
             journal: Err("volumes of a cluster are destaged in order".to_owned()),
         };
-        VolumeReport::absent(&facts, &record, "elsewhere", &format!("this node has no log of it: {}", cluster.reason))
+        crate::report::volume_absent(
+            &facts,
+            &record,
+            "elsewhere",
+            &format!("this node has no log of it: {}", cluster.reason),
+        )
     }
 }
 

@@ -14,14 +14,12 @@
 //! Decisions are core's: who may serve is `forebay_core::ownership`, the log is `forebay_core::volume`. Left out by intent: more
 //! than one shard, and journals.
 
-pub mod addresses;
 mod backings;
 mod calls;
 mod clients;
 pub mod commands;
 pub mod control;
 pub mod deletion;
-pub mod driver;
 mod health;
 pub mod join;
 mod leaving;
@@ -35,6 +33,7 @@ mod reach;
 mod registration;
 pub mod report;
 mod requests;
+mod resolve;
 mod sides;
 mod told;
 mod watchdog;

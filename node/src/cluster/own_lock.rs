@@ -8,7 +8,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::words::Definition;
-use crate::volume_store::VolumeId;
+use forebay_api::record::VolumeId;
 use forebay_core::ownership::{Event, State};
 use forebay_core::types::Term;
 use forebay_io::Backing;

@@ -13,11 +13,12 @@
 
 use super::clients::KnownClients;
 use crate::allowed::NamedBy;
-use crate::config;
 use crate::coordinator::words::Definition;
-use crate::volume_store::{Marker, VolumeId, remove_durably, write_atomically};
 use anyhow::{Context, Result, bail};
+use forebay_api::config;
+use forebay_api::record::{Marker, VolumeId};
 use forebay_io::backing::BackingSpec;
+use forebay_io::durable::{remove_durably, write_atomically};
 use forebay_io::folder::{self, Folder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ impl Pins {
 
     fn write(&self, pin: &Pin) -> Result<()> {
         let text = serde_json::to_vec(pin).context("cannot encode what a volume is")?;
-        write_atomically(&self.path(pin.definition.volume), &text)
+        Ok(write_atomically(&self.path(pin.definition.volume), &text)?)
     }
 
     /// Who has named this volume's backing, as this node knows. May take as long as its file system does.
@@ -275,7 +276,7 @@ fn load(path: &Path) -> Result<Pin> {
 mod tests {
     use super::*;
     use crate::coordinator::words::Words;
-    use crate::volume_store::{ImageIdentity, STORE_VERSION};
+    use forebay_api::record::{ImageIdentity, STORE_VERSION};
     use forebay_tests::harness::TempDir;
 
     fn definition(name: &str, number: u8, backing: &str) -> Definition {

@@ -11,19 +11,20 @@
 //! - What fails is shown in its own words, and tried again after growing pauses, until the opening of the backing has ended.
 
 use super::control::Cluster;
-use super::driver::Shown;
-use super::report::{FenceReport, FormerReport, MeansReport, name_of};
+use super::report::name_of;
 use super::watchdog::NotReset;
-use crate::config::fence::FenceConfig;
 use crate::coordinator::words::{Definition, Kept, NodeEntry};
-use crate::fence_test::{Proofs, device_name, fence_name, name_of_device};
-use crate::units::show_seconds;
-use crate::volume_store::VolumeId;
+use crate::datapath::driver::Shown;
 use anyhow::{Context, Result, bail};
+use forebay_api::cluster::{FenceReport, FormerReport, MeansReport};
+use forebay_api::config::fence::FenceConfig;
+use forebay_api::record::VolumeId;
+use forebay_api::units::show_seconds;
 use forebay_core::cluster::{Host, NodeId, Unfenced};
 use forebay_core::fence::{Class, LockReach, Means};
 use forebay_core::ownership::{Event, Proof};
 use forebay_core::types::Term;
+use forebay_host::proofs::{Proofs, device_name, fence_name, name_of_device};
 use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
 use forebay_io::fence::{Expelled, ReservableDevice, ReservationError, ReservationKey};
 use forebay_io::{Backing, LockAttempt};

@@ -8,7 +8,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::words::Definition;
-use crate::volume_store::VolumeId;
+use forebay_api::record::VolumeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -132,7 +132,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::checked::NodeName;
+    use forebay_api::checked::NodeName;
     use forebay_core::cluster::Host;
 
     fn entry(name: &str, node: u64) -> NodeEntry {

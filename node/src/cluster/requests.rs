@@ -13,13 +13,13 @@
 use super::calls::Taken;
 use super::control::Cluster;
 use crate::coordinator::asks::Ask;
-use crate::coordinator::checked::NodeName;
 use crate::coordinator::requests::{Nonce, Request};
 use crate::coordinator::words::{self, Call, Words};
 use crate::coordinator::{Error, Outcome};
-use crate::seals::{Seal, Sealed};
-use crate::volume_store::VolumeId;
 use anyhow::{Context, Result, bail};
+use forebay_api::checked::NodeName;
+use forebay_api::record::VolumeId;
+use forebay_host::seals::{Seal, Sealed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration as Time, Instant};

@@ -4,13 +4,15 @@
 //! Invariant: it is shown, and nothing else. What is old, or of another term than the record's, is not shown.
 
 use super::control::Cluster;
-use super::driver::Shown;
-use super::report::{ClusterReport, name_of};
-use crate::coordinator::checked::Code;
+use super::report::name_of;
 use crate::coordinator::wishes::now_ms;
-use crate::coordinator::words::{self, Hex64, OwnedVolume, OwnedVolumes};
-use crate::report::VolumeReport;
-use crate::volume_store::VolumeId;
+use crate::coordinator::words;
+use crate::coordinator::words::{OwnedVolume, OwnedVolumes};
+use crate::datapath::driver::Shown;
+use forebay_api::checked::{Code, Hex64};
+use forebay_api::cluster::ClusterReport;
+use forebay_api::record::VolumeId;
+use forebay_api::status::VolumeReport;
 use forebay_core::cluster::NodeId;
 use forebay_core::ownership::State;
 use std::sync::Arc;

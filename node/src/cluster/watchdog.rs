@@ -9,22 +9,22 @@
 //! - Another machine's counts by a linearizable read of what its node has announced, begun after the own take-over.
 
 use super::control::Cluster;
-use super::driver::{Late, ToDriver};
 use super::proof::Search;
-use crate::config::watchdog::WatchdogConfig;
 use crate::coordinator::Registered;
-use crate::coordinator::checked::Line;
 use crate::coordinator::words::{Definition, NodeEntry, WatchdogWords};
-use crate::mailbox::{ShardHandle, ToShard};
-use crate::units::show_seconds;
-use crate::volume_store::write_atomically;
+use crate::datapath::driver::{Late, ToDriver};
+use crate::datapath::mailbox::{ShardHandle, ToShard};
 use anyhow::{Context, Result, anyhow, bail};
+use forebay_api::checked::Line;
+use forebay_api::config::watchdog::WatchdogConfig;
+use forebay_api::units::show_seconds;
 use forebay_core::cluster::{Host, Unfenced};
 use forebay_core::fence::{LockReach, Means};
 use forebay_core::types::{Duration, Term};
 use forebay_core::watchdog::{Feeding, counts_after};
 use forebay_io::backing::TermLock;
 use forebay_io::clock;
+use forebay_io::durable::write_atomically;
 use forebay_io::fence::Watchdog;
 use forebay_io::fence::watchdog::{Looked, look};
 use std::path::{Path, PathBuf};

@@ -9,13 +9,14 @@
 use super::commands::{Answer, command_words, failure, no_such_volume};
 use super::control::Cluster;
 use super::report::{called, name_of};
-use crate::coordinator::checked::{Code, Line};
 use crate::coordinator::words::{self, AuditLine, Kept, NodeEntry};
 use crate::coordinator::{Audit, Outcome};
-use crate::node::{Failure, FailureKind};
-use crate::report::VolumeReport;
-use crate::volume_store::VolumeId;
+use crate::failure::{Failure, FailureKind};
 use anyhow::{Result, bail};
+use forebay_api::checked::{Code, Line};
+use forebay_api::cluster::AuditReport;
+use forebay_api::record::VolumeId;
+use forebay_api::status::VolumeReport;
 use forebay_core::cluster::{Config, LogState, NodeId, Record, Unfenced};
 use forebay_core::ownership::{Command, CommandError};
 use forebay_core::types::Term;
@@ -332,36 +333,18 @@ impl Cluster {
             let known = self.known().get(&volume).map(|known| known.definition.name.clone());
             known.map_or_else(|| volume.to_string(), String::from)
         };
-        Ok(lines.into_iter().map(|line| AuditReport::new(line, names)).collect())
+        Ok(lines.into_iter().map(|line| audit_report(line, names)).collect())
     }
 }
 
-/// A line of the audit log.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub struct AuditReport {
-    /// Milliseconds since 1970 by the clock of the node that was told.
-    pub at_unix_ms: u64,
-    /// The node that was told.
-    pub node: String,
-    /// The volume, if it is about one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub volume: Option<String>,
-    /// What was decided.
-    pub action: String,
-    /// By whom, and what it means.
-    pub words: String,
-}
-
-impl AuditReport {
-    fn new(line: AuditLine, name: impl Fn(VolumeId) -> String) -> AuditReport {
-        let AuditLine { at_ms, node, volume, action, words, .. } = line;
-        AuditReport {
-            at_unix_ms: at_ms,
-            node: node.into(),
-            volume: volume.map(name),
-            action: action.into(),
-            words: words.into(),
-        }
+fn audit_report(line: AuditLine, name: impl Fn(VolumeId) -> String) -> AuditReport {
+    let AuditLine { at_ms, node, volume, action, words, .. } = line;
+    AuditReport {
+        at_unix_ms: at_ms,
+        node: node.into(),
+        volume: volume.map(name),
+        action: action.into(),
+        words: words.into(),
     }
 }
 

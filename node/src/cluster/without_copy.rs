@@ -2,20 +2,11 @@
 //! the owner takes is decided in core (`ownership::peers`), by the same figures.
 
 use super::control::Cluster;
-use super::report::{ClusterReport, name_of};
-use crate::config::TierName;
+use super::report::name_of;
 use crate::coordinator::words::{Definition, Load};
-use crate::units::show_size;
-use serde::{Deserialize, Serialize};
-
-/// A node that keeps no copy.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WithoutCopy {
-    /// Its name.
-    pub node: String,
-    /// Why not.
-    pub why: String,
-}
+use forebay_api::cluster::{ClusterReport, WithoutCopy};
+use forebay_api::config::TierName;
+use forebay_api::units::show_size;
 
 impl Cluster {
     /// Empty where there are as many copies as are asked for.

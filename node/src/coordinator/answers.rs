@@ -8,7 +8,7 @@
 
 use super::words::Kept;
 use super::{Audit, Coordinator, Error, Outcome};
-use crate::volume_store::VolumeId;
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::Record;
 use forebay_core::ownership::{Committed, Event, Read};
 

@@ -5,11 +5,11 @@
 //! - An ask changes nothing anywhere. How it gets there and back is [`requests`](super::requests)'.
 //! - Who is asked has registered as a reader of [`VERSION`]; an older node would not understand, and is not asked.
 
-use super::checked::NodeName;
 use super::requests::Request;
 use super::words::{self, Words};
-use crate::doctor::peer::{Pair, Side};
-use crate::volume_store::VolumeId;
+use forebay_api::checked::NodeName;
+use forebay_api::record::VolumeId;
+use forebay_doctor::peer::{Pair, Side};
 use serde::{Deserialize, Serialize};
 
 /// Of asks and their answers.
@@ -91,7 +91,7 @@ impl Request for Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::peer::{Channel, End, Interface, Looked, Probe, Tcp};
+    use forebay_doctor::peer::{Channel, End, Interface, Looked, Probe, Tcp};
 
     fn pair() -> Pair {
         let at = |text: &str| text.parse().expect("an address");

@@ -3,13 +3,13 @@
 //! A definition has the list as well, and versions before this one read it there alone. Whoever can write to the coordinator writes there what he
 //! likes; so a node that knows a list takes another one only by this word, with the seal of a node and a higher number.
 
-use super::checked::NodeName;
 use super::store::{Operation, Read};
 use super::words::{self, Words};
 use super::{Coordinator, Error, value_of};
-use crate::config::certificates::Clients;
-use crate::seals::Seal;
-use crate::volume_store::VolumeId;
+use forebay_api::checked::NodeName;
+use forebay_api::config::certificates::Clients;
+use forebay_api::record::VolumeId;
+use forebay_host::seals::Seal;
 use serde::{Deserialize, Serialize};
 
 /// First part of the key, and what the seal is about.

@@ -11,8 +11,8 @@
 //! - One process at a time: the daemon's lock on the state folder sees to it.
 
 use super::store::{Answer, CHANGES_MAX, Changed, Changes, Compare, Entry, Failure, Operation, Read, Transaction};
-use crate::volume_store::write_atomically;
 use anyhow::{Context, Result, bail};
+use forebay_io::durable::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -155,5 +155,5 @@ fn save(path: &Path, entries: &BTreeMap<String, String>) -> Result<()> {
     let file = File { version: VERSION, entries: entries.clone() };
     let mut text = serde_json::to_vec_pretty(&file).context("cannot encode the coordinator's file")?;
     text.push(b'\n');
-    write_atomically(path, &text)
+    Ok(write_atomically(path, &text)?)
 }

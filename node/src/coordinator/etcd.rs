@@ -19,9 +19,10 @@ use super::store::{Answer, CHANGES_MAX, Changed, Changes, Entry, Failure, Operat
 use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use forebay_api::config::endpoint::Endpoint;
 use health::Trouble;
+pub use http::TlsFiles;
 use http::{Client, Lost};
-pub use http::{Endpoint, TlsFiles};
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};

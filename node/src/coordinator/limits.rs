@@ -2,9 +2,10 @@
 //! config, protocol), so nothing that Forebay writes is refused; and none of what passes makes a sum overflow, asks for memory
 //! without end, or names a place that nobody can mean.
 
-use super::checked::{is_obeyed, shown};
-use super::words::{Definition, FlushName, NodeEntry, Wish};
-use crate::config::{self, TierName};
+use super::words::{Definition, NodeEntry, Wish};
+use forebay_api::checked::{is_obeyed, shown};
+use forebay_api::config;
+use forebay_api::config::{FlushName, TierName};
 use forebay_core::cluster::{CONFIG_MAX, Config, Record, TERM_MAX};
 use forebay_core::record::MEMBERS_MAX;
 use forebay_core::types::{BLOCK_BYTES, SECTOR_BYTES, Term, VOLUME_BYTES_MAX};

@@ -14,10 +14,11 @@
 
 use super::rewinds::Rewinds;
 use super::words::{ClusterIdentity, Kept, Words};
-use crate::volume_store::{VolumeId, write_atomically};
 use anyhow::{Context, Result, anyhow};
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::{KnownRewinds, RewindId};
 use forebay_core::types::Instant;
+use forebay_io::durable::write_atomically;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -141,12 +142,13 @@ impl Memory {
         }
         let Some(found) = found else { return Ok(()) };
         if now.is_none_or(|now| now.number() < found.number()) {
-            write_atomically(&self.seen_path(volume), found.encode().as_bytes()).map_err(Refusal::NotRemembered)?;
+            write_atomically(&self.seen_path(volume), found.encode().as_bytes())
+                .map_err(|error| Refusal::NotRemembered(error.into()))?;
             seen.insert(volume.0, found.clone());
         }
         // Also of a deletion that is known: what was open may have been kept by a folder that took nothing then.
         if matches!(found, Kept::Deleted { .. }) {
-            self.rewinds.forget(volume).map_err(Refusal::NotRemembered)?;
+            self.rewinds.forget(volume).map_err(|error| Refusal::NotRemembered(error.into()))?;
         }
         Ok(())
     }
@@ -175,7 +177,7 @@ impl Memory {
         if self.joined()?.as_ref() == Some(identity) {
             return Ok(());
         }
-        write_atomically(&self.joined_path(), identity.encode().as_bytes())
+        Ok(write_atomically(&self.joined_path(), identity.encode().as_bytes())?)
     }
 }
 

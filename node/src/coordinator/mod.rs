@@ -15,7 +15,6 @@
 
 pub mod answers;
 pub mod asks;
-pub mod checked;
 pub mod clients;
 mod embedded;
 pub mod etcd;
@@ -30,14 +29,15 @@ mod tests;
 pub mod wishes;
 pub mod words;
 
-use crate::seals::Seal;
-use crate::volume_store::{VolumeId, random_bytes};
-use checked::{NodeName, shown};
 use clients::ClientsWord;
 use etcd::health::Trouble;
+use forebay_api::checked::{NodeName, shown};
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::{KnownRewinds, RewindId};
 use forebay_core::types::Instant;
+use forebay_host::seals::Seal;
 use forebay_io::clock;
+use forebay_io::machine::random_bytes;
 use memory::{Memory, Refusal};
 use refused::Refused;
 use std::fmt;

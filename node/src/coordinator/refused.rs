@@ -1,6 +1,6 @@
 //! Values in the coordinator that cannot be used: kept by key, said once each, and shown until they are gone or put right.
 
-use super::checked::shown;
+use forebay_api::checked::shown;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -41,5 +41,9 @@ impl Refused {
 }
 
 fn say(key: &str, why: &str) {
-    eprintln!("forebay: warning: {} in the coordinator is not used: {}", shown(key), super::checked::Line::of(why));
+    eprintln!(
+        "forebay: warning: {} in the coordinator is not used: {}",
+        shown(key),
+        forebay_api::checked::Line::of(why)
+    );
 }

@@ -13,12 +13,12 @@
 //! - A text and its seal are written in one transaction. What they are worth is judged by `cluster::requests`; here nothing is believed.
 //! - Nothing of safety depends on a request: what it asks for is checked like a command that is given on the spot.
 
-use super::checked::NodeName;
 use super::store::{Operation, Read, Transaction};
 use super::words::{self, Words};
 use super::{Asked, Coordinator, Error, Outcome, absent, equals, value_of};
-use crate::seals::Seal;
-use crate::volume_store::VolumeId;
+use forebay_api::checked::NodeName;
+use forebay_api::record::VolumeId;
+use forebay_host::seals::Seal;
 use serde::{Deserialize, Serialize};
 
 /// etcd takes so many steps in one transaction by default, and some more.

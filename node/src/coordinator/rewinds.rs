@@ -11,11 +11,13 @@
 //!   again, and it is open here until all nodes were heard.
 //! - What is noticed twice by this node is one, where the later question was sent before the first was named: it was the same restore.
 
-use crate::volume_store::{VolumeId, random_bytes, write_atomically};
 use anyhow::{Context, Result};
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::{KnownRewinds, RewindId};
 use forebay_core::types::Instant;
 use forebay_io::clock;
+use forebay_io::durable::write_atomically;
+use forebay_io::machine::random_bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

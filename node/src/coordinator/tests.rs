@@ -6,21 +6,23 @@ mod hostile;
 mod mutated;
 mod rewound;
 
+use forebay_api::config::FlushName;
 use hostile::one_hostile_value_hides_no_other;
 
 use super::asks::{Ask, Seen};
-use super::checked::{Code, Line, VolumeName};
 use super::embedded::Embedded;
-use super::etcd::{Endpoint, Etcd, EtcdConfig};
+use super::etcd::{Etcd, EtcdConfig};
 use super::memory::Memory;
 use super::requests::{Nonce, Request};
 use super::store::Store;
 use super::words::*;
 use super::*;
-use crate::config::{DestageName, PolicyName, TierName};
-use crate::seals::Seal;
+use forebay_api::checked::{Code, Line, VolumeName};
+use forebay_api::config::endpoint::Endpoint;
+use forebay_api::config::{DestageName, PolicyName, TierName};
 use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
+use forebay_host::seals::Seal;
 use forebay_tests::harness::TempDir;
 use std::path::PathBuf;
 use std::sync::Arc;

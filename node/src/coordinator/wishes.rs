@@ -1,12 +1,12 @@
 //! What operators want of other nodes: commands that the owner of a volume carries out, by [`requests`](super::requests), and nodes that
 //! are to be emptied.
 
-use super::checked::NodeName;
 use super::requests::Request;
 use super::store::{Operation, Transaction};
 use super::words::{self, Answered, Call, Leaving, NotDone, OwnedVolumes, Words};
 use super::{Asked, Coordinator, Error, Outcome, absent};
-use crate::volume_store::VolumeId;
+use forebay_api::checked::NodeName;
+use forebay_api::record::VolumeId;
 
 impl Request for Call {
     type Answer = Answered;

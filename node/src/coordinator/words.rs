@@ -6,15 +6,15 @@
 //!   until each registered node can read its own ([`NodeEntry::record_version`]).
 //! - **One form for one meaning.** What is read must be, byte by byte, what this code would write. So to compare the whole text is to
 //!   compare the whole record (C1), and what was edited by hand is noticed before anything rests on it.
-//! - **Read as if a stranger had sent it.** Names and texts are types that check themselves ([`checked`](super::checked)), and every
+//! - **Read as if a stranger had sent it.** Names and texts are types that check themselves ([`checked`](forebay_api::checked)), and every
 //!   number is held against what it can be (`limits`) before anybody sees it: what is out of bounds is no value.
 
-use super::checked::{Code, FaultDomain, Line, NodeName, VolumeName};
 use super::limits;
-use crate::config::address::VirtualAddress;
-use crate::config::certificates::Clients;
-use crate::config::{DestageName, PolicyName, TierName};
-use crate::volume_store::VolumeId;
+use forebay_api::checked::{Code, FaultDomain, Hex64, Line, NodeName, VolumeName};
+use forebay_api::config::address::VirtualAddress;
+use forebay_api::config::certificates::Clients;
+use forebay_api::config::{DestageName, FlushName, PolicyName, TierName};
+use forebay_api::record::VolumeId;
 use forebay_core::cluster::{Host, NodeId, RewindId};
 use forebay_core::ownership::Timing;
 use forebay_core::types::Duration;
@@ -80,26 +80,6 @@ pub(super) fn read_of<T: Serialize + DeserializeOwned>(text: &str, wanted: u32) 
         return Err("it was not written by Forebay: order of fields, spaces or digits are not its own".into());
     }
     Ok(value)
-}
-
-/// Sixteen hexadecimal digits: JSON's numbers end at 2^53 for many readers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Hex64(pub u64);
-
-impl From<Hex64> for String {
-    fn from(number: Hex64) -> String {
-        format!("{:016x}", number.0)
-    }
-}
-
-impl TryFrom<String> for Hex64 {
-    type Error = String;
-    fn try_from(text: String) -> Result<Hex64, String> {
-        let plain = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let number = plain.then(|| u64::from_str_radix(&text, 16).ok()).flatten();
-        number.map(Hex64).ok_or_else(|| format!("{text:?} is not a number of 16 hexadecimal digits"))
-    }
 }
 
 /// As the kernel prints machine and boot ids, hyphens left out.
@@ -168,33 +148,6 @@ impl Words for RewindMark {
 }
 
 // --- what people and nodes have said ---
-
-/// What a volume's flush promises.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum FlushName {
-    /// `media` while all members are on flash, else `replicated`.
-    #[default]
-    Auto,
-    /// On stable media at every member.
-    Media,
-    /// Held by every member.
-    Replicated,
-    /// In the backing, synced.
-    Destage,
-}
-
-impl From<FlushName> for forebay_core::status::Flush {
-    fn from(name: FlushName) -> forebay_core::status::Flush {
-        use forebay_core::status::Flush;
-        match name {
-            FlushName::Auto => Flush::Best,
-            FlushName::Media => Flush::Media,
-            FlushName::Replicated => Flush::Replicated,
-            FlushName::Destage => Flush::Destage,
-        }
-    }
-}
 
 /// The tier that each member of a volume makes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

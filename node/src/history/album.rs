@@ -1,9 +1,10 @@
 //! The files of the pictures: two for each volume, of which the older gives way when the newer is full. A torn end costs the
 //! last picture.
 
-use super::format::Owner;
-use super::pictures::{self, PICTURE_BYTES_MAX, Picture};
 use anyhow::{Context, Result};
+use forebay_api::history::format::Owner;
+use forebay_api::history::pictures;
+use forebay_api::history::pictures::{PICTURE_BYTES_MAX, Picture};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ pub fn remove(dir: &Path, owner: &Owner) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::pictures::PICTURE_S;
+    use forebay_api::history::pictures::PICTURE_S;
     use forebay_core::seen::Seen;
     use forebay_core::types::Duration;
 

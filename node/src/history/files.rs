@@ -4,12 +4,12 @@
 //! Nothing is synced: a kill loses nothing that was written, a power cut what the kernel had not written back, which is
 //! half a minute. A history is not worth a sync each second.
 
-use super::format::{self, BadHeader, FILE_BYTES, HEADER_BYTES, Owner, RINGS, Ring, SLOT_BYTES_MAX, Slot};
-use super::query::{self, Collector, History, Plan};
-use super::series::Kind;
-use crate::units::show_size;
-use crate::volume_store::VolumeId;
+use super::query;
+use super::query::{Collector, Plan};
 use anyhow::{Context, Result, bail};
+use forebay_api::history::format::{BadHeader, FILE_BYTES, HEADER_BYTES, Owner, RINGS, Ring, SLOT_BYTES_MAX, Slot};
+use forebay_api::history::{History, format};
+use forebay_api::units::show_size;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -19,29 +19,6 @@ use std::path::{Path, PathBuf};
 const KEPT_FREE_BYTES: u64 = 64 << 20;
 /// Slots that a reader takes at one time.
 const READ_SLOTS: u64 = 512;
-
-impl Owner {
-    /// A volume's file.
-    pub fn volume(id: [u8; 16]) -> Owner {
-        Owner { kind: 1, id }
-    }
-
-    /// The node's file.
-    pub const NODE: Owner = Owner { kind: 2, id: [0; 16] };
-
-    /// Which series it has.
-    pub fn series(&self) -> Kind {
-        if self.kind == 1 { Kind::Volume } else { Kind::Node }
-    }
-
-    /// Where it lies.
-    pub fn path(&self, dir: &Path) -> PathBuf {
-        match self.series() {
-            Kind::Volume => dir.join(format!("{}.history", VolumeId(self.id))),
-            Kind::Node => dir.join("node.history"),
-        }
-    }
-}
 
 /// A file that is open for writing.
 pub struct HistoryFile {

@@ -1,8 +1,8 @@
 //! From slots to what a chart asks for: which ring, which step, and how slots become one.
 
-use super::format::{RINGS, Ring, SERIES_MAX, Slot};
-use super::series::Kind;
-use serde::{Deserialize, Serialize};
+use forebay_api::history::format::{RINGS, Ring, SERIES_MAX, Slot};
+use forebay_api::history::series::Kind;
+use forebay_api::history::{History, Line};
 use std::collections::BTreeMap;
 
 /// Most series of one request.
@@ -52,40 +52,6 @@ pub fn plan(query: &Query, now: u64) -> Plan {
     // Rounded outward there may be one step too many: the newest ones count.
     let from = (query.from - query.from % step_s).max(to.saturating_sub(step_s * query.points.max(1)));
     Plan { ring: *ring, step_s, from, to }
-}
-
-/// One series over time; nothing where nobody looked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    /// Means; of a largest figure the largest.
-    pub avg: Vec<Option<f32>>,
-    /// Smallest of the seconds; left out where a step is one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub min: Option<Vec<Option<f32>>>,
-    /// Largest of the seconds; likewise.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub max: Option<Vec<Option<f32>>>,
-}
-
-/// What is known of a time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct History {
-    /// Whose, if a volume's.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub volume: Option<String>,
-    /// Whose, if a node's.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub node: Option<String>,
-    /// The first step's begin, in seconds since 1970.
-    pub from: u64,
-    /// The last step's end.
-    pub to: u64,
-    /// Seconds of a step.
-    pub step_s: u64,
-    /// Each step's begin.
-    pub at: Vec<u64>,
-    /// By name.
-    pub series: BTreeMap<String, Line>,
 }
 
 /// Mean, smallest and largest of what was put in.

@@ -1,8 +1,9 @@
 //! What a look at a volume finds, and what two looks say about the time between them. The same difference serves a second
 //! and ten minutes, so that a coarse step's rates and percentiles are those of its whole time, not means of means.
 
-use super::series::{self, NO_VALUES, VOLUME, Values};
-use crate::report::VolumeReport;
+use forebay_api::history::series;
+use forebay_api::history::series::{NO_VALUES, VOLUME, Values};
+use forebay_api::status::VolumeReport;
 use forebay_core::seen::{Histogram, Legs, Seen, Streams};
 
 /// Counters, which only grow while a volume stays attached.
@@ -171,7 +172,7 @@ pub fn is_amount(place: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::series::Kind;
+    use forebay_api::history::series::Kind;
     use forebay_core::types::Duration;
 
     fn reading(counters: &[(&str, u64)]) -> Reading {

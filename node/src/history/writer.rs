@@ -4,12 +4,12 @@
 
 use super::album::{self, Album};
 use super::files::{self, HistoryFile};
-use super::format::{FILE_BYTES, Owner, Slot};
-use super::pictures::Picture;
-use crate::calendar;
 use crate::events;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use forebay_api::calendar;
+use forebay_api::history::format::{FILE_BYTES, Owner, Slot};
+use forebay_api::history::pictures::Picture;
+use forebay_api::status::HistoryState;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -41,35 +41,18 @@ pub enum Job {
     End(SyncSender<()>),
 }
 
-/// How the history fares.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// What fails, on what, and what to do; none while all is well.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub problem: Option<String>,
-    /// Points and events that were not written since the daemon's start.
-    pub dropped: u64,
-    /// Files of volumes and of the node.
-    pub files: u32,
-    /// What they take of the disk.
-    pub bytes: u64,
-    /// What was put aside: damaged files, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub put_aside: Vec<String>,
-}
-
 /// The way to the thread.
 #[derive(Clone)]
 pub struct Writer {
     jobs: SyncSender<Job>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HistoryState>>,
 }
 
 impl Writer {
     /// Starts the thread.
     pub fn start(dir: &Path) -> std::io::Result<Writer> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(HistoryState::default()));
         let work = Work {
             dir: dir.to_owned(),
             state: state.clone(),
@@ -92,7 +75,7 @@ impl Writer {
     }
 
     /// How it fares.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> HistoryState {
         self.locked().clone()
     }
 
@@ -104,7 +87,7 @@ impl Writer {
         }
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, HistoryState> {
         self.state.lock().expect("nobody panics while holding it")
     }
 }
@@ -119,7 +102,7 @@ enum Place {
 
 struct Work {
     dir: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HistoryState>>,
     files: HashMap<Owner, HistoryFile>,
     albums: HashMap<Owner, Album>,
     journal: Option<events::Journal>,
@@ -249,7 +232,7 @@ mod tests {
 
     const US: Owner = Owner { kind: 1, id: [3; 16] };
 
-    fn state_after(dir: &Path, jobs: Vec<Job>) -> State {
+    fn state_after(dir: &Path, jobs: Vec<Job>) -> HistoryState {
         let writer = Writer::start(dir).unwrap();
         jobs.into_iter().for_each(|job| writer.send(job));
         writer.end();

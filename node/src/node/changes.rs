@@ -1,58 +1,19 @@
 //! What is changed of a volume while it serves: each part is in effect, and recorded, or refused by itself.
 
 use super::markers::{Moment, save_marker};
-use super::{Answer, FailureKind, Node, Running, blocking, failure, no_such_volume, tier_change};
-use crate::config::address::AddressChange;
-use crate::config::certificates::Clients;
-use crate::config::{self, DestageName, PolicyName, TierName};
-use crate::coordinator::words::FlushName;
+use super::{Answer, Node, Running, blocking, failure, no_such_volume, tier_change};
+use crate::datapath::mailbox::{Snapshot, ToShard};
+use crate::failure::FailureKind;
 use crate::journal;
-use crate::mailbox::{Snapshot, ToShard};
-use crate::report::VolumeReport;
-use crate::volume_store::Record;
+use forebay_api::change::Change;
+use forebay_api::config;
+use forebay_api::config::DestageName;
+use forebay_api::record::Record;
+use forebay_api::status::VolumeReport;
 use forebay_core::api::Control;
 use forebay_core::types::Duration;
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// What is to be changed of a volume that serves.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Change {
-    /// When writes are acknowledged.
-    pub policy: Option<PolicyName>,
-    /// Seconds that the log may take to drain; 0 = no such limit.
-    pub drain_max_s: Option<u64>,
-    /// How groups reach the backing.
-    pub destage: Option<DestageName>,
-    /// Medium of the tier.
-    pub tier: Option<TierName>,
-    /// Size of the tier on the other medium.
-    pub tier_size: Option<u64>,
-    /// A host crash may lose what is not destaged: needed for a tier in memory.
-    #[serde(default)]
-    pub volatile: bool,
-    /// Copies of the log on other nodes of the cluster.
-    pub peers: Option<u8>,
-    /// With fewer copies the backing must have each write as well.
-    pub min_peers: Option<u8>,
-    /// What a flush promises of a volume of the cluster.
-    pub flush: Option<FlushName>,
-    /// Where clients reach it, whichever node of the cluster serves it.
-    pub address: Option<AddressChange>,
-    /// Which clients with certificates may use it: `any`, or a list of names.
-    pub clients: Option<Clients>,
-    /// The interface that gets the address; none = the one that has an address of the same network.
-    pub interface: Option<String>,
-}
-
-impl Change {
-    fn is_of_cluster(&self) -> bool {
-        let of_copies = self.peers.is_some() || self.min_peers.is_some() || self.flush.is_some();
-        of_copies || self.address.is_some() || self.interface.is_some()
-    }
-}
 
 impl Node {
     /// Changes what can be changed while a volume serves.

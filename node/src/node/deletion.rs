@@ -5,22 +5,23 @@
 //! - Wherever the removal breaks off, what is left is known for what it is, and the deletion can be done again.
 
 use super::markers::{MarkerFile, Moment, save_marker};
-use super::{Absence, Answer, FailureKind, Node, Running, STOP_MAX, blocking, failure, no_such_volume};
+use super::{Absence, Answer, Node, Running, STOP_MAX, blocking, failure, no_such_volume};
 use crate::cluster::deletion::GivenUp;
+use crate::failure::FailureKind;
 use crate::journal;
 use crate::open::{Removal, TIER_LOCK_WAIT, is_all_zeros, is_own_place, remove_spare};
-use crate::tier_reader::TierReader;
-use crate::units::show_size;
-use crate::volume_store::{Record, Store, TierRecord, VolumeId};
+use crate::volume_store::Store;
 use anyhow::Context;
+use forebay_api::record::{Record, TierRecord, VolumeId};
+use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::format::TIER_BLOCK_BYTES;
 use forebay_core::status::Phase;
 use forebay_io::file::FileKind;
 use forebay_io::folder::Held;
-use forebay_io::lock;
 use forebay_io::memory::AlignedBuffer;
-use forebay_io::{FlashTier, HolderDescription};
+use forebay_io::{FlashTier, HolderDescription, lock};
+use forebay_rescue::tier_reader::TierReader;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -255,8 +256,8 @@ fn refuse_in_use(held: &Held) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DestageName, PolicyName, TierName};
-    use crate::volume_store::{ImageIdentity, Marker, STORE_VERSION};
+    use forebay_api::config::{DestageName, PolicyName, TierName};
+    use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION};
     use forebay_core::format::{Superblock, TierLayout, Version};
     use std::os::unix::fs::FileExt;
     use std::path::Path;

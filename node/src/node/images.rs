@@ -6,7 +6,8 @@
 //! - A look may hang with its file system. It holds up nothing but the next look at the same image.
 //! - What cannot be found out changes nothing of what is known.
 
-use super::{Answer, FailureKind, Node, Running, blocking, failure};
+use super::{Answer, Node, Running, blocking, failure};
+use crate::failure::FailureKind;
 use crate::open::Image;
 use forebay_io::file::{Whereabouts, whereabouts};
 use std::sync::Mutex;

@@ -1,9 +1,9 @@
 //! What the history's sampler asks of the node: all volumes at one time, and none of them may make it wait.
 
 use super::{Answer, Node, no_such_volume};
-use crate::report::VolumeReport;
 use crate::seeing::Seeing;
-use crate::volume_store::VolumeId;
+use forebay_api::record::VolumeId;
+use forebay_api::status::VolumeReport;
 use forebay_core::seen::Seen;
 use std::sync::Arc;
 use tokio::task::JoinSet;

@@ -5,10 +5,13 @@
 //! a periodic writing gets its turn.
 
 use super::Running;
-use crate::config::DestageName;
+use crate::datapath::mailbox::Snapshot;
 use crate::judgement::Label;
-use crate::mailbox::Snapshot;
-use crate::volume_store::{Marker, Record, STORE_VERSION, Store, VolumeId, host_name, remove_durably};
+use crate::volume_store::Store;
+use forebay_api::config::DestageName;
+use forebay_api::record::{Marker, Record, STORE_VERSION, VolumeId};
+use forebay_io::durable::remove_durably;
+use forebay_io::machine::host_name;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -69,7 +72,7 @@ impl MarkerFile {
         let mut is_final = self.is_final.lock().expect("nobody panics while it writes a marker");
         *is_final = true;
         match Marker::load(&self.path) {
-            Ok(Some(marker)) if marker.volume == volume => remove_durably(&self.path),
+            Ok(Some(marker)) if marker.volume == volume => Ok(remove_durably(&self.path)?),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -127,7 +130,7 @@ pub(super) fn record_as_made(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume_store::ImageIdentity;
+    use forebay_api::record::ImageIdentity;
 
     const VOLUME: VolumeId = VolumeId([1; 16]);
 

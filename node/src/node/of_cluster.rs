@@ -1,9 +1,10 @@
 //! The node as part of a cluster: whose volumes are the cluster's, and who answers for them.
 
-use super::{Answer, FailureKind, Node, failure};
+use super::{Answer, Node, failure};
 use crate::cluster::control::Cluster;
-use crate::cluster::ways_out::AuditReport;
-use crate::report::VolumeReport;
+use crate::failure::FailureKind;
+use forebay_api::cluster::AuditReport;
+use forebay_api::status::VolumeReport;
 use forebay_core::cluster::Config;
 use forebay_core::types::Term;
 use std::sync::Arc;

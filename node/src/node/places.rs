@@ -1,8 +1,10 @@
 //! Places of backings and tiers that somebody has named: refused before anything of them is touched ([`crate::allowed`]).
 
-use super::{Answer, FailureKind, Node, failure};
+use super::{Answer, Node, failure};
 use crate::allowed::{NamedBy, is_refusal};
-use crate::config::{self, VolumeSpec};
+use crate::failure::FailureKind;
+use forebay_api::config;
+use forebay_api::config::VolumeSpec;
 
 impl Node {
     /// Refuses places that whoever has named them may not name.

@@ -17,18 +17,20 @@
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
 
 use super::markers::{Moment, save_marker};
-use super::{Absence, Answer, FailureKind, HELD_IMAGE, Node, Running, blocking, failure, no_such_volume};
-use crate::config::TierName;
-use crate::mailbox::{Snapshot, ToShard, VolumeKey};
+use super::{Absence, Answer, Node, Running, blocking, failure, no_such_volume};
+use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
+use crate::failure::{FailureKind, HELD_IMAGE};
 use crate::memory_place;
 use crate::open::{self, FoundTier, Inherited, Removal, make_tier, remove_spare};
-use crate::report::TierChangeReport;
-use crate::units::show_size;
-use crate::volume_store::{Record, TierRecord, VolumeId, remove_durably};
+use forebay_api::config::TierName;
+use forebay_api::record::{Record, TierRecord, VolumeId};
+use forebay_api::status::TierChangeReport;
+use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::format::Superblock;
 use forebay_core::status::Phase;
 use forebay_core::types::BLOCK_BYTES;
+use forebay_io::durable::remove_durably;
 use forebay_io::place::Place;
 use forebay_io::{Backing, BackingOptions};
 use std::path::Path;
@@ -346,7 +348,7 @@ impl Node {
         match opened {
             Ok(key) => {
                 let path = given_up.to_owned();
-                let _ = blocking(move || remove_durably(&path)).await;
+                let _ = blocking(move || Ok(remove_durably(&path)?)).await;
                 Some(key)
             }
             Err(message) => {

@@ -1,13 +1,15 @@
 //! What the plan is made of, as it is on this host: CPUs and memory that the process may use, and the devices that its configuration and
 //! its volumes lead to.
 
-use super::plan::{Device, Role};
-use crate::config::cluster::{Addresses, LinkEnd, addresses_here};
-use crate::config::{Config, NbdAddress, TierName};
-use crate::doctor::chain::ends::{self, End, Way};
-use crate::doctor::system::{Seen, System};
-use crate::doctor::topology::{NodeNumber, Topology, numbers};
 use crate::volume_store::Store;
+use forebay_api::config::cluster::LinkEnd;
+use forebay_api::config::{Config, NbdAddress, TierName};
+use forebay_api::placement::{Device, Role};
+use forebay_doctor::chain::ends;
+use forebay_doctor::chain::ends::{End, Way};
+use forebay_host::interfaces::{Addresses, addresses_here};
+use forebay_host::system::{Seen, System};
+use forebay_host::topology::{NodeNumber, Topology, numbers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -142,8 +144,8 @@ fn tiers(config: &Config, store: &Store) -> BTreeSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::fixture::Tree;
-    use crate::doctor::topology::read;
+    use forebay_host::fixture::Tree;
+    use forebay_host::topology::read;
 
     const NIC: &str = "0000:82:00.0";
 

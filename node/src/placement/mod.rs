@@ -8,19 +8,20 @@
 //! (a container that forbids it) is said, and costs speed alone.
 
 mod look;
-pub mod plan;
 
-use crate::config::Config;
-use crate::doctor::checks::show::cpu_list;
-use crate::doctor::system::System;
-use crate::doctor::topology::locality::{self, Locality};
-use crate::doctor::topology::{self, NodeNumber};
 use crate::open::Opened;
 use crate::volume_store::Store;
 use anyhow::Result;
+use forebay_api::config::Config;
+use forebay_api::config::placement::Wish;
+use forebay_api::placement::{Device, MemoryReport, PlacementReport, SeatReport};
+use forebay_doctor::show::cpu_list;
+use forebay_host::placement::{Facts, Plan, Seat, plan};
+use forebay_host::system::System;
+use forebay_host::topology;
+use forebay_host::topology::locality::Locality;
+use forebay_host::topology::{NodeNumber, locality};
 use forebay_io::{Arena, Mapping, Reactor, numa};
-use plan::{Device, Facts, Plan, Seat, Wish, plan};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
@@ -154,7 +155,7 @@ impl Placement {
         // Where it cannot be had the shard's thread has said so: what forbids the one forbids the other.
         let _ = numa::prefer_for(arena.mapping(), node);
         lock(&self.arenas).insert(volume.to_owned(), (node, std::sync::Arc::downgrade(arena.mapping())));
-        let memory = MemoryReport::of(volume, node, arena.mapping())?;
+        let memory = memory_report(volume, node, arena.mapping())?;
         memory.elsewhere.then(|| {
             format!(
                 "its memory is on the nodes {}, and its data-path thread is near node {node}: that node had no room for it, or an \
@@ -187,7 +188,7 @@ impl Placement {
         arenas.retain(|_, (_, mapping)| mapping.strong_count() > 0);
         let memory = arenas.iter().filter_map(|(volume, (node, mapping))| {
             let mapping = mapping.upgrade()?;
-            MemoryReport::of(volume, *node, &mapping)
+            memory_report(volume, *node, &mapping)
         });
         PlacementReport {
             placed,
@@ -215,128 +216,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where data-path threads and their memory are, and why.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PlacementReport {
-    /// Threads and memory have a node each; else the kernel places them.
-    pub placed: bool,
-    /// Why nothing is placed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub why: Option<String>,
-    /// What was looked at.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub devices: Vec<Device>,
-    /// The data-path threads; links are the first one's.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub threads: Vec<SeatReport>,
-    /// Where the volumes' memory is in truth.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub memory: Vec<MemoryReport>,
-}
-
-/// One of everything, for the tests of what is made of reports.
-#[cfg(test)]
-pub(crate) fn example() -> PlacementReport {
-    let device = Device { name: "ens1".into(), role: plan::Role::Client, node: Some(0), weight: 0 };
-    let thread = SeatReport {
-        shard: 0,
-        node: 0,
-        cpus: "0-3".into(),
-        memory_node: Some(0),
-        why: "near ens1 (clients)".into(),
-        problem: Some("refused".into()),
-    };
-    let memory = MemoryReport { volume: "vm1".into(), node: 0, pages: [(0, 64)].into(), elsewhere: false };
-    let why = Some("why".into());
-    PlacementReport { placed: true, why, devices: vec![device], threads: vec![thread], memory: vec![memory] }
-}
-
-/// A data-path thread's place.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SeatReport {
-    /// Its number.
-    pub shard: u32,
-    /// Its node.
-    pub node: NodeNumber,
-    /// Where it may run.
-    pub cpus: String,
-    /// Where its memory comes from.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory_node: Option<NodeNumber>,
-    /// Why there.
-    pub why: String,
-    /// What could not be done.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub problem: Option<String>,
-}
-
-/// Where a volume's memory is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryReport {
-    /// Its name.
-    pub volume: String,
-    /// Where it is to be.
-    pub node: NodeNumber,
-    /// Pages that were looked at, by node: some all over it.
-    pub pages: BTreeMap<NodeNumber, u32>,
-    /// More than a fifth of them is on other nodes.
-    pub elsewhere: bool,
-}
-
-impl MemoryReport {
-    /// None where the kernel does not tell.
-    fn of(volume: &str, node: NodeNumber, mapping: &Mapping) -> Option<MemoryReport> {
-        let pages = numa::nodes_of(mapping).ok()?;
-        let all: u32 = pages.values().sum();
-        let here = pages.get(&node).copied().unwrap_or(0);
-        let elsewhere = all >= PAGES_TO_JUDGE && f64::from(all - here) > ELSEWHERE_SHARE * f64::from(all);
-        Some(MemoryReport { volume: volume.to_owned(), node, pages, elsewhere })
-    }
-
-    /// As in `0 (48 of 64 pages), 1 (16 of 64 pages)`.
-    pub fn pages_shown(&self) -> String {
-        let all: u32 = self.pages.values().sum();
-        let shown = self.pages.iter().map(|(node, pages)| format!("{node} ({pages} of {all} pages)"));
-        shown.collect::<Vec<String>>().join(", ")
-    }
-}
-
-impl PlacementReport {
-    /// Lines for people.
-    pub fn lines(&self) -> Vec<String> {
-        if !self.placed {
-            let why = self.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            return vec![format!("left to the kernel{why}")];
-        }
-        let mut lines: Vec<String> = Vec::new();
-        let mut threads = self.threads.iter().peekable();
-        // Neighbours that differ in nothing share a line.
-        while let Some(first) = threads.next() {
-            let same = |other: &&SeatReport| SeatReport { shard: first.shard, ..(*other).clone() } == *first;
-            let mut last = first.shard;
-            while let Some(next) = threads.next_if(same) {
-                last = next.shard;
-            }
-            let shards = if last == first.shard { last.to_string() } else { format!("{}-{last}", first.shard) };
-            let memory = match first.memory_node {
-                Some(node) if node == first.node => String::new(),
-                Some(node) => format!(", memory of node {node}"),
-                None => ", memory anywhere".to_owned(),
-            };
-            lines.push(format!("threads {shards} on node {} (CPUs {}){memory}: {}", first.node, first.cpus, first.why));
-            lines.extend(first.problem.clone());
-        }
-        let elsewhere = self.memory.iter().filter(|memory| memory.elsewhere);
-        lines.extend(elsewhere.map(|memory| {
-            format!(
-                "volume {}: its memory is on the nodes {}, not on {}",
-                memory.volume,
-                memory.pages_shown(),
-                memory.node
-            )
-        }));
-        lines
-    }
+/// None where the kernel does not tell.
+fn memory_report(volume: &str, node: NodeNumber, mapping: &Mapping) -> Option<MemoryReport> {
+    let pages = numa::nodes_of(mapping).ok()?;
+    let all: u32 = pages.values().sum();
+    let here = pages.get(&node).copied().unwrap_or(0);
+    let elsewhere = all >= PAGES_TO_JUDGE && f64::from(all - here) > ELSEWHERE_SHARE * f64::from(all);
+    Some(MemoryReport { volume: volume.to_owned(), node, pages, elsewhere })
 }
 
 #[cfg(test)]

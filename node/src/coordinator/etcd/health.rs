@@ -3,8 +3,8 @@
 //! A member that has reached its quota raises an alarm (`NOSPACE`), and from then on the whole etcd takes no write until an operator has made
 //! room and taken the alarm back. Volumes are served meanwhile, and nothing about who serves them can change.
 
-use super::http::Endpoint;
 use super::{Client, Members};
+use forebay_api::config::endpoint::Endpoint;
 use hyper::StatusCode;
 use serde_json::Value;
 

@@ -4,6 +4,7 @@
 //! [`Lost::NotSent`] had no effect, and what is [`Lost::Sent`] may have had any.
 
 use anyhow::{Context, Result, anyhow, bail};
+use forebay_api::config::endpoint::Endpoint;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -22,54 +23,6 @@ use tokio_rustls::TlsConnector;
 
 /// Most bytes of an answer: a page of a hundred values, which have a kilobyte each here.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-
-/// Where a member listens for clients.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
-    tls: bool,
-    host: String,
-    port: u16,
-}
-
-impl Endpoint {
-    /// Reads `http://HOST:PORT` or `https://HOST:PORT`.
-    pub fn parse(text: &str) -> Result<Endpoint> {
-        let wrong = || anyhow!("etcd endpoint {text:?}: write http://HOST:PORT or https://HOST:PORT");
-        let uri: hyper::Uri = text.parse().map_err(|_| wrong())?;
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(wrong()),
-        };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('@') {
-            return Err(wrong());
-        }
-        Ok(Endpoint { tls, host, port: uri.port_u16().ok_or_else(wrong)? })
-    }
-
-    /// Host and port, as a request names them.
-    fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
-    /// Whether it wants TLS.
-    pub fn is_tls(&self) -> bool {
-        self.tls
-    }
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.authority())
-    }
-}
 
 /// PEM files for TLS with etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]

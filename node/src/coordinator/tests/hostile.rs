@@ -5,7 +5,8 @@ use super::*;
 use crate::coordinator::asks::{Ask, Seen};
 use crate::coordinator::requests::Nonce;
 use crate::coordinator::store::{Operation, Transaction};
-use crate::seals::Seal;
+use forebay_api::checked::Hex64;
+use forebay_host::seals::Seal;
 
 /// Texts that somebody would try in the place of a string.
 fn hostile_strings() -> Vec<String> {
@@ -116,7 +117,7 @@ fn is_harmless(definition: &Definition) -> bool {
 }
 
 pub(super) fn whole_definition() -> Definition {
-    use crate::config::address::VirtualAddress;
+    use forebay_api::config::address::VirtualAddress;
     let address = VirtualAddress::new("10.0.0.50/24".parse().unwrap(), Some("eth0".into())).unwrap();
     Definition { address: Some(address), drain_max_s: 10, reserves: true, ..definition("vm1", VM1) }
 }

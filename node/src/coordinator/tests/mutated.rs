@@ -8,6 +8,7 @@
 use super::hostile::{changed_by_bytes, hostile_texts, load_of, whole_definition};
 use super::*;
 use crate::coordinator::requests::Nonce;
+use forebay_api::checked::Hex64;
 use serde_json::Value;
 
 /// Longest value that is looked at.

@@ -1,6 +1,7 @@
 //! The record of a volume as text: version 1, or version 3 where it says what flushes have promised.
 
-use super::{Hex64, Hex128, VERSION, VERSION_FLUSHED, Versioned, Words, limits, read, read_of, write};
+use super::{Hex128, VERSION, VERSION_FLUSHED, Versioned, Words, limits, read, read_of, write};
+use forebay_api::checked::Hex64;
 use forebay_core::cluster::{Config, Flushed, Host, Incarnation, LogState, NodeId, Record, Unfenced};
 use forebay_core::types::Term;
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,376 @@
+//! What is told of a cluster's volumes and nodes: the words of the API and the command line.
+//!
+//! Plain values. Who fills them: the daemon.
+
+use crate::config::TierName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A volume of the cluster, as this node sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// Where this node stands: `no-member`, `learner`, `following`, `sealed`, `agreeing`, `owner`, `custodian` or
+    /// `stepping-down`.
+    pub state: String,
+    /// Code of why, or of what it waits for.
+    pub reason: String,
+    /// For how long.
+    pub since_s: f64,
+    /// Who owns it.
+    pub owner: String,
+    /// What the owner waits for, as it has told: a code as in `reason`. None where this node is the owner, or has heard nothing
+    /// of it for long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_reason: Option<String>,
+    /// For how long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_since_s: Option<f64>,
+    /// How long ago the owner has told this, the policy and its reason, the lag of the members, and what is dirty.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub told_ago_s: Option<f64>,
+    /// Number of the owner.
+    pub term: u32,
+    /// Number of the set of members within the term.
+    pub config: u32,
+    /// Who may become owner: `needed`, `through` or `released`.
+    pub log: String,
+    /// What logs are worth of all that a flush was answered for, when every member loses its power: `durable`, `held`, or
+    /// `unrecorded`: the record does not say.
+    #[serde(default)]
+    pub flushed: String,
+    /// Where nobody serves it: members that lost their power, and answer with what was synced of the log.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub left: Vec<String>,
+    /// Copies besides the owner's that are asked for.
+    pub peers: u8,
+    /// With fewer the backing must have each write as well.
+    pub min_peers: u8,
+    /// Who keeps the log.
+    pub members: Vec<MemberReport>,
+    /// Where there are fewer copies than asked for: nodes that keep none, and why, as far as it is known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub without_copy: Vec<WithoutCopy>,
+    /// Former owners that may still write to the backing.
+    pub unfenced: u32,
+    /// What this node knows of the record, where the coordinator shows less or nodes are waited for since it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub known: Option<KnownReport>,
+    /// Where clients reach it, whichever node serves it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<AddressReport>,
+    /// What keeps former owners from writing to the backing, or shows that they do no more.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fence: Option<FenceReport>,
+    /// How often each step of the protocol was taken on this node since its start.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+    /// What this node does for its clients, whose requests the owner answers.
+    #[serde(default)]
+    pub forwarding: ForwardingReport,
+    /// Nodes whose clients' requests come here.
+    #[serde(default)]
+    pub forwarders: Vec<String>,
+    /// Where reads go before the backing, at an owner that was handed the volume.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub former_cache: Option<FormerCacheReport>,
+}
+
+/// The newest record that a node has seen, after the coordinator went back (C3, C6).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KnownReport {
+    /// Number of the owner.
+    pub term: u32,
+    /// Number of the set of members within the term.
+    pub config: u32,
+    /// Who it was.
+    pub owner: String,
+    /// What the coordinator shows, if that is older.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shown_term: Option<u32>,
+    /// Likewise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shown_config: Option<u32>,
+    /// Nodes that have not said what they know since the coordinator went back.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unheard: Vec<String>,
+}
+
+/// Reads from the cache of the owner that has handed over; counts are blocks, of this term.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerCacheReport {
+    /// The former owner.
+    pub node: String,
+    /// Found there.
+    pub hits: u64,
+    /// Not there, or not in time: read from the backing.
+    pub misses: u64,
+    /// It is asked for so long at most.
+    pub left_s: f64,
+}
+
+/// What is known about the writes of an owner that was given up, and what that is worth.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FenceReport {
+    /// `fence`, `evidence` or `detection`: what there is about that other node about which there is least.
+    pub class: String,
+    /// What a volume may do on the strength of it.
+    pub allows: String,
+    /// What there is.
+    pub means: Vec<MeansReport>,
+    /// Former owners about whom there is no proof yet, as far as this node looks for it.
+    pub former: Vec<FormerReport>,
+}
+
+/// A means of knowing that a former owner writes no more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeansReport {
+    /// `reservation`, `power`, `watchdog` or `image-lock`.
+    pub means: String,
+    /// The node that it is about, or `every node`.
+    pub of: String,
+    /// The agent, or the hardware.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<String>,
+    /// `fence`, `evidence` or `detection`.
+    pub class: String,
+    /// What is certain once it has succeeded.
+    pub proves: String,
+    /// What is not.
+    pub leaves: String,
+    /// When a fence was last proven: from this node; a watchdog: by the node that has it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_proven_unix_s: Option<u64>,
+}
+
+/// A former owner about whom there is no proof.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FormerReport {
+    /// Its term.
+    pub term: u32,
+    /// Its node.
+    pub node: String,
+    /// For how long proof has been looked for.
+    pub waiting_s: f64,
+    /// Why there is none, in the words of each means.
+    pub why: Vec<String>,
+}
+
+/// Clients of this node while another one owns the volume; counts are since the daemon's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ForwardingReport {
+    /// The owner has let this node in. It does so when there is a client.
+    pub connected: bool,
+    /// Clients now.
+    pub clients: u64,
+    /// Requests that no owner has answered yet; they wait while there is none.
+    pub waiting: u64,
+    /// Requests forwarded.
+    pub requests: u64,
+    /// Bytes of reads and writes among them.
+    pub bytes: u64,
+    /// Requests that were asked again, of another owner or by another connection.
+    pub again: u64,
+}
+
+/// A node that keeps the log of a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its name.
+    pub node: String,
+    /// `owner`, `member` or `learner`.
+    pub role: String,
+    /// Records that the owner has and this one is not known to have; none for the owner, and where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lag: Option<u64>,
+    /// The medium of its log; none where the owner is another node, and while it has not been said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tier: Option<TierName>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterNodeReport {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub node: String,
+    /// It is this one.
+    pub own: bool,
+    /// What fails together with it.
+    pub fault_domain: String,
+    /// Where its links listen.
+    pub addresses: Vec<String>,
+    /// The link to it works; none of the own node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub up: Option<bool>,
+    /// Channels of that link.
+    pub channels: Vec<ChannelReport>,
+    /// What is done with payload that goes there; none of the own node.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compression: Option<CompressionReport>,
+    /// It is to be emptied, and how far that is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub emptying: Option<EmptyingReport>,
+}
+
+/// Compression of what goes to another node, since the daemon's start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CompressionReport {
+    /// `off`, `lz4` or `zstd`.
+    pub now: String,
+    /// Why it is off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// Cores that it may take now.
+    pub cores_max: f64,
+    /// Payload that was sent compressed, as it was before.
+    pub from_bytes: u64,
+    /// The same, as it was sent.
+    pub to_bytes: u64,
+    /// What did not have to go over the wire.
+    pub saved_bytes: u64,
+    /// `from_bytes` / `to_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ratio: Option<f64>,
+    /// CPU time that it has taken, trials that were of no use included.
+    pub cpu_s: f64,
+}
+
+/// How far a node is with being emptied.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EmptyingReport {
+    /// `draining` or `drained`.
+    pub state: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What it still owns or has a copy of.
+    pub keeps: Vec<KeptReport>,
+}
+
+/// A volume that a node still owns or has a copy of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptReport {
+    /// Its name.
+    pub volume: String,
+    /// `owner`, `member` or `unknown`.
+    pub role: String,
+    /// What is done about it, or what keeps it here.
+    pub why: String,
+    /// It stays here until something changes in the cluster, or in what is asked of the volume.
+    pub stays: bool,
+}
+
+/// A channel of a link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Where it leads.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<String>,
+    /// `up`, `beginning` or `down`.
+    pub phase: String,
+    /// It is Multipath TCP, at both ends.
+    pub multipath: bool,
+    /// Why it is down.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// Sent in all its lives.
+    pub sent_bytes: u64,
+    /// Received in all its lives.
+    pub received_bytes: u64,
+    /// The smallest of the last round trips.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub round_trip_ms: Option<f64>,
+    /// Bytes a second that it was seen to carry.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_per_s: Option<f64>,
+    /// Messages that it carried because another channel had died with them, or was late.
+    pub resent: u64,
+    /// Times that it has ended, or did not come about.
+    pub failures: u64,
+}
+
+/// One of everything, for the tests of what is made of it.
+#[cfg(any(test, feature = "examples"))]
+pub fn example_node() -> ClusterNodeReport {
+    let channel = |phase: &str| ChannelReport {
+        address: Some("10.0.0.2:7071".to_owned()),
+        phase: phase.to_owned(),
+        multipath: false,
+        why: (phase == "down").then(|| "nobody listens there".to_owned()),
+        sent_bytes: 1000,
+        received_bytes: 500,
+        round_trip_ms: Some(0.1),
+        bytes_per_s: Some(1e9),
+        resent: 1,
+        failures: 1,
+    };
+    ClusterNodeReport {
+        name: "beta".to_owned(),
+        node: "00000000000000b2".to_owned(),
+        own: false,
+        fault_domain: "rack-2".to_owned(),
+        addresses: vec!["10.0.0.2:7071".to_owned()],
+        up: Some(true),
+        channels: vec![channel("up"), channel("down")],
+        compression: Some(CompressionReport {
+            now: "off".to_owned(),
+            reason: Some("the wire carries all that comes".to_owned()),
+            cores_max: 0.5,
+            from_bytes: 300,
+            to_bytes: 100,
+            saved_bytes: 200,
+            ratio: Some(3.0),
+            cpu_s: 0.25,
+        }),
+        emptying: Some(EmptyingReport {
+            state: "draining".to_owned(),
+            since_ms: 1_700_000_000_000,
+            keeps: vec![KeptReport {
+                volume: "vm1".to_owned(),
+                role: "owner".to_owned(),
+                why: "it is being handed over".to_owned(),
+                stays: false,
+            }],
+        }),
+    }
+}
+
+/// An address at a glance, on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressReport {
+    /// With the bits of its network.
+    pub address: String,
+    /// The interface that has it here, or the one asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interface: Option<String>,
+    /// `here`, `elsewhere`, or `failed`: the volume is served here, and its address is not, or nobody was told.
+    pub state: String,
+    /// Why it failed, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
+}
+
+/// A node that keeps no copy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WithoutCopy {
+    /// Its name.
+    pub node: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// A line of the audit log.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct AuditReport {
+    /// Milliseconds since 1970 by the clock of the node that was told.
+    pub at_unix_ms: u64,
+    /// The node that was told.
+    pub node: String,
+    /// The volume, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub volume: Option<String>,
+    /// What was decided.
+    pub action: String,
+    /// By whom, and what it means.
+    pub words: String,
+}

@@ -1,0 +1,44 @@
+//! What is told of the past: series of figures over a time; and how they are kept, byte for byte.
+//!
+//! [`series`] names the figures; [`mod@format`] is how they lie in a file, [`pictures`] the whole histograms of some minutes.
+
+pub mod format;
+pub mod pictures;
+pub mod series;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One series over time; nothing where nobody looked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Means; of a largest figure the largest.
+    pub avg: Vec<Option<f32>>,
+    /// Smallest of the seconds; left out where a step is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub min: Option<Vec<Option<f32>>>,
+    /// Largest of the seconds; likewise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max: Option<Vec<Option<f32>>>,
+}
+
+/// What is known of a time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct History {
+    /// Whose, if a volume's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub volume: Option<String>,
+    /// Whose, if a node's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub node: Option<String>,
+    /// The first step's begin, in seconds since 1970.
+    pub from: u64,
+    /// The last step's end.
+    pub to: u64,
+    /// Seconds of a step.
+    pub step_s: u64,
+    /// Each step's begin.
+    pub at: Vec<u64>,
+    /// By name.
+    pub series: BTreeMap<String, Line>,
+}

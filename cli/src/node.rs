@@ -1,0 +1,371 @@
+//! `forebay node`: what is done about the nodes of a cluster.
+
+use super::Client;
+use crate::fence_test::FenceTestArgs;
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use forebay_api::cluster::AuditReport;
+use forebay_core::roles::Role;
+use forebay_host::identity::{Authority, Made};
+use forebay_host::proofs::ago;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the nodes of the cluster, and whether the links to them work
+    List {
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Empty a node before it is stopped: what it owns is handed over, and its copies are kept by other nodes
+    ///
+    /// Given at any node of the cluster. It stays so, also over a restart of that node, until --undo. Ctrl-C ends the
+    /// display, not the drain. Exit code 0: the node owns nothing and has no copy. 1: something stays there
+    /// because no other node can have it, and is named; then a stop of the node costs that volume a copy.
+    Drain {
+        /// The node
+        name: String,
+        /// It stays after all: it may own volumes and get copies again
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Free the name of a node that will not come back, for a new machine that is to have it
+    Forget {
+        /// Its name
+        name: String,
+        /// The second word: its machine is gone, and with it its tiers
+        #[arg(long, required = true)]
+        yes_its_machine_is_gone: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Say that a node cannot tell what it knows, after the coordinator was put back to an older state
+    ///
+    /// Volumes whose owner is lost wait until every node has said what it knows of their records. Name one that will not
+    /// come back: if it was the last to know of a later owner, what that one has acknowledged is lost.
+    #[command(verbatim_doc_comment)]
+    CannotAnswer {
+        /// Its name
+        name: String,
+        /// The second word: what it knows, and nobody else, may be lost
+        #[arg(long, required = true)]
+        yes_what_it_knows_may_be_lost: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Show what operators have decided that the cluster could not know, and which machines it has switched off
+    Audit {
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Make the authority of a new cluster, on this machine
+    ///
+    /// Its key stays here, in a file that only its owner can read: keep a copy of the folder where you
+    /// keep such things. It is good for 20 years. A cluster of three takes two commands, here:
+    ///
+    ///     forebay node init-ca --cluster lab
+    ///     forebay node enrol alpha beta gamma
+    ///
+    /// and each file of the second is carried to its node.
+    #[command(verbatim_doc_comment)]
+    InitCa {
+        /// Name of the cluster: lower-case letters, digits and hyphens
+        #[arg(long, value_name = "NAME", default_value = "forebay")]
+        cluster: String,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give nodes their identities: for each a file with its certificate and key
+    ///
+    /// Whoever has the file is that node. Carry it there by a way that nobody else reads, and delete it here. It is good for two
+    /// years; --renew makes another one for the same node, which may go on with the former until then.
+    Enrol {
+        /// Names of the nodes: lower-case letters, digits and hyphens
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Folder for the files NAME.identity.toml
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        to: PathBuf,
+        /// Make a new certificate for nodes that are enrolled already; their files are replaced
+        #[arg(long)]
+        renew: bool,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a certificate for who is no node: a client of volumes, a caller of the API, or the server that either calls
+    ///
+    /// It goes into a folder as ca-cert.pem, client-cert.pem and client-key.pem (or server-...), as QEMU and libnbd want them,
+    /// and is good for two years, for its role alone:
+    ///
+    ///     forebay node certify vm-host-1.lab --role nbd-client --to vm-host-1
+    ///     forebay node certify alpha.lab 10.0.0.1 --role nbd-server --to alpha-nbd
+    #[command(verbatim_doc_comment)]
+    Certify {
+        /// DNS names and addresses that it is for; lists of clients name it by one of them (dns:NAME)
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// What it is good for: nbd-client, admin (of the HTTP API, where that lists it), nbd-server or http-server
+        #[arg(long, value_name = "ROLE", value_parser = role)]
+        role: Role,
+        /// Folder for the files
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prove that a node can be kept from writing, or find out whether it could be
+    ///
+    /// A successor may end what a failed node had under way to the slow storage: by switching that
+    /// node off, or by a device that refuses it. This tries such a fence, with nothing served, and
+    /// says what it is worth. Without --power-off, --expel or --be-expelled it only asks, and changes
+    /// nothing that lasts.
+    ///
+    /// Power: the installed fence agents (fence_ipmilan and its like) switch the node off; off counts
+    /// when it is confirmed. In one line:
+    ///
+    ///     forebay node fence-test --agent fence_ipmilan --node beta --power-off
+    ///         --option ip=10.0.0.12 --option lanplus=1 --option username=admin
+    ///         --option-file password=/etc/forebay/beta.bmc
+    ///
+    /// Reservation (SCSI-3, NVMe), on a device that nothing uses: on the node that is to be refused
+    /// the first line, which prints a key and writes the device's last block again and again, with
+    /// what it holds; on another node the second, with that key.
+    ///
+    ///     forebay node fence-test --reservation /dev/sdx --be-expelled
+    ///     forebay node fence-test --reservation /dev/sdx --expel 0x8c12...
+    ///
+    /// Watchdog: this machine's hardware resets it when the daemon hangs. It is looked at, and its timer
+    /// is not begun; that it works is seen after it has reset the machine once.
+    ///
+    ///     forebay node fence-test --watchdog /dev/watchdog0
+    ///
+    /// With --json, --be-expelled prints the key as a document of its own first.
+    #[command(verbatim_doc_comment)]
+    FenceTest(Box<FenceTestArgs>),
+}
+
+fn role(word: &str) -> Result<Role, String> {
+    Role::of_word(word).ok_or_else(|| format!("give one of {}", Role::ALL.map(Role::word).join(", ")))
+}
+
+/// Compression of what goes to a node, in a few words.
+fn compression(report: &Value) -> String {
+    let saved = report["saved_bytes"].as_u64().unwrap_or(0) >> 20;
+    match (report["now"].as_str(), report["ratio"].as_f64()) {
+        (None, _) => "-".to_owned(),
+        (Some(now), Some(ratio)) => format!("{now}, {saved} MiB saved ({ratio:.1}x)"),
+        (Some(now), None) => now.to_owned(),
+    }
+}
+
+fn print_nodes(nodes: &Value) {
+    println!(
+        "{:<16} {:<12} {:<10} {:<10} {:<9} {:<28} ADDRESSES",
+        "NODE", "DOMAIN", "LINK", "STATE", "CHANNELS", "COMPRESSION"
+    );
+    for node in nodes.as_array().into_iter().flatten() {
+        let text = |key: &str| node[key].as_str().unwrap_or_default();
+        let link = match (node["own"].as_bool(), node["up"].as_bool()) {
+            (Some(true), _) => "this node",
+            (_, Some(true)) => "up",
+            (_, Some(false) | None) => "down",
+        };
+        let addresses: Vec<&str> =
+            node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let state = node["emptying"]["state"].as_str().unwrap_or("-");
+        let channels = node["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let up = channels.iter().filter(|channel| channel["phase"] == "up").count();
+        let channels = if channels.is_empty() { "-".to_owned() } else { format!("{up} of {}", channels.len()) };
+        println!(
+            "{:<16} {:<12} {link:<10} {state:<10} {channels:<9} {:<28} {}",
+            text("name"),
+            text("fault_domain"),
+            compression(&node["compression"]),
+            addresses.join(" ")
+        );
+    }
+}
+
+/// How often the progress of a drain is looked at, and how often nothing may move before what stays is believed to.
+const DRAIN_LOOK: Duration = Duration::from_millis(500);
+const LOOKS_UNTIL_SURE: u32 = 4;
+
+/// A name that is none must not become another path; the daemon says that there is no such node.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
+}
+
+fn drain(client: &Client, name: &str, json: bool) -> Result<bool> {
+    let mut node = client.call("POST", &format!("/v1/nodes/{}/drain", plain(name)), None)?;
+    if !json {
+        eprintln!("draining {name}; Ctrl-C ends this display, not the drain; --undo does");
+    }
+    let (mut shown, mut sure) = (String::new(), 0);
+    loop {
+        let keeps = node["emptying"]["keeps"].as_array().cloned().unwrap_or_default();
+        let text = |kept: &Value, key: &str| kept[key].as_str().unwrap_or_default().to_owned();
+        let lines: Vec<String> = keeps
+            .iter()
+            .map(|kept| format!("{name} is {} of {}: {}", text(kept, "role"), text(kept, "volume"), text(kept, "why")))
+            .collect();
+        let stays = keeps.iter().all(|kept| kept["stays"] == true);
+        sure = if stays && lines.join("\n") == shown { sure + 1 } else { 0 };
+        if !json && lines.join("\n") != shown {
+            lines.iter().for_each(|line| eprintln!("{line}"));
+        }
+        shown = lines.join("\n");
+        if node["emptying"].is_null() {
+            bail!("the drain of {name} was undone meanwhile");
+        }
+        if keeps.is_empty() || sure >= LOOKS_UNTIL_SURE {
+            break;
+        }
+        std::thread::sleep(DRAIN_LOOK);
+        let nodes = client.call("GET", "/v1/nodes", None)?;
+        let found = nodes.as_array().into_iter().flatten().find(|node| node["name"] == name);
+        node = found.cloned().with_context(|| format!("node {name} has been forgotten meanwhile"))?;
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&node)?);
+    } else if shown.is_empty() {
+        println!("{name} is drained: it owns nothing and has no copy; stop it when you like, `--undo` gives it back");
+    } else {
+        println!("{name} is not drained: what is named above stays, and moves when another node can have it");
+    }
+    Ok(shown.is_empty())
+}
+
+fn print_audit(lines: Vec<AuditReport>) {
+    if lines.is_empty() {
+        println!("nothing has been decided");
+    }
+    for line in lines {
+        let volume = line.volume.map(|volume| format!(" volume {volume}")).unwrap_or_default();
+        let when = ago(line.at_unix_ms / 1000);
+        println!("{when}, at {}: {}{volume}: {}", line.node, line.action, line.words);
+    }
+}
+
+/// Where nobody says otherwise. An earlier version had it in the state folder, which is a service's user's: neither is another one to be
+/// made beside it, nor what lies there to be believed unseen.
+fn default_authority() -> Result<PathBuf> {
+    let (folder, former) = (forebay_api::paths::authority_dir(), forebay_api::paths::state_dir().join("authority"));
+    if folder != former && !folder.join("authority.toml").exists() && former.join("authority.toml").exists() {
+        bail!(
+            "the cluster's authority is not in {0}, where it belongs, and something of that name is in {1}, which the daemon's user can \
+             change. Look whether its certificate is that of the nodes' identity files (`authority = ...`), then move it: `mv {1} {0} && \
+             chown -R root: {0}`; or name its folder with --authority",
+            folder.display(),
+            former.display()
+        );
+    }
+    Ok(folder)
+}
+
+/// Does it.
+pub fn run(command: Command) -> Result<bool> {
+    let folder = |given: Option<PathBuf>| match given {
+        Some(folder) => Ok(folder),
+        None => default_authority(),
+    };
+    match command {
+        Command::FenceTest(args) => return crate::fence_test::run(*args),
+        Command::List { to } => {
+            let nodes = Client::new(to.api).call("GET", "/v1/nodes", None)?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&nodes)?);
+            } else {
+                print_nodes(&nodes);
+            }
+        }
+        Command::Drain { name, undo: false, to } => return drain(&Client::new(to.api), &name, to.json),
+        Command::Drain { name, undo: true, to } => {
+            let client = Client::new(to.api);
+            let node = client.call("DELETE", &format!("/v1/nodes/{}/drain", plain(&name)), None)?;
+            match to.json {
+                true => println!("{}", serde_json::to_string_pretty(&node)?),
+                false => println!("{name} stays: it may own volumes and get copies again"),
+            }
+        }
+        Command::Forget { name, yes_its_machine_is_gone, to } => {
+            let plain = plain(&name);
+            let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
+            let forgotten = Client::new(to.api).call("POST", &format!("/v1/nodes/{plain}/forget"), Some(&body))?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&forgotten)?);
+            } else {
+                println!("node {name}: forgotten");
+            }
+        }
+        Command::CannotAnswer { name, yes_what_it_knows_may_be_lost, to } => {
+            let body = serde_json::json!({ "yes_what_it_knows_may_be_lost": yes_what_it_knows_may_be_lost });
+            let path = format!("/v1/nodes/{}/cannot-answer", plain(&name));
+            let said = Client::new(to.api).call("POST", &path, Some(&body))?;
+            match to.json {
+                true => println!("{}", serde_json::to_string_pretty(&said)?),
+                false => println!("node {name}: nobody waits for what it knows, by your word"),
+            }
+        }
+        Command::Audit { to } => {
+            let lines = Client::new(to.api).call("GET", "/v1/audit", None)?;
+            if to.json {
+                println!("{}", serde_json::to_string_pretty(&lines)?);
+            } else {
+                print_audit(serde_json::from_value(lines)?);
+            }
+        }
+        Command::InitCa { cluster, authority, json } => {
+            let made = Authority::init(&folder(authority)?, &cluster)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&made)?);
+                return Ok(true);
+            }
+            println!("cluster {}: authority in {}, until {}", made.name, made.path.display(), made.valid_until);
+            println!("next: forebay node enrol NAME, here, for each node");
+        }
+        Command::Enrol { names, to, renew, authority, json } => {
+            if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+                bail!("{} is there twice; each node has a name of its own", names[at]);
+            }
+            let mut authority = Authority::open(&folder(authority)?)?;
+            let mut all: Vec<Made> = Vec::new();
+            for name in &names {
+                let made = authority.enrol(name, &to.join(format!("{name}.identity.toml")), renew)?;
+                if !json {
+                    println!("{}: {}, until {}", made.name, made.path.display(), made.valid_until);
+                }
+                all.push(made);
+            }
+            if json {
+                println!("{}", serde_json::to_string_pretty(&all)?);
+            }
+        }
+        Command::Certify { names, role, to, authority, json } => {
+            let made = Authority::open(&folder(authority)?)?.certify(role, &names, &to)?;
+            match json {
+                true => println!("{}", serde_json::to_string_pretty(&made)?),
+                false => {
+                    println!("{} ({}): {}, until {}", made.name, role.word(), made.path.display(), made.valid_until)
+                }
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,651 @@
+//! Checks 1 to 3: what each PCIe link runs at, what it has to carry, and in packets of which size. Checks 4 to 7 are in
+//! [`super::platform`].
+//!
+//! A link has two ends. An endpoint and the upstream port of a switch show the link above them, a root port and a switch's
+//! downstream port the one below; between the ports of one switch there is no link.
+
+use super::super::Host;
+use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
+use super::{Check, platform};
+use crate::formulas::{Dma, infiniband, pcie_raw, pcie_useful};
+use crate::parts::is_on_die;
+use crate::show;
+use forebay_host::topology::{LinkEnd, PciDevice, Topology};
+use std::collections::BTreeMap;
+
+/// These.
+pub const CHECKS: &[Check] = &[
+    Check { number: 1, word: "pcie-link", look: degraded },
+    Check { number: 2, word: "pcie-slot", look: too_narrow },
+    Check { number: 3, word: "pcie-payload", look: payload },
+    Check { number: 4, word: "pcie-errors", look: platform::corrected_errors },
+    Check { number: 5, word: "pcie-sleep", look: platform::link_sleep },
+    Check { number: 6, word: "iommu", look: platform::iommu },
+    Check { number: 7, word: "node-unknown", look: platform::node_unknown },
+];
+
+/// How far demand has to exceed what a link carries: headers of the line's own packets and what formulas leave out are several
+/// percent each way. The hunts that were worth it had 19 % and more.
+const SHORT: f64 = 1.10;
+/// Payload that is taken for a link whose own cannot be read: the largest in use, so that nothing is called too narrow
+/// that may be wide enough.
+const PAYLOAD_AT_BEST: u32 = 512;
+/// A line so fast needs read requests of [`READ_REQUEST`] bytes, in bits a second: with small ones the answers' delay bounds it.
+const FAST_LINE: u64 = 25_000_000_000;
+/// The least read request for it, in bytes.
+const READ_REQUEST: u32 = 512;
+
+/// Whether a function moves the data that this is about: storage, network and InfiniBand controllers.
+pub fn moves_data(device: &PciDevice) -> bool {
+    device.class >> 16 == 0x01 || is_network(device)
+}
+
+fn is_network(device: &PciDevice) -> bool {
+    device.class >> 16 == 0x02 || device.class >> 8 == 0x0c06
+}
+
+/// Accelerators and display controllers: they move data, and slow their links down while idle.
+fn is_accelerator(device: &PciDevice) -> bool {
+    matches!(device.class >> 16, 0x03 | 0x0b | 0x12)
+}
+
+/// Whether a function's end is the lower one of its link. Without the capability it follows from how far below the root it sits:
+/// root port, upstream port, downstream port, and so on.
+fn is_lower_end(device: &PciDevice, below_root: usize) -> bool {
+    match device.port_type {
+        Some(0 | 1 | 5 | 7) => true,
+        Some(_) => false,
+        None => below_root % 2 == 1,
+    }
+}
+
+/// A link: the function at its lower end, and the port above.
+struct Link<'a> {
+    address: &'a str,
+    lower: LinkEnd,
+    upper_address: &'a str,
+    upper: Option<LinkEnd>,
+    payload: Option<u32>,
+}
+
+impl Link<'_> {
+    fn raw(&self) -> f64 {
+        pcie_raw(self.lower.speed_gts, self.lower.width)
+    }
+
+    fn useful(&self) -> f64 {
+        let payload = self.payload.unwrap_or(PAYLOAD_AT_BEST);
+        pcie_useful(self.lower.speed_gts, self.lower.width, payload, Dma::Writes)
+    }
+
+    /// Speed and width that both ends can do. None: one of them does not say.
+    fn possible(&self) -> Option<(f64, u32)> {
+        let upper = self.upper?;
+        let speed = self.lower.speed_max_gts.min(upper.speed_max_gts);
+        let width = self.lower.width_max.min(upper.width_max);
+        (speed > 0.0 && width > 0).then_some((speed, width))
+    }
+
+    /// What it runs at and which packets it has, at its lower end.
+    fn shown_now(&self) -> Vec<Evidence> {
+        let folder = format!("/sys/bus/pci/devices/{}", self.address);
+        let mut shown = vec![
+            Evidence::new(format!("{folder}/current_link_speed"), format!("{} GT/s", self.lower.speed_gts)),
+            Evidence::new(format!("{folder}/current_link_width"), self.lower.width),
+        ];
+        shown.extend(self.payload.map(|payload| Evidence::new(format!("{folder}/config"), format!("MPS {payload}"))));
+        shown
+    }
+
+    /// Both ends, now and at most.
+    fn shown(&self) -> Vec<Evidence> {
+        let end = |address: &str, end: &LinkEnd| {
+            let folder = format!("/sys/bus/pci/devices/{address}");
+            [
+                Evidence::new(format!("{folder}/current_link_speed"), format!("{} GT/s", end.speed_gts)),
+                Evidence::new(format!("{folder}/current_link_width"), end.width),
+                Evidence::new(format!("{folder}/max_link_speed"), format!("{} GT/s", end.speed_max_gts)),
+                Evidence::new(format!("{folder}/max_link_width"), end.width_max),
+            ]
+        };
+        let upper = self.upper.iter().flat_map(|upper| end(self.upper_address, upper));
+        end(self.address, &self.lower).into_iter().chain(upper).collect()
+    }
+}
+
+/// The links from a function up to the root port, its own first.
+fn links_above<'a>(topology: &'a Topology, address: &str) -> Vec<Link<'a>> {
+    let chain = topology.up_from(address);
+    let link = |(at, &(address, device)): (usize, &(&'a str, &'a PciDevice))| {
+        let (upper_address, above) = *chain.get(at + 1)?;
+        if is_on_die(device) || !is_lower_end(device, chain.len() - 1 - at) {
+            return None;
+        }
+        let payload = device.payload.map(|payload| payload.set);
+        Some(Link { address, lower: device.link?, upper_address, upper: above.link, payload })
+    };
+    chain.iter().enumerate().filter_map(link).collect()
+}
+
+/// Functions of one card share its link: the address without the function's number.
+fn card(address: &str) -> &str {
+    address.split_once('.').map_or(address, |(card, _)| card)
+}
+
+/// What a card is called: its interfaces, disks and RDMA devices, or its address alone.
+pub fn called(topology: &Topology, address: &str) -> String {
+    let here = |pci: &Option<String>| pci.as_deref().is_some_and(|pci| card(pci) == card(address));
+    let nics = topology.nics.iter().filter(|(_, nic)| here(&nic.pci)).map(|(name, _)| name.as_str());
+    let disks = topology.disks.iter().filter(|(_, disk)| here(&disk.pci)).map(|(name, _)| name.as_str());
+    let ports = topology.rdma.iter().filter(|(_, port)| here(&port.pci));
+    let ports = ports.map(|(name, _)| name.split_once('/').map_or(name.as_str(), |(device, _)| device));
+    let mut names: Vec<&str> = nics.chain(disks).chain(ports).collect();
+    names.dedup();
+    if names.is_empty() { address.to_owned() } else { format!("{} ({address})", show::names(&names)) }
+}
+
+/// What several functions are called, each card once.
+pub fn all_called<'a>(topology: &Topology, addresses: impl IntoIterator<Item = &'a str>) -> String {
+    let mut cards = BTreeMap::new();
+    for address in addresses {
+        cards.entry(card(address)).or_insert_with(|| called(topology, address));
+    }
+    show::names(&cards.into_values().collect::<Vec<String>>())
+}
+
+/// The first function of each card that is of a kind.
+fn cards(topology: &Topology, of: impl Fn(&PciDevice) -> bool) -> BTreeMap<&str, &str> {
+    let mut cards = BTreeMap::new();
+    for (address, _) in topology.pci.iter().filter(|(_, device)| of(device)) {
+        cards.entry(card(address)).or_insert(address.as_str());
+    }
+    cards
+}
+
+/// Line rates of a card's ports that are up, in bytes a second.
+fn lines(host: &Host, address: &str) -> Vec<f64> {
+    let topology = &host.topology;
+    let here = |pci: &Option<String>| pci.as_deref().is_some_and(|pci| card(pci) == card(address));
+    let is_infiniband =
+        |pci: &Option<String>| topology.rdma.values().any(|port| port.pci == *pci && port.link_layer == "InfiniBand");
+    // Virtual functions, and what stands for them in the switch of the card, have the line of the card's own port.
+    let stands_for_another = |name: &str, pci: &Option<String>| {
+        let virtual_function =
+            pci.as_ref().is_some_and(|pci| host.system.has(&format!("/sys/bus/pci/devices/{pci}/physfn")));
+        let port = host.system.text(&format!("/sys/class/net/{name}/phys_port_name")).known().unwrap_or_default();
+        virtual_function || port.contains("vf") || port.contains("sf") || port.contains("pf")
+    };
+    let ethernet = topology
+        .nics
+        .iter()
+        .filter(|(name, nic)| here(&nic.pci) && !is_infiniband(&nic.pci) && !stands_for_another(name, &nic.pci));
+    let ethernet = ethernet.filter_map(|(_, nic)| Some(nic.speed_bits? as f64 / 8.0));
+    let ports = topology.rdma.values().filter(|port| here(&port.pci) && port.link_layer == "InfiniBand");
+    let infiniband = ports.filter(|port| port.state == "ACTIVE").filter_map(|port| infiniband(&port.rate));
+    ethernet.chain(infiniband).collect()
+}
+
+fn rate(bytes: f64) -> String {
+    format!("{}/s", show::bytes(bytes))
+}
+
+fn width(speed: f64, lanes: u32) -> String {
+    format!("{speed} GT/s x{lanes}")
+}
+
+// Check 1. Reads speed and width of both ends of each link. Rule: it runs slower or narrower than both ends can. A port that is
+// wider than its card is no fault, nor is the made-up link of a controller on the die; a virtual machine's ports are made up.
+fn degraded(host: &Host) -> Verdict {
+    let topology = &host.topology;
+    let mut links: BTreeMap<&str, (Link, &str)> = BTreeMap::new();
+    for address in cards(topology, moves_data).into_values() {
+        for link in links_above(topology, address) {
+            links.entry(card(link.address)).or_insert((link, address));
+        }
+    }
+    let asleep = |address: &str| {
+        let status = host.system.text(&format!("/sys/bus/pci/devices/{address}/power/runtime_status"));
+        status.known().as_deref() == Some("suspended")
+    };
+    links.retain(|_, (link, _)| link.possible().is_some() && !asleep(link.address));
+    let falls_short = |link: &Link| {
+        link.possible().filter(|&(speed, width)| link.lower.speed_gts < speed || link.lower.width < width)
+    };
+    if topology.hypervisor.is_some() {
+        let Some((link, _)) = links.values().find(|(link, _)| falls_short(link).is_some()) else {
+            return Verdict::NotHere;
+        };
+        let what = format!("/sys/bus/pci/devices/{}/current_link_width: {}", link.address, link.lower.width);
+        return Verdict::NotSeen { what, how: Sentence::new("pcie.ask-hypervisor") };
+    }
+    let short = |(link, address): &(Link, &str)| {
+        let (speed, lanes) = falls_short(link)?;
+        let could_be = pcie_raw(speed, lanes);
+        let narrower = link.lower.width < lanes;
+        // Of a card whose lines fit through what is left, nothing is lost today. Disks' speed is their link's.
+        let fits = card(link.address) == card(address)
+            && is_network(&topology.pci[*address])
+            && lines(host, address).iter().sum::<f64>() <= link.useful();
+        let severity = match (fits, link.raw() < could_be / 2.0) {
+            (true, _) => Severity::Note,
+            (false, false) => Severity::Warning,
+            (false, true) => Severity::Error,
+        };
+        let (key, confidence) = match narrower {
+            true => ("pcie.narrow", Confidence::Certain),
+            // Some devices slow their link down while they have nothing to do.
+            false => ("pcie.slow", Confidence::Likely),
+        };
+        Some(Finding {
+            id: format!("pcie-link/{}", link.address),
+            check: 1,
+            severity: if narrower { severity } else { severity.min(Severity::Warning) },
+            confidence,
+            text: Sentence::new(key)
+                .with("device", called(topology, address))
+                .with("port", link.upper_address)
+                .with("now", width(link.lower.speed_gts, link.lower.width))
+                .with("possible", width(speed, lanes))
+                .with("is", rate(link.raw()))
+                .with("could_be", rate(could_be)),
+            evidence: link.shown(),
+            number: Some(Number { is: link.raw(), could_be, unit: "B/s".to_owned() }),
+            remedies: vec![Remedy::Explain {
+                what: Sentence::new(if narrower { "pcie.narrow-remedy" } else { "pcie.slow-remedy" }),
+                command: Some(format!("lspci -vv -s {} | grep LnkSta", link.address)),
+            }],
+        })
+    };
+    let found: Vec<Finding> = links.values().filter_map(short).collect();
+    if !found.is_empty() {
+        return Verdict::Found(found);
+    }
+    match links.values().min_by(|(a, _), (b, _)| a.raw().total_cmp(&b.raw())) {
+        Some((slowest, address)) => Verdict::Fine(
+            Sentence::new("pcie.links-fine")
+                .with("links", links.len())
+                .with("device", called(topology, address))
+                .with("now", width(slowest.lower.speed_gts, slowest.lower.width))
+                .with("is", rate(slowest.raw())),
+        ),
+        None => Verdict::NotHere,
+    }
+}
+
+/// What one link has to carry.
+#[derive(Default)]
+struct Demand {
+    bytes: f64,
+    /// The fastest single port, when what is below is ports whose lines are known.
+    port: f64,
+    ports: usize,
+    /// Cards below, by what they are called.
+    cards: Vec<String>,
+}
+
+// Check 2. Reads the links on the way of each card, and the lines of its ports. Rules: the lines of a card's ports carry more
+// than its slot; the cards behind a switch carry more than the link above it.
+fn too_narrow(host: &Host) -> Verdict {
+    let topology = &host.topology;
+    if topology.hypervisor.is_some() {
+        return Verdict::NotHere;
+    }
+    let mut demands: BTreeMap<&str, (Link, Demand)> = BTreeMap::new();
+    for address in cards(topology, |device| moves_data(device) || is_accelerator(device)).into_values() {
+        let lines = lines(host, address);
+        let of_lines: f64 = lines.iter().sum();
+        let is_network = is_network(&topology.pci[address]);
+        // A port that is down wants nothing; disks and accelerators want what their own link carries.
+        let mut wanted = if is_network || !lines.is_empty() { of_lines } else { f64::INFINITY };
+        for (nth, link) in links_above(topology, address).into_iter().enumerate() {
+            let carries = link.useful();
+            let own = nth == 0 && card(link.address) == card(address);
+            // An adapter whose line no file tells, as without its driver's classes, wants what its link carries, too.
+            if own && is_network && lines.is_empty() && !has_interface(topology, address) {
+                wanted = f64::INFINITY;
+            }
+            if !own || wanted.is_finite() {
+                let (_, demand) = demands.entry(card(link.address)).or_insert((link, Demand::default()));
+                demand.bytes += wanted;
+                demand.port = lines.iter().copied().fold(demand.port, f64::max);
+                demand.ports += lines.len();
+                demand.cards.push(called(topology, address));
+            }
+            wanted = wanted.min(carries);
+        }
+    }
+    demands.retain(|_, (_, demand)| demand.bytes > 0.0 && demand.bytes.is_finite());
+    let short = |(link, demand): &(Link, Demand)| {
+        let carries = link.useful();
+        if demand.bytes <= carries * SHORT {
+            return None;
+        }
+        let of_ports = demand.cards.len() == 1 && demand.ports > 0;
+        Some(Finding {
+            id: format!("pcie-slot/{}", link.address),
+            check: 2,
+            // Ports of one card are often there for the case that one fails, and cards behind a switch seldom work all at once.
+            severity: if of_ports && demand.port > carries * SHORT { Severity::Warning } else { Severity::Note },
+            confidence: Confidence::Computed,
+            text: Sentence::new(if of_ports { "pcie.slot-narrow" } else { "pcie.uplink-narrow" })
+                .with("device", show::names(&demand.cards))
+                .with("ports", if of_ports { demand.ports } else { demand.cards.len() })
+                .with("wanted", rate(demand.bytes))
+                .with("now", width(link.lower.speed_gts, link.lower.width))
+                .with("port", link.upper_address)
+                .with("payload", link.payload.map_or(format!("≤{PAYLOAD_AT_BEST}"), |payload| payload.to_string()))
+                .with("carries", rate(carries)),
+            evidence: link.shown_now(),
+            number: Some(Number { is: carries, could_be: demand.bytes, unit: "B/s".to_owned() }),
+            remedies: vec![Remedy::Explain {
+                what: Sentence::new(if of_ports { "pcie.slot-remedy" } else { "pcie.uplink-remedy" }),
+                command: None,
+            }],
+        })
+    };
+    let found: Vec<Finding> = demands.values().filter_map(short).collect();
+    if !found.is_empty() {
+        return Verdict::Found(found);
+    }
+    let headroom = |(link, demand): &(Link, Demand)| link.useful() / demand.bytes;
+    match demands.values().min_by(|a, b| headroom(a).total_cmp(&headroom(b))) {
+        // Within the error of the formula the slot is as good as the line.
+        Some(tightest) => Verdict::Fine(
+            Sentence::new(if headroom(tightest) < SHORT { "pcie.slots-even" } else { "pcie.slots-fine" })
+                .with("device", show::names(&tightest.1.cards))
+                .with("carries", rate(tightest.0.useful()))
+                .with("wanted", rate(tightest.1.bytes))
+                .with("factor", format!("{:.1}", headroom(tightest))),
+        ),
+        None => Verdict::NotHere,
+    }
+}
+
+/// Whether an interface or an RDMA port is there for a card, which says whether and how fast its line is.
+fn has_interface(topology: &Topology, address: &str) -> bool {
+    let here = |pci: &Option<String>| pci.as_deref().is_some_and(|pci| card(pci) == card(address));
+    topology.nics.values().any(|nic| here(&nic.pci)) || topology.rdma.values().any(|port| here(&port.pci))
+}
+
+// Check 3. Reads the PCIe capability of each card and of all ports above it. Rules: packets of 128 bytes where the whole way can
+// do more; read requests too small for a fast line.
+fn payload(host: &Host) -> Verdict {
+    let topology = &host.topology;
+    if topology.hypervisor.is_some() {
+        return Verdict::NotHere;
+    }
+    let (mut small, mut requests, mut hidden) = (Vec::new(), Vec::new(), None);
+    let (mut judged, mut least) = (0, u32::MAX);
+    for address in cards(topology, |device| moves_data(device) && !is_on_die(device)).into_values() {
+        let chain = topology.up_from(address);
+        hidden = hidden.or_else(|| chain.iter().find_map(|(_, device)| device.config_hidden.clone()));
+        let sizes: Option<Vec<_>> = chain.iter().map(|(_, device)| device.payload).collect();
+        let (Some(sizes), Some(own)) = (sizes, topology.pci[address].payload) else { continue };
+        // At the root there is no port above, and no link.
+        if sizes.len() < 2 {
+            continue;
+        }
+        judged += 1;
+        least = least.min(own.set);
+        let could_be = sizes.iter().map(|size| size.supported).min().unwrap_or(0);
+        if own.set == 128 && could_be > own.set {
+            small.push((address, could_be));
+        }
+        let fast = lines(host, address).into_iter().any(|line| line * 8.0 >= FAST_LINE as f64);
+        if fast && own.read_request < READ_REQUEST {
+            requests.push((address, own.read_request));
+        }
+    }
+    let config = |address: &str| format!("/sys/bus/pci/devices/{address}/config");
+    let mut found = Vec::new();
+    if let Some(could_be) = small.iter().map(|(_, could_be)| *could_be).min() {
+        let share = |payload: u32| pcie_useful(8.0, 1, payload, Dma::Writes) / pcie_raw(8.0, 1);
+        let evidence = small.iter().map(|(address, could_be)| {
+            Evidence::new(config(address), format!("MPS 128, {could_be} supported all the way"))
+        });
+        found.push(Finding {
+            id: "pcie-payload/size".to_owned(),
+            check: 3,
+            severity: Severity::Note,
+            confidence: Confidence::Computed,
+            text: Sentence::new("pcie.payload")
+                .with("device", all_called(topology, small.iter().map(|(address, _)| *address)))
+                .with("could_be", could_be)
+                .with("gain", show::percent(share(could_be) / share(128) - 1.0)),
+            evidence: evidence.collect(),
+            number: Some(Number { is: share(128), could_be: share(could_be), unit: "1".to_owned() }),
+            remedies: vec![Remedy::Explain {
+                what: Sentence::new("pcie.payload-remedy"),
+                command: Some("pci=pcie_bus_perf".to_owned()),
+            }],
+        });
+    }
+    for (address, size) in requests {
+        found.push(Finding {
+            id: format!("pcie-payload/{address}"),
+            check: 3,
+            severity: Severity::Note,
+            confidence: Confidence::Likely,
+            text: Sentence::new("pcie.read-request").with("device", called(topology, address)).with("size", size),
+            evidence: vec![Evidence::new(config(address), format!("MRRS {size}"))],
+            number: None,
+            remedies: vec![Remedy::Explain {
+                what: Sentence::new("pcie.read-request-remedy"),
+                command: Some(format!("setpci -s {address} CAP_EXP+8.w=5000:7000")),
+            }],
+        });
+    }
+    match (found.is_empty(), judged, hidden) {
+        (false, ..) => Verdict::Found(found),
+        (true, 0, Some(what)) => Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
+        (true, 0, None) => Verdict::NotHere,
+        (true, ..) => Verdict::Fine(Sentence::new("pcie.payload-fine").with("cards", judged).with("least", least)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixture::{Examined, Tree};
+    use super::super::expect::{key, of_verdict as found};
+    use super::*;
+    use forebay_host::topology::Payload;
+
+    const ROOT: &str = "0000:00:01.0";
+    const CARD: &str = "0000:06:00.0";
+    const AT_128: Payload = Payload { set: 128, supported: 256, read_request: 512 };
+    const AT_256: Payload = Payload { set: 256, supported: 256, read_request: 512 };
+
+    /// A network card below a root port.
+    fn card_at(port: ((f64, u32), (f64, u32)), card: ((f64, u32), (f64, u32))) -> Tree {
+        Tree::new()
+            .node(0, "0-3", 16)
+            .pci(ROOT, 0x060400, 0)
+            .pci(&format!("{ROOT}/{CARD}"), 0x020000, 0)
+            .pci_link(ROOT, port.0, port.1)
+            .pci_link(CARD, card.0, card.1)
+    }
+
+    #[test]
+    fn a_card_that_trained_half_of_the_lanes_that_card_and_slot_have_is_degraded() {
+        let tree = card_at(((8.0, 4), (8.0, 16)), ((8.0, 4), (8.0, 8))).nic("ens1", CARD, 40_000);
+        let [finding] = &found(tree.says(1))[..] else { panic!("one") };
+        assert_eq!((finding.id.as_str(), finding.severity), ("pcie-link/0000:06:00.0", Severity::Warning));
+        let number = finding.number.clone().expect("a number");
+        assert_eq!((number.is.round(), number.could_be.round()), (3_938_461_538.0, 7_876_923_077.0));
+        let shown = Evidence::new("/sys/bus/pci/devices/0000:06:00.0/current_link_width", 4);
+        assert!(finding.evidence.contains(&shown));
+        assert!(finding.evidence.iter().any(|evidence| evidence.source.contains(ROOT)));
+    }
+
+    #[test]
+    fn one_lane_of_eight_that_the_line_needs_is_an_error_and_one_that_it_does_not_need_a_note() {
+        let tree = |mbits| card_at(((8.0, 1), (8.0, 16)), ((8.0, 1), (8.0, 8))).nic("ens1", CARD, mbits);
+        assert_eq!(found(tree(25_000).says(1))[0].severity, Severity::Error);
+        assert_eq!(found(tree(1000).says(1))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn a_slower_link_is_told_with_less_confidence_because_it_may_sleep() {
+        let tree = card_at(((2.5, 8), (8.0, 8)), ((2.5, 8), (8.0, 8))).nic("ens1", CARD, 100_000);
+        let finding = &found(tree.says(1))[0];
+        assert_eq!((finding.confidence, finding.severity), (Confidence::Likely, Severity::Warning));
+        let tree = tree.file(&format!("/sys/bus/pci/devices/{CARD}/power/runtime_status"), "suspended");
+        assert_eq!(tree.says(1), Verdict::NotHere);
+    }
+
+    #[test]
+    fn a_controller_on_the_die_with_a_made_up_link_is_not_degraded() {
+        let tree = || card_at(((2.5, 1), (8.0, 1)), ((2.5, 1), (8.0, 1))).nic("eno1", CARD, 10_000);
+        assert_eq!(key(&tree().says(1)), "pcie.slow");
+        // X722.
+        assert_eq!(tree().pci_id(CARD, 0x8086, 0x37d0).says(1), Verdict::NotHere);
+        assert_eq!(tree().pci_id(CARD, 0x8086, 0x37d0).says(2), Verdict::NotHere);
+        // An integrated endpoint of the root complex, whoever made it.
+        assert_eq!(tree().pci_config(CARD, 9, AT_256).says(1), Verdict::NotHere);
+    }
+
+    #[test]
+    fn a_port_wider_than_its_card_is_not_degraded() {
+        let tree = card_at(((8.0, 4), (16.0, 16)), ((8.0, 4), (8.0, 4))).nic("ens1", CARD, 10_000);
+        assert_eq!(key(&tree.says(1)), "pcie.links-fine");
+    }
+
+    #[test]
+    fn links_in_a_virtual_machine_are_the_hypervisors() {
+        let tree = card_at(((2.5, 1), (16.0, 16)), ((2.5, 1), (8.0, 4))).nic("ens1", CARD, 25_000).virtual_machine();
+        assert_eq!(key(&tree.says(1)), "pcie.ask-hypervisor");
+        assert_eq!([tree.says(2), tree.says(3), tree.says(5)], [Verdict::NotHere, Verdict::NotHere, Verdict::NotHere]);
+        let tree = card_at(((2.5, 1), (2.5, 1)), ((2.5, 1), (2.5, 1))).virtual_machine();
+        assert_eq!(tree.says(1), Verdict::NotHere);
+    }
+
+    #[test]
+    fn ends_whose_maximum_is_absent_or_hidden_are_not_judged() {
+        let at = |address: &str, name: &str| format!("/sys/bus/pci/devices/{address}/{name}");
+        let tree = || Tree::new().node(0, "0", 1).pci(ROOT, 0x060400, 0).pci(&format!("{ROOT}/{CARD}"), 0x020000, 0);
+        assert_eq!(tree().says(1), Verdict::NotHere);
+        let half = || tree().file(&at(CARD, "current_link_speed"), "8 GT/s").file(&at(CARD, "current_link_width"), "4");
+        assert_eq!(half().says(1), Verdict::NotHere);
+        let hidden = half().hidden(&at(CARD, "max_link_width")).hidden(&at(CARD, "max_link_speed"));
+        assert_eq!(hidden.says(1), Verdict::NotHere);
+        assert_eq!(Tree::new().says(1), Verdict::NotHere);
+    }
+
+    #[test]
+    fn the_link_between_a_switch_and_the_root_port_is_judged_and_none_is_inside_the_switch() {
+        let way = "0000:00:01.0/0000:02:00.0/0000:03:04.0/0000:04:00.0";
+        let tree = |uplink: (f64, u32)| {
+            let tree = Tree::new().node(0, "0-1", 4).pci("0000:00:01.0", 0x060400, 0);
+            let tree = tree.pci(&way[..25], 0x060400, 0).pci(&way[..38], 0x060400, 0).pci(way, 0x010802, 0);
+            tree.pci_link("0000:00:01.0", uplink, (8.0, 16))
+                .pci_link("0000:02:00.0", uplink, (8.0, 16))
+                .pci_link("0000:03:04.0", (8.0, 4), (8.0, 4))
+                .pci_link("0000:04:00.0", (8.0, 4), (8.0, 4))
+                .disk("nvme0n1", "0000:04:00.0", 100)
+        };
+        let Verdict::Fine(fine) = tree((8.0, 16)).says(1) else { panic!("fine") };
+        assert_eq!(fine.with[0], ("links".to_owned(), "2".to_owned()));
+        assert_eq!(found(tree((8.0, 8)).says(1))[0].id, "pcie-link/0000:02:00.0");
+        // One disk of four lanes wants less than the uplink carries.
+        assert_eq!(key(&tree((8.0, 8)).says(2)), "pcie.slots-fine");
+    }
+
+    /// An adapter with two ports of InfiniBand in a slot of PCIe 2.0 x8.
+    fn qdr(payload: Payload) -> Tree {
+        let link = ((5.0, 8), (5.0, 8));
+        card_at(link, link)
+            .pci_config(ROOT, 4, payload)
+            .pci_config(CARD, 0, payload)
+            .rdma("mlx4_0", 1, CARD, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand")
+            .rdma("mlx4_0", 2, CARD, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand")
+    }
+
+    #[test]
+    fn two_qdr_ports_share_a_slot_that_carries_less_than_one_of_them() {
+        let [finding] = &found(qdr(AT_128).says(2))[..] else { panic!("one") };
+        assert_eq!((finding.id.as_str(), finding.severity), ("pcie-slot/0000:06:00.0", Severity::Warning));
+        let number = finding.number.clone().expect("a number");
+        assert_eq!((number.is / 1e7).round(), 337.0);
+        assert_eq!(number.could_be, 8e9);
+        assert!(finding.evidence.contains(&Evidence::new(format!("/sys/bus/pci/devices/{CARD}/config"), "MPS 128")));
+    }
+
+    #[test]
+    fn two_lines_that_only_together_are_too_much_are_a_note() {
+        let link = ((8.0, 8), (8.0, 8));
+        let tree = card_at(link, link).nic("ens1f0", CARD, 40_000).nic("ens1f1", CARD, 40_000);
+        assert_eq!(found(tree.says(2))[0].severity, Severity::Note);
+        let tree = card_at(link, link).nic("ens1f0", CARD, 25_000).nic("ens1f1", CARD, 25_000);
+        assert_eq!(key(&tree.says(2)), "pcie.slots-fine");
+    }
+
+    #[test]
+    fn virtual_functions_and_ports_that_are_down_want_nothing() {
+        let link = ((8.0, 4), (8.0, 4));
+        let tree = card_at(link, link).nic("ens1", CARD, 25_000);
+        let tree = tree
+            .pci(&format!("{ROOT}/0000:06:00.1"), 0x020000, 0)
+            .nic("ens1v0", "0000:06:00.1", 25_000)
+            .link("/sys/bus/pci/devices/0000:06:00.1/physfn", "../0000:06:00.0")
+            .nic("ens1_0", CARD, 25_000)
+            .file("/sys/class/net/ens1_0/phys_port_name", "pf0vf0")
+            .nic("ens2", CARD, 25_000)
+            .file("/sys/class/net/ens2/carrier", "0");
+        let Verdict::Fine(fine) = tree.says(2) else { panic!("fine") };
+        assert!(fine.with.contains(&("wanted".to_owned(), "3.1 GB/s".to_owned())), "{fine:?}");
+    }
+
+    #[test]
+    fn cards_behind_a_switch_can_want_more_than_the_link_above_it() {
+        let mut tree = Tree::new()
+            .node(0, "0-1", 4)
+            .pci("0000:00:01.0", 0x060400, 0)
+            .pci("0000:00:01.0/0000:02:00.0", 0x060400, 0)
+            .pci_link("0000:02:00.0", (8.0, 8), (8.0, 8));
+        for disk in 1..=4 {
+            let (port, address) = (format!("0000:03:0{disk}.0"), format!("0000:0{}:00.0", disk + 3));
+            let below = format!("0000:00:01.0/0000:02:00.0/{port}");
+            tree = tree
+                .pci(&below, 0x060400, 0)
+                .pci(&format!("{below}/{address}"), 0x010802, 0)
+                .pci_link(&port, (8.0, 4), (8.0, 4))
+                .pci_link(&address, (8.0, 4), (8.0, 4));
+        }
+        let [finding] = &found(tree.says(2))[..] else { panic!("one") };
+        assert_eq!((finding.text.key.as_str(), finding.severity), ("pcie.uplink-narrow", Severity::Note));
+        assert_eq!(finding.id, "pcie-slot/0000:02:00.0");
+    }
+
+    #[test]
+    fn packets_of_128_bytes_on_a_way_that_can_do_more_cost_nine_percent() {
+        let [finding] = &found(qdr(AT_128).says(3))[..] else { panic!("one") };
+        assert_eq!(finding.id, "pcie-payload/size");
+        assert!(finding.text.with.contains(&("gain".to_owned(), "9 %".to_owned())));
+        assert_eq!(key(&qdr(AT_256).says(3)), "pcie.payload-fine");
+        // The port cannot do more: nothing to gain.
+        let tree = qdr(AT_128).pci_config(ROOT, 4, Payload { supported: 128, ..AT_128 });
+        assert_eq!(key(&tree.says(3)), "pcie.payload-fine");
+    }
+
+    #[test]
+    fn small_read_requests_are_told_of_fast_lines_only() {
+        let tree = |mbits| {
+            let link = ((8.0, 8), (8.0, 8));
+            let small = Payload { read_request: 128, ..AT_256 };
+            card_at(link, link).pci_config(ROOT, 4, AT_256).pci_config(CARD, 0, small).nic("ens1", CARD, mbits)
+        };
+        assert_eq!(found(tree(25_000).says(3))[0].id, "pcie-payload/0000:06:00.0");
+        assert_eq!(key(&tree(10_000).says(3)), "pcie.payload-fine");
+    }
+
+    #[test]
+    fn sizes_that_only_root_may_read_are_hidden() {
+        let tree = qdr(AT_128).cut(&format!("/sys/bus/pci/devices/{CARD}/config"), 64);
+        assert_eq!(key(&tree.says(3)), "doctor.as-root");
+        // What the slot carries is then taken at best.
+        let number = found(tree.says(2))[0].number.clone().expect("a number");
+        assert_eq!((number.is / 1e7).round(), 382.0);
+        assert_eq!(Tree::new().says(3), Verdict::NotHere);
+        assert_eq!(Tree::new().says(2), Verdict::NotHere);
+    }
+}

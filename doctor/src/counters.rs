@@ -1,0 +1,83 @@
+//! What the kernel counts, at one moment: files that only grow. Two of them show what grows.
+
+use forebay_host::net;
+use forebay_host::system::{RECORDED, System};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Files of counters; `*` stands for any one name.
+const FILES: &[&str] = &[
+    "/proc/interrupts",
+    "/proc/softirqs",
+    "/proc/stat",
+    "/proc/diskstats",
+    "/proc/net/dev",
+    "/proc/net/netstat",
+    "/proc/net/snmp",
+    "/proc/net/softnet_stat",
+    "/sys/bus/pci/devices/*/aer_dev_correctable",
+    "/sys/devices/system/node/*/numastat",
+    "/sys/devices/system/cpu/*/thermal_throttle/core_throttle_count",
+    "/sys/devices/system/cpu/*/thermal_throttle/package_throttle_count",
+    "/sys/class/infiniband/*/ports/*/counters/*",
+    "/sys/class/infiniband/*/ports/*/hw_counters/*",
+    "/sys/fs/resctrl/mon_data/*/mbm_total_bytes",
+    "/sys/fs/resctrl/mon_data/*/mbm_local_bytes",
+    "/sys/class/net/*/statistics/rx_missed_errors",
+    "/sys/class/net/*/statistics/rx_fifo_errors",
+    // Of a recorded tree; of this host, its drivers are asked.
+    "/forebay/net/statistics/*",
+];
+
+/// What the files of counters hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters(pub BTreeMap<String, String>);
+
+impl Counters {
+    /// As they stand now.
+    pub fn of(system: &System) -> Counters {
+        let paths = FILES.iter().flat_map(|pattern| matching(system, pattern));
+        let mut texts: BTreeMap<_, _> =
+            paths.filter_map(|path| Some((path.clone(), system.text(&path).known()?))).collect();
+        if system.is_live() {
+            texts.extend(net::statistics());
+        }
+        Counters(texts)
+    }
+
+    /// A recorded tree's first look: the same files below a folder of their own, and how long before.
+    pub fn recorded_earlier(system: &System) -> Option<(Counters, Duration)> {
+        let seconds: f64 = system.number(&format!("{RECORDED}/earlier/seconds")).known()?;
+        let below = format!("{RECORDED}/earlier");
+        let of = |pattern: &&str| matching(system, &format!("{below}{pattern}"));
+        let texts = FILES.iter().flat_map(of).filter_map(|path| {
+            let text = system.text(&path).known()?;
+            Some((path[below.len()..].to_owned(), text))
+        });
+        Some((Counters(texts.collect()), Duration::try_from_secs_f64(seconds).ok()?))
+    }
+
+    /// A file of one number.
+    pub fn number(&self, path: &str) -> Option<u64> {
+        self.0.get(path)?.trim().parse().ok()
+    }
+}
+
+/// The paths that a pattern stands for.
+pub fn matching(system: &System, pattern: &str) -> Vec<String> {
+    let mut paths = vec![String::new()];
+    for part in pattern.split('/').skip(1) {
+        paths = paths
+            .into_iter()
+            .flat_map(|path| match part {
+                "*" => {
+                    let names = system.list(&path).known().unwrap_or_default();
+                    names.into_iter().map(|name| format!("{path}/{name}")).collect()
+                }
+                name => vec![format!("{path}/{name}")],
+            })
+            .collect();
+    }
+    paths.retain(|path| system.has(path));
+    paths
+}

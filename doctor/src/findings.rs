@@ -1,0 +1,158 @@
+//! What a check says: each finding with the files that show it, its number, how sure it is, and what helps.
+
+use serde::{Deserialize, Serialize};
+
+/// How much it costs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; costs little, or only under some load.
+    Note,
+    /// Costs throughput or latency.
+    Warning,
+    /// Something is broken, or most of what the hardware can do is lost.
+    Error,
+}
+
+/// How sure it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// A rule of thumb.
+    Likely,
+    /// Computed of what was read.
+    Computed,
+    /// Read as it stands, or measured.
+    Certain,
+}
+
+/// A sentence in the user's language: its key in the table of words, and what is put in. Numbers are formatted already.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sentence {
+    /// Key in [`crate::words`].
+    pub key: String,
+    /// What takes the place of `{name}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<(String, String)>,
+}
+
+impl Sentence {
+    /// Without anything to put in.
+    pub fn new(key: &'static str) -> Sentence {
+        Sentence { key: key.to_owned(), with: Vec::new() }
+    }
+
+    /// Puts in one more value.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Sentence {
+        self.with.push((name.to_owned(), value.to_string()));
+        self
+    }
+}
+
+/// The exact file, or counter, and what it says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Evidence {
+    /// A path, or the name of a counter with the device it belongs to.
+    pub source: String,
+    /// What it says, as it stands there.
+    pub value: String,
+}
+
+impl Evidence {
+    /// What a source says.
+    pub fn new(source: impl Into<String>, value: impl ToString) -> Evidence {
+        Evidence { source: source.into(), value: value.to_string() }
+    }
+}
+
+/// What can be gained, as a number.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Number {
+    /// What it is now.
+    pub is: f64,
+    /// What it could be.
+    pub could_be: f64,
+    /// Of both, such as `B/s`, `s` or `1`.
+    pub unit: String,
+}
+
+/// How it can be cured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Remedy {
+    /// Forebay can write this, measure, and take it back: each a file and what to write there, in this order.
+    Apply {
+        /// What it does.
+        what: Sentence,
+        /// Files, and what is written to each.
+        writes: Vec<Write>,
+    },
+    /// What a person does: a setting of the firmware, a slot, a cable, a file of another program.
+    Explain {
+        /// What to do.
+        what: Sentence,
+        /// The command to type, where there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
+    },
+}
+
+impl Remedy {
+    /// What it does, or what to do.
+    pub fn what(&self) -> &Sentence {
+        match self {
+            Remedy::Apply { what, .. } | Remedy::Explain { what, .. } => what,
+        }
+    }
+}
+
+/// One setting.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Write {
+    /// A file of procfs or sysfs.
+    pub path: String,
+    /// What is written to it.
+    pub value: String,
+}
+
+/// Something that bounds, or endangers, a path of this host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// Names it for `--apply` and for comparing runs: the check's word and the thing, as in `pcie-link-degraded/0000:06:00.0`.
+    pub id: String,
+    /// Number of the check.
+    pub check: u8,
+    /// How much it costs.
+    pub severity: Severity,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// What it says.
+    pub text: Sentence,
+    /// What shows it. Never empty.
+    pub evidence: Vec<Evidence>,
+    /// What is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<Number>,
+    /// What helps, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
+}
+
+/// What a check has come to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// These.
+    Found(Vec<Finding>),
+    /// Looked at, and not the bound: why, in a sentence with the number.
+    Fine(Sentence),
+    /// This host has none of what it looks at.
+    NotHere,
+    /// It could not look: what was hidden, and the command or right that would show it.
+    NotSeen {
+        /// What could not be read, and why.
+        what: String,
+        /// What would show it.
+        how: Sentence,
+    },
+}

@@ -1,0 +1,31 @@
+//! Which interfaces of a host carry its traffic, and what is wanted of them.
+
+use crate::Host;
+use forebay_host::system::Seen;
+use forebay_host::topology::Nic;
+
+/// Interfaces of this network that carry: those of hardware.
+pub fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
+    ours(host).filter(|(name, nic)| nic.kind == "physical" && nic.up && !stands_for_a_guest(host, name))
+}
+
+/// A card that switches by itself shows an interface for each function that it gives to a guest (`pf0vf3`, `pf0sf1`): a handle to
+/// set it up by, with a queue for what has no rule yet.
+fn stands_for_a_guest(host: &Host, name: &str) -> bool {
+    let port = host.system.text(&format!("/sys/class/net/{name}/phys_port_name")).known().unwrap_or_default();
+    port.contains("vf") || port.contains("sf")
+}
+
+/// Interfaces that sysfs and the kernel's network agree on: in a container that shows another network's sysfs, a name may mean two.
+pub fn ours(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
+    host.topology.nics.iter().filter(|(name, _)| match &host.net.links {
+        Seen::Is(links) => {
+            let index = host.system.number::<u32>(&format!("/sys/class/net/{name}/ifindex")).known();
+            links.get(*name).is_some_and(|link| Some(link.index) == index)
+        }
+        Seen::Absent | Seen::Hidden(_) => true,
+    })
+}
+
+/// Offloads without which each packet costs by itself, as the kernel names them, and as ethtool's options do.
+pub const WANTED: [(&str, &str); 2] = [("tx-tcp-segmentation", "tso"), ("rx-gro", "gro")];

@@ -1,0 +1,80 @@
+//! `forebay doctor`: what bounds this host's data path, with its number, and what to do.
+//!
+//! ```text
+//! system (files, live or recorded) -> topology -> checks -> verdicts -> report: text, JSON
+//! ```
+//!
+//! Reading changes nothing.
+
+pub mod act;
+pub mod baseline;
+pub mod chain;
+pub mod checks;
+pub mod counters;
+pub mod findings;
+#[cfg(test)]
+pub mod fixture;
+pub mod formulas;
+pub mod interfaces;
+pub mod matrix;
+pub mod parts;
+pub mod peer;
+pub mod record;
+pub mod report;
+pub mod show;
+#[cfg(test)]
+mod trees;
+pub mod watch;
+pub mod words;
+
+use checks::management::Board;
+use counters::Counters;
+use findings::Verdict;
+use forebay_host::net::Net;
+use forebay_host::system::System;
+use forebay_host::topology::{self, Topology};
+use std::sync::OnceLock;
+use std::time::Duration;
+use watch::devices::{Between, Devices};
+
+/// How long counters are watched for.
+const WATCHED: Duration = Duration::from_millis(400);
+
+/// What the checks look at.
+pub struct Host {
+    /// Its files, now.
+    pub system: System,
+    /// What it is made of.
+    pub topology: Topology,
+    /// Of its network what no file shows.
+    pub net: Net,
+    /// What it has counted until now, and a while before: what grows is told by these.
+    pub counters: Counters,
+    /// The same a while before, and how long that was. None in a recorded tree that has only one look.
+    pub earlier: Option<(Counters, Duration)>,
+    /// What its devices move of memory, and whose, from the earlier look to this one.
+    pub devices: Devices,
+    /// What the board's controller says, once it was asked: some take seconds.
+    pub board: OnceLock<Board>,
+}
+
+impl Host {
+    /// Looks at a host; the living one twice, so that growth is seen.
+    pub fn look(system: System) -> Host {
+        let (earlier, between) = if system.is_live() {
+            let before = Counters::of(&system);
+            let between = Between::wait(WATCHED);
+            (Some((before, WATCHED)), between)
+        } else {
+            (Counters::recorded_earlier(&system), Between::default())
+        };
+        let (topology, net, counters) = (topology::read(&system), Net::of(&system), Counters::of(&system));
+        let devices = between.devices(&system, &topology);
+        Host { system, topology, net, counters, earlier, devices, board: OnceLock::new() }
+    }
+
+    /// What every check says.
+    pub fn examine(&self) -> Vec<(&'static checks::Check, Verdict)> {
+        checks::all().into_iter().map(|check| (check, (check.look)(self))).collect()
+    }
+}

@@ -1,0 +1,364 @@
+//! The host's files as the kernel shows them, of this host or below a prefix (`--sysroot`), and what could not be seen of them.
+//!
+//! What no file shows (links' modes, queues, counters of drivers) lies in a recorded tree as files of its own, below
+//! [`RECORDED`]: whoever reads it from the kernel on the living host does so in one place, and the rest sees one kind of answer.
+
+pub mod record;
+
+use forebay_io::folder::{self, Folder, Links};
+use forebay_io::machine::random_bytes;
+use record::{Record, Recorder};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a recorded tree has what no file of the kernel shows.
+pub const RECORDED: &str = "/forebay";
+/// Where a host has the doctor's own files. It is root's: what lies in it decides what root writes to the kernel at each boot, so it is not
+/// below the state folder, which belongs to the daemon's user.
+pub const OWN_FOLDER: &str = "/var/lib/forebay-doctor";
+/// The file.
+pub const LOCALITY_FILE: &str = "/etc/forebay/locality";
+/// Its rights: everybody's doctor compares with what root has measured there.
+const OWN_FOLDER_MODE: u32 = 0o755;
+/// On a living host what begins with these is the kernel's, whose links lead to the kernel's.
+const OF_THE_KERNEL: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
+/// Bytes that are read of one file: thousands of changes in a journal, or the interrupts of a thousand CPUs.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a record of a whole host.
+const RECORD_BYTES_MAX: u64 = 128 << 20;
+
+/// What was asked for, or why there is none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seen<T> {
+    /// It is there, and this is it.
+    Is(T),
+    /// This host has no such thing.
+    #[default]
+    Absent,
+    /// It may be there: why it could not be read, in words.
+    Hidden(String),
+}
+
+impl<T> Seen<T> {
+    /// What is there.
+    pub fn known(self) -> Option<T> {
+        match self {
+            Seen::Is(value) => Some(value),
+            Seen::Absent | Seen::Hidden(_) => None,
+        }
+    }
+
+    /// What is made of it.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Seen<U> {
+        self.and_then(|value| Some(make(value)))
+    }
+
+    /// The same, looked at.
+    pub fn as_ref(&self) -> Seen<&T> {
+        match self {
+            Seen::Is(value) => Seen::Is(value),
+            Seen::Absent => Seen::Absent,
+            Seen::Hidden(why) => Seen::Hidden(why.clone()),
+        }
+    }
+
+    /// What is made of it; what makes nothing of it says that it is not there.
+    pub fn and_then<U>(self, make: impl FnOnce(T) -> Option<U>) -> Seen<U> {
+        match self {
+            Seen::Is(value) => make(value).map_or(Seen::Absent, Seen::Is),
+            Seen::Absent => Seen::Absent,
+            Seen::Hidden(why) => Seen::Hidden(why),
+        }
+    }
+}
+
+/// A host's files.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Absolute; `/` for this host.
+    root: PathBuf,
+    /// The same folder, held open, of a recorded host; none of this one.
+    tree: Option<Arc<Folder>>,
+    recorder: Option<Recorder>,
+    /// The folder that a record was unpacked to goes with the last that looks at it.
+    _unpacked: Option<Arc<Unpacked>>,
+}
+
+/// A folder of this process alone, removed at the end.
+#[derive(Debug)]
+struct Unpacked(PathBuf);
+
+impl Unpacked {
+    /// A new one, whose name nobody can know before, held open.
+    fn new() -> io::Result<(Unpacked, Folder)> {
+        let mut word = [0; 8];
+        random_bytes(&mut word).map_err(io::Error::other)?;
+        let word = u64::from_ne_bytes(word);
+        let (beside, name) = Folder::of(&std::env::temp_dir().join(format!("forebay-doctor-{word:016x}")))?;
+        let unpacked = Unpacked(beside.path().join(&name));
+        Ok((unpacked, beside.make_folder(&name, 0o700)?))
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        // What stays is in the folder for temporary files, and nobody is left to tell.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl System {
+    /// This host.
+    pub fn live() -> System {
+        System { root: PathBuf::from("/"), tree: None, recorder: None, _unpacked: None }
+    }
+
+    /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
+    pub fn recorded(root: &Path) -> io::Result<System> {
+        // Not a tree by which what is root's alone would be found elsewhere.
+        if root.canonicalize()? == Path::new("/") {
+            return Ok(System::live());
+        }
+        if root.is_dir() {
+            let tree = Some(Arc::new(Folder::open(root)?));
+            return Ok(System { root: root.canonicalize()?, tree, recorder: None, _unpacked: None });
+        }
+        let text = folder::read(root, RECORD_BYTES_MAX)?;
+        let (unpacked, tree) = Unpacked::new()?;
+        Record::unpack(&text, &tree)?;
+        let root = unpacked.0.canonicalize()?;
+        Ok(System { root, tree: Some(Arc::new(tree)), recorder: None, _unpacked: Some(Arc::new(unpacked)) })
+    }
+
+    /// The same, with everything noted that is read of it from now on.
+    pub fn recording(self) -> (System, Recorder) {
+        let recorder = Recorder::of(&self.root);
+        (System { recorder: Some(recorder.clone()), ..self }, recorder)
+    }
+
+    /// What no file shows was asked of the living host: it is a file, below [`RECORDED`], of its record.
+    pub fn told(&self, path: &str, text: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.told(path, text);
+        }
+    }
+
+    /// Whether it is this host, which can be asked what no file shows.
+    pub fn is_live(&self) -> bool {
+        self.tree.is_none()
+    }
+
+    /// The doctor's own folder of this host. On the living one it is root's, and so is all that leads to it. None: there is none.
+    pub fn own_folder(&self) -> io::Result<Option<Folder>> {
+        let folder = match &self.tree {
+            None => Folder::open_private(Path::new(OWN_FOLDER)),
+            Some(tree) => tree.folder_inside(OWN_FOLDER, Links::Inside, None),
+        };
+        match folder {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            folder => folder.map(Some),
+        }
+    }
+
+    /// The same; it is made where it is missing.
+    pub fn make_own_folder(&self) -> io::Result<Folder> {
+        match &self.tree {
+            None => Folder::make_private(Path::new(OWN_FOLDER), OWN_FOLDER_MODE),
+            Some(tree) => tree.folder_inside(OWN_FOLDER, Links::Inside, Some(OWN_FOLDER_MODE)),
+        }
+    }
+
+    /// Where a path of the host lies for this process. `path` begins with `/`.
+    pub fn place(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// A file's content, without the white space at its end; nor with the zero that a kernel (5.15-rc1) had there in lists of CPUs.
+    pub fn text(&self, path: &str) -> Seen<String> {
+        let is_end = |end: char| end.is_whitespace() || end == '\0';
+        self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end_matches(is_end).to_owned()))
+    }
+
+    /// A file's bytes.
+    pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
+        let bytes = seen(path, self.read(path));
+        if let Some(recorder) = &self.recorder {
+            recorder.file(path, &bytes);
+        }
+        bytes
+    }
+
+    /// A number in a file.
+    pub fn number<T: std::str::FromStr>(&self, path: &str) -> Seen<T> {
+        self.text(path).and_then(|text| text.trim().parse().ok())
+    }
+
+    /// The names in a folder, in order.
+    pub fn list(&self, path: &str) -> Seen<Vec<String>> {
+        let folder = match &self.tree {
+            None => Folder::open(&self.place(path)),
+            Some(tree) => tree.folder_inside(path, Links::Inside, None),
+        };
+        let names = folder.and_then(|folder| folder.names());
+        let names = seen(path, names).and_then(|names| {
+            Some(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<String>>())
+        });
+        if let Some(recorder) = &self.recorder {
+            recorder.folder(path, &names);
+        }
+        names
+    }
+
+    /// Whether there is such a file or folder.
+    pub fn has(&self, path: &str) -> bool {
+        if let Some(recorder) = &self.recorder {
+            recorder.place(path);
+        }
+        self.resolve(path).is_ok_and(|place| place.exists())
+    }
+
+    /// Where a path leads when all links are followed, as a path of the host.
+    pub fn real(&self, path: &str) -> Seen<String> {
+        if let Some(recorder) = &self.recorder {
+            recorder.place(path);
+        }
+        let real = self.resolve(path).and_then(|place| place.canonicalize());
+        let root = self.root.clone();
+        seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))
+    }
+
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        match &self.tree {
+            Some(tree) => {
+                let (folder, name) = tree.inside(path, Links::Inside, None)?;
+                folder.read(name, FILE_BYTES_MAX)
+            }
+            None if OF_THE_KERNEL.iter().any(|place| path.starts_with(place)) => std::fs::read(path),
+            None => match path.strip_prefix(OWN_FOLDER).and_then(|path| path.strip_prefix('/')) {
+                Some(name) => Folder::open_private(Path::new(OWN_FOLDER))?.read(name, FILE_BYTES_MAX),
+                None => folder::read(Path::new(path), FILE_BYTES_MAX),
+            },
+        }
+    }
+
+    /// Writes over a file that is there, in one call as the kernel wants it.
+    pub fn write(&self, path: &str, value: &[u8]) -> io::Result<()> {
+        if let Some(tree) = &self.tree {
+            let (folder, name) = tree.inside(path, Links::Inside, None)?;
+            return folder.overwrite(name, value);
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+        io::Write::write_all(&mut file, value)
+    }
+
+    /// Where it lies for this process, links followed inside the host's tree.
+    fn resolve(&self, path: &str) -> io::Result<PathBuf> {
+        if self.is_live() {
+            return Ok(self.place(path));
+        }
+        follow(&self.root, path, |_, _| {}).map(|real| self.place(&real))
+    }
+}
+
+/// Where a path of the host below `root` leads when all links are followed as that host would: one that begins with `/` leads below
+/// the root, and none leads out of it. What is not there leads to itself. `passed` is told each link on the way, and its target.
+pub fn follow(root: &Path, path: &str, mut passed: impl FnMut(&str, &str)) -> io::Result<String> {
+    /// As many as Linux follows.
+    const LINKS_MAX: usize = 40;
+    let parts =
+        |path: &str| path.split('/').rev().filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let mut left = parts(path);
+    let (mut at, mut links) = (Vec::new(), 0);
+    while let Some(part) = left.pop() {
+        match part.as_str() {
+            "." => {}
+            ".." => {
+                at.pop();
+            }
+            _ => {
+                at.push(part);
+                let here = at.join("/");
+                let Ok(to) = std::fs::read_link(root.join(&here)) else { continue };
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(io::Error::from_raw_os_error(libc::ELOOP));
+                }
+                let to = to.to_str().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+                passed(&format!("/{here}"), to);
+                at.pop();
+                if to.starts_with('/') {
+                    at.clear();
+                }
+                left.extend(parts(to));
+            }
+        }
+    }
+    Ok(format!("/{}", at.join("/")))
+}
+
+/// The chosen one of the choices that a file of the kernel shows: `always [madvise] never`. None where none is in brackets.
+pub fn chosen(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(chosen, _)| chosen).filter(|chosen| !chosen.is_empty())
+}
+
+fn seen<T>(path: &str, result: io::Result<T>) -> Seen<T> {
+    match result {
+        Ok(value) => Seen::Is(value),
+        Err(e) => match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Seen::Absent,
+            // What sysfs says of an attribute that this device does not have.
+            _ if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO)) => {
+                Seen::Absent
+            }
+            _ => Seen::Hidden(format!("{path}: {e}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_a_recorded_tree_stay_in_it_and_what_is_hidden_is_told_from_what_is_absent() {
+        let tree = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(tree.path().join("sys/devices/pci0/card")).expect("made");
+        std::fs::write(tree.path().join("sys/devices/pci0/card/speed"), "10000\n").expect("written");
+        std::os::unix::fs::symlink("/sys/devices/pci0/card", tree.path().join("sys/eth0")).expect("linked");
+        std::os::unix::fs::symlink("../../../../../../../etc", tree.path().join("sys/out")).expect("linked");
+        let system = System::recorded(tree.path()).expect("it is there");
+        assert_eq!(system.number("/sys/eth0/speed"), Seen::Is(10_000));
+        assert_eq!(system.real("/sys/eth0/speed"), Seen::Is("/sys/devices/pci0/card/speed".to_owned()));
+        assert_eq!(system.list("/sys"), Seen::Is(["devices", "eth0", "out"].map(str::to_owned).to_vec()));
+        assert_eq!(system.text("/sys/out/passwd"), Seen::Absent);
+        assert_eq!(system.text("/sys/eth0/duplex"), Seen::Absent);
+        assert_eq!(system.number::<u32>("/sys/eth0/speed/unit"), Seen::Absent);
+        assert!(matches!(system.bytes("/sys/devices"), Seen::Hidden(why) if why.starts_with("/sys/devices: ")));
+    }
+
+    #[test]
+    fn more_links_than_linux_follows_lead_nowhere_and_not_to_the_host_that_looks() {
+        let tree = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(tree.path().join("etc/recorded")).expect("made");
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, tree.path().join(name)).expect("linked");
+        (0..40).for_each(|n| link(&format!("/l{}", n + 1), &format!("l{n}")));
+        link("/etc", "l40");
+        let system = System::recorded(tree.path()).expect("it is there");
+        assert_eq!(system.list("/l1"), Seen::Is(vec!["recorded".to_owned()]), "forty are followed");
+        assert!(matches!(system.list("/l0"), Seen::Hidden(why) if why.starts_with("/l0: ")));
+        assert!(!system.has("/l0"));
+    }
+
+    #[test]
+    fn of_choices_the_one_in_brackets_is_chosen() {
+        assert_eq!(chosen("always defer [madvise] never"), Some("madvise"));
+        assert_eq!(chosen("[none] mq-deadline"), Some("none"));
+        for none in ["none", "", "[]", "a [b", "1024"] {
+            assert_eq!(chosen(none), None, "{none:?}");
+        }
+    }
+}

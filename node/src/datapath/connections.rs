@@ -1,0 +1,375 @@
+//! The connections of a thread to the volumes that its clients use: which socket is ready, who has something to say, whose
+//! time is over. The thread that has the volumes calls it; the volumes are its own ([`Home`]).
+//!
+//! Invariants:
+//! - A client costs itself only: whatever it does ends at most its own connection.
+//! - A connection ends within [`STALL_MAX`] of the last progress that is the client's to make.
+//! - A connection is in the list of its volume as long as it is here.
+
+use crate::datapath::directory::Directory;
+use crate::datapath::mailbox::Seat;
+use forebay_core::api::{Pieces, RequestError};
+use forebay_core::types::{Instant, RequestId};
+use forebay_front::Backend;
+use forebay_front::nbd::connection::{Connection, Packed, STALL_MAX, Scratch, WaitsFor, drop_reply};
+use forebay_io::address::own_address;
+use forebay_io::{Interest, Reactor};
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+/// Something that connections lead to.
+pub trait Home {
+    /// The volume as a connection sees it.
+    fn desk(&mut self, now: Instant) -> impl Backend + '_;
+
+    /// Places of its connections in the thread's list.
+    fn connections(&mut self) -> &mut Vec<usize>;
+
+    /// Parked: nothing more is taken from its clients until it is unparked; what was taken is answered.
+    fn is_paused(&self) -> bool {
+        false
+    }
+}
+
+/// What connections lead to, by number.
+pub type Homes<H> = [Option<Box<H>>];
+
+struct Client {
+    connection: Connection,
+    volume: usize,
+    interest: Interest,
+    /// When to look whether it has stalled.
+    stall_check: Option<Instant>,
+    touched: bool,
+    has_turn: bool,
+    /// Counted by its listener as long as it lives.
+    seat: Seat,
+}
+
+/// See the module's text.
+pub struct Connections {
+    /// Watch token of the first one.
+    token: u64,
+    clients: Slab<Client>,
+    by_number: HashMap<u32, usize>,
+    numbers_made: u32,
+    /// The connection of the last reply: replies come in runs.
+    last: Option<(u32, usize)>,
+    touched: Vec<usize>,
+    turns: Vec<usize>,
+    stall_checks: VecDeque<(Instant, u32)>,
+    scratch: Scratch,
+}
+
+impl Connections {
+    /// None yet. Their watch tokens are `token` and those behind it.
+    pub fn new(token: u64) -> Connections {
+        Connections {
+            token,
+            clients: Slab::new(),
+            by_number: HashMap::new(),
+            numbers_made: 0,
+            last: None,
+            touched: Vec::new(),
+            turns: Vec::new(),
+            stall_checks: VecDeque::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// True when a connection can go on without waiting for anything.
+    pub fn has_work(&self) -> bool {
+        !self.turns.is_empty() || !self.touched.is_empty()
+    }
+
+    /// When [`Connections::timers`] must run at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.stall_checks.front().map(|(at, _)| *at)
+    }
+
+    /// Takes a client in, which `make` turns into a connection of the number that is returned. None: the reactor does not take
+    /// its socket.
+    pub fn add<H: Home>(
+        &mut self,
+        home: &mut H,
+        volume: usize,
+        reactor: &mut Reactor,
+        seat: Seat,
+        make: impl FnOnce(u32) -> Connection,
+    ) -> Option<u32> {
+        self.numbers_made = self.numbers_made.wrapping_add(1);
+        let number = self.numbers_made;
+        let connection = make(number);
+        let entry = self.clients.vacant_entry();
+        let index = entry.key();
+        if reactor.watch(connection.socket().as_raw_fd(), self.token | index as u64, Interest::READ).is_err() {
+            return None;
+        }
+        entry.insert(Client {
+            connection,
+            volume,
+            interest: Interest::READ,
+            stall_check: None,
+            touched: false,
+            has_turn: false,
+            seat,
+        });
+        self.by_number.insert(number, index);
+        home.connections().push(index);
+        // `flush` gives it a turn where something of it has arrived already.
+        self.touch(index);
+        Some(number)
+    }
+
+    fn touch(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if !client.touched {
+            client.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    fn give_turn(turns: &mut Vec<usize>, client: &mut Client, index: usize) {
+        if !client.has_turn {
+            client.has_turn = true;
+            turns.push(index);
+        }
+    }
+
+    /// A socket is ready. Returns the volume that has got something to do by it.
+    pub fn ready<H: Home>(
+        &mut self,
+        homes: &mut Homes<H>,
+        index: usize,
+        readable: bool,
+        hangup: bool,
+        now: Instant,
+    ) -> Option<usize> {
+        let client = self.clients.get_mut(index)?;
+        let volume = client.volume;
+        let home = homes[volume].as_mut()?;
+        match client.connection.waits_for() {
+            WaitsFor::Readable if (readable || hangup) && !home.is_paused() => {
+                client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+            }
+            // It will find out when its turn comes.
+            WaitsFor::Turn => {}
+            WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {
+                if hangup {
+                    client.connection.close(&mut home.desk(now));
+                }
+            }
+        }
+        // `flush` sends to every touched connection: that it is writable need not be said.
+        self.touch(index);
+        Some(volume)
+    }
+
+    /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
+    pub fn turns<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
+        let mut turned = Vec::new();
+        for index in std::mem::take(&mut self.turns) {
+            let Some(client) = self.clients.get_mut(index) else { continue };
+            client.has_turn = false;
+            let volume = client.volume;
+            if let Some(home) = homes[volume].as_mut()
+                && !home.is_paused()
+            {
+                client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+                turned.push(volume);
+                self.touch(index);
+            }
+        }
+        turned
+    }
+
+    /// The volume has answered a request.
+    pub fn reply<H: Home>(&mut self, home: &mut H, id: RequestId, result: Result<Pieces, RequestError>, now: Instant) {
+        let number = Connection::number_of(id);
+        let index = match self.last {
+            Some((last, index)) if last == number => Some(index),
+            Some(_) | None => self.by_number.get(&number).copied(),
+        };
+        match index {
+            Some(index) => {
+                self.last = Some((number, index));
+                self.clients[index].connection.reply(&mut home.desk(now), id, result);
+                self.touch(index);
+            }
+            None => drop_reply(&mut home.desk(now), result),
+        }
+    }
+
+    /// The volume has frames again.
+    pub fn frames_are_free<H: Home>(&mut self, home: &mut H) {
+        for &index in home.connections().iter() {
+            let client = &mut self.clients[index];
+            if client.connection.waits_for() == WaitsFor::Frames {
+                Self::give_turn(&mut self.turns, client, index);
+            }
+        }
+    }
+
+    /// At the end of a round: answers leave, interests follow, ended connections go. Returns the volumes that got
+    /// something back (frames, room) and must be looked at again.
+    pub fn flush<H: Home>(&mut self, homes: &mut Homes<H>, reactor: &mut Reactor, now: Instant) -> Vec<usize> {
+        let mut given_back = Vec::new();
+        for index in std::mem::take(&mut self.touched) {
+            let client = &mut self.clients[index];
+            client.touched = false;
+            if client.connection.has_unsent() || client.connection.closed().is_some() {
+                given_back.push(client.volume);
+            }
+            if let Some(home) = homes[client.volume].as_mut() {
+                client.connection.flush_replies(&mut home.desk(now), &mut self.scratch, now);
+            }
+            if client.connection.closed().is_some() {
+                self.remove(homes, reactor, index);
+                continue;
+            }
+            let paused = homes[client.volume].as_ref().is_some_and(|home| home.is_paused());
+            let waits_for = if paused { WaitsFor::Nothing } else { client.connection.waits_for() };
+            match waits_for {
+                WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
+                WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
+            }
+            let interest = Interest {
+                // A connection with a turn will be read in the next round anyway: two calls to epoll are saved.
+                read: matches!(waits_for, WaitsFor::Readable | WaitsFor::Turn),
+                write: client.connection.has_unsent(),
+            };
+            let fd = client.connection.socket().as_raw_fd();
+            if client.interest != interest {
+                client.interest = interest;
+                if reactor.rewatch(fd, self.token | index as u64, interest).is_err() {
+                    if let Some(home) = homes[client.volume].as_mut() {
+                        client.connection.close(&mut home.desk(now));
+                    }
+                    self.remove(homes, reactor, index);
+                    continue;
+                }
+            }
+            if client.stall_check.is_none() && client.connection.stalled_since().is_some() {
+                let at = now + STALL_MAX;
+                client.stall_check = Some(at);
+                self.stall_checks.push_back((at, client.connection.number()));
+            }
+        }
+        given_back
+    }
+
+    fn remove<H: Home>(&mut self, homes: &mut Homes<H>, reactor: &mut Reactor, index: usize) {
+        let volume = self.clients[index].volume;
+        self.forget(reactor, index);
+        if let Some(home) = homes[volume].as_mut() {
+            home.connections().retain(|&i| i != index);
+        }
+    }
+
+    /// Takes a connection out of all lists but its volume's.
+    fn forget(&mut self, reactor: &mut Reactor, index: usize) -> Client {
+        let client = self.clients.remove(index);
+        let number = client.connection.number();
+        let _ = reactor.unwatch(client.connection.socket().as_raw_fd());
+        self.by_number.remove(&number);
+        if self.last.is_some_and(|(last, _)| last == number) {
+            self.last = None;
+        }
+        self.touched.retain(|&i| i != index);
+        self.turns.retain(|&i| i != index);
+        client
+    }
+
+    /// Closes one connection, if it is still there.
+    pub fn close<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, number: u32, now: Instant) {
+        let Some(&index) = self.by_number.get(&number) else { return };
+        if let Some(at) = home.connections().iter().position(|&i| i == index) {
+            home.connections().swap_remove(at);
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Closes those of a volume whose client has called this address.
+    pub fn close_all_at<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, ip: IpAddr, now: Instant) {
+        let called = |index: &usize| own_address(self.clients[*index].connection.socket());
+        let is_there = |index: &usize| called(index) == Some(ip.to_canonical());
+        let (gone, kept): (Vec<usize>, Vec<usize>) = std::mem::take(home.connections()).into_iter().partition(is_there);
+        *home.connections() = kept;
+        for index in gone {
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Closes those of a volume whose clients may not use it any more.
+    pub fn close_barred<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, directory: &Directory, now: Instant) {
+        let is_barred = |index: &usize| {
+            let connection = &self.clients[*index].connection;
+            !directory.admits(connection.client(), connection.export_name())
+        };
+        let (gone, kept): (Vec<usize>, Vec<usize>) =
+            std::mem::take(home.connections()).into_iter().partition(is_barred);
+        *home.connections() = kept;
+        for index in gone {
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Closes every connection of a volume that is about to go.
+    pub fn close_all_of<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, now: Instant) {
+        for index in std::mem::take(home.connections()) {
+            let mut client = self.forget(reactor, index);
+            client.connection.close(&mut home.desk(now));
+        }
+    }
+
+    /// Takes every connection of a volume away, to be served elsewhere. Those that cannot be moved have ended.
+    pub fn pack_all_of<H: Home>(&mut self, home: &mut H, reactor: &mut Reactor, now: Instant) -> Vec<(Packed, Seat)> {
+        let mut packed = Vec::new();
+        for index in std::mem::take(home.connections()) {
+            let Client { connection, seat, .. } = self.forget(reactor, index);
+            packed.extend(connection.pack(&mut home.desk(now)).map(|connection| (connection, seat)));
+        }
+        packed
+    }
+
+    /// A client of the volume has asked something that is not answered.
+    pub fn await_answers<H: Home>(&self, home: &mut H) -> bool {
+        home.connections().iter().any(|&index| self.clients[index].connection.awaits_answers())
+    }
+
+    /// The volume is paused no more.
+    pub fn go_on<H: Home>(&mut self, home: &mut H) {
+        for &index in home.connections().iter() {
+            Self::give_turn(&mut self.turns, &mut self.clients[index], index);
+        }
+    }
+
+    /// Sends away who is over time.
+    pub fn timers<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) {
+        while let Some(&(at, number)) = self.stall_checks.front()
+            && at <= now
+        {
+            self.stall_checks.pop_front();
+            let Some(&index) = self.by_number.get(&number) else { continue };
+            let client = &mut self.clients[index];
+            client.stall_check = None;
+            match client.connection.stalled_since() {
+                Some(since) if since + STALL_MAX <= now => {
+                    if let Some(home) = homes[client.volume].as_mut() {
+                        client.connection.close(&mut home.desk(now));
+                    }
+                    self.touch(index);
+                }
+                // It has moved since, and has stalled again: `flush` sets the next check, which is late by less than
+                // the limit itself.
+                Some(_) => self.touch(index),
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Which volumes can be connected to, and on which shard each lives. Read when a client chooses its export; never in
+//! the data path.
+
+use crate::datapath::forward::{ForwarderHandle, ToForwarder};
+use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
+use forebay_api::config::certificates::Clients;
+use forebay_api::record::VolumeId;
+use forebay_core::roles::Client;
+use forebay_front::nbd::handshake::{ExportInfo, Exports};
+use std::collections::HashMap;
+use std::sync::{OnceLock, RwLock};
+
+/// One export.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The volume's name.
+    pub name: String,
+    /// Its size now.
+    pub size_bytes: u64,
+    /// Largest request that it takes.
+    pub request_bytes_max: u32,
+    /// Who serves its clients.
+    pub place: Place,
+}
+
+/// Who serves an export's clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The data path: the volume is here.
+    Shard {
+        /// Its shard.
+        number: usize,
+        /// Its key there.
+        key: VolumeKey,
+    },
+    /// Another node owns it.
+    Forwarder(VolumeId),
+}
+
+/// All exports of the node. The first is the default one.
+#[derive(Default)]
+pub struct Directory {
+    exports: RwLock<Vec<Export>>,
+    /// Who may use them, by name. It is said before an export is first there, and outlasts changes of who serves it.
+    clients: RwLock<HashMap<String, Clients>>,
+    shards: OnceLock<Vec<ShardHandle>>,
+    forwarder: OnceLock<ForwarderHandle>,
+}
+
+impl Directory {
+    /// Makes the shards known to each other; once, when all have started.
+    pub fn set_shards(&self, shards: Vec<ShardHandle>) {
+        assert!(self.shards.set(shards).is_ok(), "shards are made known once");
+    }
+
+    /// A shard.
+    pub fn shard(&self, number: usize) -> &ShardHandle {
+        &self.shards.get().expect("volumes are exported after the shards have started")[number]
+    }
+
+    /// Makes known who forwards; once, by a node of a cluster.
+    pub fn set_forwarder(&self, forwarder: ForwarderHandle) {
+        assert!(self.forwarder.set(forwarder).is_ok(), "one thread forwards");
+    }
+
+    /// Who forwards.
+    pub fn forwarder(&self) -> &ForwarderHandle {
+        self.forwarder.get().expect("volumes of a cluster are known after its node has joined it")
+    }
+
+    /// From now on these clients may use the volume of this name; sessions of others end.
+    pub fn let_in(&self, name: &str, clients: Clients) {
+        let former =
+            self.clients.write().expect("nobody panics while holding it").insert(name.to_owned(), clients.clone());
+        if former.is_none_or(|former| former == clients) {
+            return;
+        }
+        for shard in self.shards.get().into_iter().flatten() {
+            shard.send(ToShard::ReviewClients);
+        }
+        if let Some(forwarder) = self.forwarder.get() {
+            forwarder.send(ToForwarder::ReviewClients);
+        }
+    }
+
+    /// Whether a client may use the volume of this name. Of one that nobody has said anything of, only those of this host.
+    pub fn admits(&self, client: &Client, name: &str) -> bool {
+        let clients = self.clients.read().expect("nobody panics while holding it");
+        client.may_use(clients.get(name).map_or(Some(&[]), Clients::names))
+    }
+
+    /// Adds an export, or puts it in the place of the one of its name.
+    pub fn put(&self, export: Export) {
+        let mut exports = self.exports.write().expect("nobody panics while holding it");
+        match exports.iter_mut().find(|e| e.name == export.name) {
+            Some(former) => *former = export,
+            None => exports.push(export),
+        }
+    }
+
+    /// The same, unless the volume is here: who has it knows that before those who forward hear of it.
+    pub fn put_forwarded(&self, export: Export) {
+        if !self.find(&export.name).is_some_and(|former| matches!(former.place, Place::Shard { .. })) {
+            self.put(export);
+        }
+    }
+
+    /// Adds an export, or puts it in the place of the one of its name; a new default one goes to the front.
+    pub fn add(&self, export: Export, default: bool) {
+        match self.find(&export.name) {
+            None if default => self.exports.write().expect("nobody panics while holding it").insert(0, export),
+            None | Some(_) => self.put(export),
+        }
+    }
+
+    /// Takes an export away: no new client can choose it.
+    pub fn remove(&self, name: &str) {
+        self.exports.write().expect("nobody panics while holding it").retain(|e| e.name != name);
+    }
+
+    /// Changes what new clients are told of its size.
+    pub fn resize(&self, name: &str, size_bytes: u64) {
+        let mut exports = self.exports.write().expect("nobody panics while holding it");
+        if let Some(export) = exports.iter_mut().find(|e| e.name == name) {
+            export.size_bytes = size_bytes;
+        }
+    }
+
+    /// Where the volume of a chosen export lives.
+    pub fn find(&self, name: &str) -> Option<Export> {
+        let exports = self.exports.read().expect("nobody panics while holding it");
+        if name.is_empty() { exports.first().cloned() } else { exports.iter().find(|e| e.name == name).cloned() }
+    }
+}
+
+impl Exports for Directory {
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
+        self.find(name).filter(|export| self.admits(client, &export.name)).map(|export| ExportInfo {
+            name: export.name,
+            size_bytes: export.size_bytes,
+            description: String::new(),
+            read_only: false,
+            request_bytes_max: export.request_bytes_max,
+        })
+    }
+
+    fn list(&self, client: &Client) -> Vec<(String, String)> {
+        let exports = self.exports.read().expect("nobody panics while holding it");
+        let seen = exports.iter().filter(|export| self.admits(client, &export.name));
+        seen.map(|export| (export.name.clone(), String::new())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::roles::Certified;
+
+    fn export(name: &str) -> Export {
+        Export {
+            name: name.into(),
+            size_bytes: 512,
+            request_bytes_max: 4096,
+            place: Place::Shard { number: 0, key: VolumeKey(1) },
+        }
+    }
+
+    const LOCAL: &Client = &Client::Local;
+
+    #[test]
+    fn who_is_not_on_a_volumes_list_finds_no_such_export() {
+        let directory = Directory::default();
+        let certified = |dns: &str, role: &[&str]| {
+            Client::Certified(Certified::new([dns].into_iter(), role.iter().copied(), [0; 32]))
+        };
+        let role = ["forebay:role:nbd-client"];
+        let (vm1, vm2, foreign) = (certified("vm1", &role), certified("vm2", &role), certified("vm1", &[]));
+        let sees = |client: &Client| -> String { directory.list(client).into_iter().map(|(name, _)| name).collect() };
+        let finds = |client: &Client| ["", "a", "b", "c"].map(|name| directory.lookup(client, name).is_some());
+        for name in ["a", "b", "c"] {
+            directory.add(export(name), false);
+        }
+        // Nothing was said of them yet.
+        assert_eq!(["", "", "", "abc"], [&vm1, &foreign, &Client::Anonymous, LOCAL].map(sees));
+        directory.let_in("a", "dns:vm1".parse().unwrap());
+        directory.let_in("b", Clients::Any);
+        directory.let_in("c", "none".parse().unwrap());
+        let all = [&vm1, &vm2, &foreign, &Client::Anonymous, LOCAL];
+        assert_eq!(["ab", "b", "a", "b", "abc"], all.map(sees));
+        assert_eq!(finds(&vm1), [true, true, true, false]);
+        assert_eq!(finds(&vm2), [false, false, true, false], "the default export is the same for everybody");
+        assert_eq!(finds(&foreign), [true, true, false, false]);
+        // The list outlasts the export.
+        directory.remove("a");
+        directory.put(export("a"));
+        assert!(!directory.admits(&vm2, "a") && directory.admits(&vm1, "a"));
+    }
+
+    #[test]
+    fn first_export_is_the_default_one() {
+        let directory = Directory::default();
+        assert!(directory.lookup(LOCAL, "").is_none());
+        directory.add(export("a"), false);
+        directory.add(export("b"), true);
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "b");
+        directory.resize("a", 1024);
+        assert_eq!(directory.lookup(LOCAL, "a").unwrap().size_bytes, 1024);
+        directory.remove("b");
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
+        assert!(directory.lookup(LOCAL, "b").is_none());
+        assert_eq!(directory.list(LOCAL).len(), 1);
+    }
+
+    #[test]
+    fn who_forwards_does_not_displace_a_volume_that_is_here() {
+        let directory = Directory::default();
+        let forwarded = |size_bytes| Export { size_bytes, place: Place::Forwarder(VolumeId([1; 16])), ..export("a") };
+        directory.put_forwarded(forwarded(1024));
+        directory.put(export("a"));
+        directory.put_forwarded(forwarded(2048));
+        assert_eq!((directory.list(LOCAL).len(), directory.lookup(LOCAL, "a").unwrap().size_bytes), (1, 512));
+        directory.put(forwarded(4096));
+        assert_eq!(directory.lookup(LOCAL, "a").unwrap().size_bytes, 4096);
+    }
+}

@@ -1,0 +1,946 @@
+//! The data path's part of a cluster: links, and for each volume of the cluster its ownership beside the volume.
+//!
+//! ```text
+//! links -> messages -> Ownership -- orders --> Volume        the coordinator, tiers and backings are opened by the
+//!   ^                     |  ^                  |            control thread: asked by a channel, answered by mail
+//!   +------ messages -----+--+---- reports -----+
+//! ```
+//!
+//! Invariants:
+//! - All of it lives on one shard: a link belongs to one reactor, and so do the volumes whose frames it reads and writes.
+//! - Effects of ownership are carried out in the order in which they are polled; a message that is for the volume goes there
+//!   only when ownership admits it.
+//! - A volume's owner is told that the members agree only when the backing is open under the lock of the own term, or was
+//!   found out of reach: nobody is served before.
+//! - A client's session ends with the client, not with the ownership: it goes to who forwards, and comes back from there. A
+//!   node that forwards is let in only while its volume is served here, and by one connection at a time ([`forwarding`]).
+//! - Nothing here decides: what is not sent now is lost, and core sends again.
+
+mod asked;
+mod commanded;
+mod forwarding;
+mod peers;
+
+use crate::addresses::Addresses;
+use crate::coordinator::Audit;
+use crate::datapath::directory::{Directory, Export, Place as ExportPlace};
+use crate::datapath::forward;
+use crate::datapath::forward::ForwarderHandle;
+use crate::datapath::mailbox::{Seat, Snapshot, VolumeKey};
+use crate::datapath::shard::{Clients, Slot};
+pub use asked::Asked;
+use commanded::Commanded;
+use forebay_api::record::VolumeId;
+use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
+use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
+use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
+use forebay_core::status::{Flush, FormerStatus, PeerCounters};
+use forebay_core::types::*;
+use forebay_core::volume::KeptCache;
+use forebay_core::wire::{self, NodeName};
+use forebay_io::link::{
+    AddressPair, Arrival, Compression, Door, Identity, Link, LinkStatus, Place, Receiver, Security, TurnedAway,
+};
+use forebay_io::memory::Buffers;
+use forebay_io::{Arena, Backing, Reactor, Tier};
+use slab::Slab;
+use std::collections::{BTreeMap, HashMap};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::{mpsc, oneshot};
+
+/// Watch tokens: what it is in the upper half, which one in the lower.
+const DOOR: u64 = 4 << 32;
+const LINK: u64 = 5 << 32;
+/// Not acknowledged by a peer at most. Each volume bounds its own stream; this is for all of them.
+const LINK_BYTES_MAX: u64 = 256 << 20;
+/// Nodes that have called and are not known yet wait so long for the registry to be read.
+const ARRIVAL_WAIT: Duration = Duration::from_secs(3);
+/// So many of them.
+const ARRIVALS_MAX: usize = 16;
+/// Figures that nothing waits for are told to ownership so often.
+const FIGURES_PERIOD: Duration = Duration::from_millis(100);
+
+type Volumes = [Option<Box<Slot>>];
+
+/// How the data path joins a cluster.
+pub struct DriverSetup {
+    /// This node.
+    pub identity: Arc<Identity>,
+    /// How links are protected.
+    pub security: Security,
+    /// Whether what goes by them is packed.
+    pub compression: Compression,
+    /// Whether they are Multipath TCP.
+    pub multipath: bool,
+    /// Where other nodes call.
+    pub doors: Vec<TcpListener>,
+    /// What only the control thread can do.
+    pub control: mpsc::UnboundedSender<Asked>,
+    /// By which clients reach the volumes that are served here.
+    pub addresses: Arc<Addresses>,
+}
+
+/// Another node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerNode {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: NodeName,
+    /// Where it is called.
+    pub pairs: Vec<AddressPair>,
+}
+
+/// Something for the driver to do.
+pub enum ToDriver {
+    /// The nodes that there are.
+    Peers(Vec<PeerNode>),
+    /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
+    Begin {
+        /// Its name.
+        name: String,
+        /// For ownership; the tier's incarnation and what it remembers are filled in here.
+        setup: Box<Setup>,
+        /// Of the attached volume.
+        key: Option<VolumeKey>,
+    },
+    /// After [`Asked::OpenTier`]. Without a key: there is no tier that could be used.
+    TierOpened {
+        /// Which volume.
+        volume: VolumeId,
+        /// Of the attached volume.
+        key: Option<VolumeKey>,
+        /// Nothing has ever been in it.
+        fresh: bool,
+    },
+    /// For its ownership.
+    Tell {
+        /// Which volume.
+        volume: VolumeId,
+        /// What.
+        event: ownership::Event,
+    },
+    /// What a flush is to promise from now on.
+    SetFlush {
+        /// Of this volume.
+        volume: VolumeId,
+        /// That.
+        flush: Flush,
+    },
+    /// For the ownership of all volumes.
+    TellAll(ownership::Event),
+    /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
+    EndClients {
+        /// Which volume.
+        volume: VolumeId,
+    },
+    /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
+    Backing {
+        /// Which volume.
+        volume: VolumeId,
+        /// Of the attached volume.
+        key: VolumeKey,
+        /// The backing, and what is to be set when it is of no use any more.
+        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+    },
+    /// For its ownership, from an operator.
+    Command {
+        /// Which volume.
+        volume: VolumeId,
+        /// What.
+        command: ownership::Command,
+        /// The line of the audit log that goes with what it allows.
+        audit: Option<Box<Audit>>,
+        /// How it ended.
+        answer: oneshot::Sender<Result<(), CommandError>>,
+    },
+    /// What does it show?
+    Show {
+        /// Which volume.
+        volume: VolumeId,
+        /// With what it has measured, see [`crate::datapath::mailbox::ToShard::Snapshot`].
+        with_seen: bool,
+        /// Its words.
+        answer: oneshot::Sender<Shown>,
+    },
+    /// A volume was deleted: it ends here, with whatever it has.
+    End {
+        /// Which volume.
+        volume: VolumeId,
+        /// When that is so.
+        answer: oneshot::Sender<()>,
+    },
+    /// Is a write to a backing under way (H1)?
+    LateWrites {
+        /// What was found.
+        answer: oneshot::Sender<Late>,
+    },
+    /// What do the links show?
+    ShowLinks {
+        /// Their words.
+        answer: oneshot::Sender<Vec<LinkShown>>,
+    },
+}
+
+/// Whether a write to a backing is under way on this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    /// When it was looked.
+    pub at: Instant,
+    /// One is: of the volume whose lease ends first, or has ended, when.
+    pub leases_end: Option<Instant>,
+    /// This node owns a volume.
+    pub owns: bool,
+}
+
+/// A volume of the cluster at a glance, on this node.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// When.
+    pub at: Instant,
+    /// Who may serve it.
+    pub ownership: ownership::Status,
+    /// Its place among the shard's volumes, while a tier of it is open here.
+    pub key: Option<VolumeKey>,
+    /// The volume, likewise.
+    pub volume: Option<Snapshot>,
+    /// The owner's log, and how far the others are.
+    pub accepted: Lsn,
+    /// The others, while this node owns it.
+    pub peers: Vec<(Incarnation, Lsn)>,
+    /// Whether each log is in memory, this node's included, as far as that was said.
+    pub in_memory: Vec<(Incarnation, Option<bool>)>,
+    /// How often each step of the protocol was taken here.
+    pub steps: ownership::Counters,
+    /// What was told to other nodes.
+    pub told: PeerCounters,
+    /// Clients of this node whose requests go to another one.
+    pub forwarding: Arc<forward::Figures>,
+    /// Nodes that forward requests to this one.
+    pub forwarders: Vec<NodeId>,
+    /// Whose cache is asked before the backing.
+    pub former: Option<FormerStatus>,
+}
+
+/// A link at a glance.
+#[derive(Clone, Debug)]
+pub struct LinkShown {
+    /// The other node.
+    pub node: NodeId,
+    /// Something can be sent.
+    pub up: bool,
+    /// Its channels.
+    pub status: LinkStatus,
+}
+
+struct Peer {
+    node: NodeId,
+    pairs: Vec<AddressPair>,
+    link: Link,
+    was_up: bool,
+}
+
+/// What is known of the backing of a term that this node owns.
+enum OwnBacking {
+    /// Asked for; the report that waits for it.
+    Awaited(Option<(Report, Figures)>),
+    /// Known to be there, or not to be in reach.
+    Known,
+}
+
+struct Replica {
+    name: String,
+    ownership: Ownership,
+    key: Option<usize>,
+    backing: OwnBacking,
+    backing_ended: Option<Arc<AtomicBool>>,
+    /// The term in which it is served here.
+    serves: Option<Term>,
+    /// Nodes that forward to this one: numbers of their connections.
+    forwarders: BTreeMap<NodeId, u32>,
+    /// What those who forward were told last.
+    route: forward::Route,
+    forwarding: Arc<forward::Figures>,
+    /// With those who forward; its end is the end of all sessions there.
+    _registered: forward::Registered,
+    commands: HashMap<u64, Commanded>,
+    commands_made: u64,
+    figures_told: Option<(Instant, Figures)>,
+    /// What volumes on former tiers have told other nodes.
+    told: PeerCounters,
+    /// The clean cache of a volume that has handed over, until the follower on its frames is there; and on flash the memory
+    /// under it, which is nobody else's.
+    kept: Option<(KeptCache, Option<Arena>)>,
+}
+
+impl Replica {
+    fn new(
+        volume: VolumeId,
+        name: String,
+        ownership: Ownership,
+        key: Option<usize>,
+        forwarder: &ForwarderHandle,
+    ) -> Replica {
+        let forwarding = Arc::default();
+        Replica {
+            _registered: forward::Registered::new(forwarder, volume, &name, &forwarding),
+            name,
+            ownership,
+            key,
+            backing: OwnBacking::Known,
+            backing_ended: None,
+            serves: None,
+            forwarders: BTreeMap::new(),
+            route: forward::Route::default(),
+            forwarding,
+            commands: HashMap::new(),
+            commands_made: 0,
+            figures_told: None,
+            told: PeerCounters::default(),
+            kept: None,
+        }
+    }
+
+    /// The opening of the backing ends with the volume that used it.
+    fn end_backing(&mut self) {
+        if let Some(ended) = self.backing_ended.take() {
+            ended.store(true, Ordering::Release);
+        }
+        self.backing = OwnBacking::Known;
+    }
+}
+
+/// What a volume leaves to the driver: its [`Effect`](forebay_core::api::Effect)s for other nodes and for ownership.
+pub enum Outgoing {
+    /// A message to a peer.
+    Send(Box<Sending>),
+    /// Something for ownership.
+    Report(Report),
+}
+
+struct Delivery {
+    from: NodeId,
+    envelope: Envelope,
+    message: Message,
+    payload: Vec<Payload>,
+}
+
+/// What links see of the volumes.
+struct Desk<'a> {
+    from: NodeId,
+    volumes: &'a mut Volumes,
+    keys: &'a HashMap<[u8; 16], usize>,
+    inbox: &'a mut Vec<Delivery>,
+}
+
+impl Desk<'_> {
+    fn slot(&mut self, volume: &[u8; 16]) -> Option<&mut Slot> {
+        self.volumes.get_mut(*self.keys.get(volume)?)?.as_deref_mut()
+    }
+}
+
+impl Receiver for Desk<'_> {
+    fn place(&mut self, envelope: &Envelope, _: &Message, blocks: usize) -> Option<Place> {
+        let slot = self.slot(&envelope.volume)?;
+        let mut frames = Frames::new();
+        slot.volume.take_frames_for_peer(blocks as u32, &mut frames).then_some(())?;
+        Some(Place::new(slot.io.arena(), frames.into_vec()))
+    }
+
+    fn deliver(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+        self.inbox.push(Delivery { from: self.from, envelope, message, payload });
+    }
+
+    fn give_back(&mut self, volume: [u8; 16], frames: Vec<FrameId>) {
+        if let Some(slot) = self.slot(&volume) {
+            slot.volume.return_frames(&frames);
+        }
+    }
+}
+
+/// What of the shard the driver works on.
+pub struct Desks<'a> {
+    /// The shard's volumes.
+    pub volumes: &'a mut Volumes,
+    /// Its clients.
+    pub clients: &'a mut Clients,
+    /// Its reactor.
+    pub reactor: &'a mut Reactor,
+    /// Now.
+    pub now: Instant,
+}
+
+/// See the module's text.
+pub struct Driver {
+    identity: Arc<Identity>,
+    security: Security,
+    compression: Compression,
+    multipath: bool,
+    directory: Arc<Directory>,
+    control: mpsc::UnboundedSender<Asked>,
+    addresses: Arc<Addresses>,
+    doors: Vec<Door>,
+    peers: Vec<Peer>,
+    /// Links that were begun: each has tokens of its own.
+    links_made: u32,
+    replicas: BTreeMap<[u8; 16], Replica>,
+    /// Attached volumes, by identity.
+    keys: HashMap<[u8; 16], usize>,
+    inbox: Vec<Delivery>,
+    outbox: Vec<(usize, Outgoing)>,
+    /// Payloads under way: whose, and which operation.
+    sends: Slab<(usize, OpId)>,
+    arrivals: Vec<Arrival>,
+    /// Nodes that are not known yet.
+    strangers: Vec<(Instant, Arrival)>,
+    turned_away: Vec<TurnedAway>,
+    touched: Vec<usize>,
+    forwarder: ForwarderHandle,
+    /// Counts the connections of nodes that forward.
+    forwarders: Arc<AtomicU64>,
+}
+
+impl Driver {
+    /// Listens.
+    pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
+        let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
+        let mut open = Vec::new();
+        for (at, listener) in doors.into_iter().enumerate() {
+            let token = DOOR + at as u64 * Door::TOKENS;
+            open.push(Door::new(reactor, listener, identity.clone(), security.clone(), token)?);
+        }
+        let forwarder = forward::spawn(directory.clone(), identity.clone(), security.clone(), addresses.clone())?;
+        Ok(Driver {
+            identity,
+            security,
+            compression,
+            multipath,
+            directory,
+            control,
+            addresses,
+            doors: open,
+            peers: Vec::new(),
+            links_made: 0,
+            replicas: BTreeMap::new(),
+            keys: HashMap::new(),
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            sends: Slab::new(),
+            arrivals: Vec::new(),
+            strangers: Vec::new(),
+            turned_away: Vec::new(),
+            touched: Vec::new(),
+            forwarder,
+            forwarders: Arc::default(),
+        })
+    }
+
+    /// True for watch tokens of doors and links.
+    pub fn has_token(token: u64) -> bool {
+        matches!(token & !0xffff_ffff, DOOR | LINK)
+    }
+
+    /// What a volume leaves to this part; taken in order.
+    pub fn take(&mut self, key: usize, what: Outgoing) {
+        self.outbox.push((key, what));
+    }
+
+    /// [`Driver::turn`] is to be called again without waiting.
+    pub fn has_work(&self) -> bool {
+        !self.inbox.is_empty() || !self.outbox.is_empty() || self.peers.iter().any(|peer| peer.link.has_work())
+    }
+
+    /// When [`Driver::turn`] must run at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        let links = self.peers.iter().filter_map(|peer| peer.link.deadline());
+        let doors = self.doors.iter().filter_map(Door::deadline);
+        let owners = self.replicas.values().filter_map(|replica| replica.ownership.poll_timeout());
+        let strangers = self.strangers.iter().map(|(until, _)| *until);
+        links.chain(doors).chain(owners).chain(strangers).min()
+    }
+
+    /// A watched socket is ready.
+    pub fn ready(&mut self, desks: &mut Desks<'_>, token: u64, writable: bool) {
+        if let Some(door) = self.doors.iter_mut().find(|door| door.has_token(token)) {
+            door.ready(desks.reactor, token, desks.now, &mut self.arrivals, &mut self.turned_away);
+            self.let_in(desks);
+        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.link.has_token(token)) {
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            peer.link.ready(desks.reactor, &mut desk, token, writable, desks.now);
+        }
+    }
+
+    /// Carries out whatever there is, once. The volumes that have got something to do by it.
+    pub fn turn(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
+        self.run_timers(desks);
+        self.hear_links(desks);
+        self.pump_all(desks);
+        for delivery in std::mem::take(&mut self.inbox) {
+            self.hear(desks, delivery);
+        }
+        for (key, what) in std::mem::take(&mut self.outbox) {
+            self.carry_out(desks, key, what);
+        }
+        self.tell_figures(desks);
+        self.pump_all(desks);
+        for peer in &mut self.peers {
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            peer.link.flush(desks.reactor, &mut desk, desks.now);
+        }
+        std::mem::take(&mut self.touched)
+    }
+
+    fn run_timers(&mut self, desks: &mut Desks<'_>) {
+        let now = desks.now;
+        for peer in &mut self.peers {
+            if peer.link.deadline().is_some_and(|at| at <= now) {
+                let mut desk =
+                    Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+                peer.link.timers(desks.reactor, &mut desk, now);
+            }
+        }
+        for door in &mut self.doors {
+            if door.deadline().is_some_and(|at| at <= now) {
+                door.timers(desks.reactor, now, &mut self.turned_away);
+            }
+        }
+        for TurnedAway { address, why } in self.turned_away.drain(..) {
+            eprintln!("forebay: nobody was let in from {address}: {why}");
+        }
+        self.strangers.retain(|(until, _)| *until > now);
+        for replica in self.replicas.values_mut() {
+            if replica.ownership.poll_timeout().is_some_and(|at| at <= now) {
+                replica.ownership.handle(now, ownership::Event::Timeout);
+            }
+        }
+    }
+
+    // --- links ---
+
+    /// Nodes that have called. One that is not known is looked for in the registry.
+    fn let_in(&mut self, desks: &mut Desks<'_>) {
+        let now = desks.now;
+        for arrival in std::mem::take(&mut self.arrivals) {
+            if let Some(volume) = arrival.volume() {
+                self.let_forwarder_in(desks, arrival, volume);
+                continue;
+            }
+            let Some(peer) = self.peer_that_calls(&arrival).map(|at| &mut self.peers[at]) else {
+                let _ = self.control.send(Asked::UnknownNode);
+                if self.strangers.len() < ARRIVALS_MAX {
+                    self.strangers.push((now + ARRIVAL_WAIT, arrival));
+                }
+                continue;
+            };
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            if let Err(why) = peer.link.adopt(desks.reactor, &mut desk, arrival, now) {
+                eprintln!("forebay: a channel of {} was not taken: {why}", peer.link.peer());
+            }
+        }
+    }
+
+    /// A message has arrived.
+    fn hear(&mut self, desks: &mut Desks<'_>, delivery: Delivery) {
+        let Delivery { from, envelope, message, payload } = delivery;
+        let now = desks.now;
+        #[cfg(feature = "planted")]
+        let key = self.keys.get(&envelope.volume).copied();
+        let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
+        #[cfg(feature = "planted")]
+        if let Some(seen) = replica.as_ref().map(|replica| replica.ownership.seen().0)
+            && let Some((envelope, answer)) = crate::planted::answer_unsealed(seen, &envelope, &message)
+        {
+            if let Some(slot) = key.and_then(|key| desks.volumes[key].as_mut()) {
+                let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+                slot.volume.return_frames(&frames);
+            }
+            self.send(&envelope, &answer, Buffers::none(), None);
+            return;
+        }
+        let for_volume = match (replica, &message) {
+            (None, _) => false,
+            (
+                Some(replica),
+                Message::Beacon { .. }
+                | Message::Granted { .. }
+                | Message::Seal
+                | Message::Sealed { .. }
+                | Message::TakeOver
+                | Message::Who { .. }
+                | Message::Here { .. }
+                | Message::Know { .. }
+                | Message::Known { .. }
+                | Message::Learn { .. },
+            ) => {
+                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
+                false
+            }
+            (Some(replica), Message::Refused { .. }) => {
+                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
+                true
+            }
+            (
+                Some(replica),
+                Message::Begin { .. }
+                | Message::Append { .. }
+                | Message::Mark(_)
+                | Message::Held { .. }
+                | Message::Said { .. }
+                | Message::Fetch { .. }
+                | Message::Ask { .. }
+                | Message::Cached { .. },
+            ) => replica.ownership.admit(now, &envelope, &message) == Admission::Take,
+        };
+        // What ownership has decided goes before what it admits.
+        if self.replicas.get(&envelope.volume).is_some_and(|replica| replica.ownership.has_effects()) {
+            self.pump(desks, &envelope.volume);
+        }
+        let Some(key) = self.keys.get(&envelope.volume).copied() else { return };
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        if for_volume {
+            slot.volume.handle(now, Event::Peer { envelope, message, payload });
+        } else {
+            let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+            slot.volume.return_frames(&frames);
+        }
+        self.touched.push(key);
+    }
+
+    fn send(&mut self, envelope: &Envelope, message: &Message, payload: Buffers, token: Option<u64>) -> bool {
+        let peer = self.peer_of(envelope.to.node);
+        peer.is_some_and(|at| self.peers[at].link.send(envelope, message, payload, token).is_ok())
+    }
+
+    // --- the volume ---
+
+    fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        match what {
+            Outgoing::Send(sending) => {
+                let Sending { op, envelope, mut message, frames } = *sending;
+                wire::seal_cached(&envelope.volume, &mut message, |index| slot.io.arena().bytes(frames[index]));
+                let mut payload = Buffers::none();
+                frames.iter().for_each(|frame| payload.push_frame(slot.io.arena(), *frame, 0, BLOCK_BYTES as usize));
+                let token = op.map(|op| self.sends.insert((key, op)) as u64);
+                if !self.send(&envelope, &message, payload, token)
+                    && let (Some(op), Some(token)) = (op, token)
+                {
+                    self.sends.remove(token as usize);
+                    slot.volume.handle(desks.now, Event::Done { op, outcome: Outcome::Ok });
+                    self.touched.push(key);
+                }
+            }
+            Outgoing::Report(report) => {
+                let figures = slot.volume.figures();
+                let Some(replica) = self.replicas.get_mut(&slot.identity) else { return };
+                if let (Report::Agreed { .. }, OwnBacking::Awaited(waiting)) = (&report, &mut replica.backing) {
+                    *waiting = Some((report, figures));
+                    return;
+                }
+                replica.figures_told = Some((desks.now, figures.clone()));
+                replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
+            }
+        }
+    }
+
+    /// How far each volume is, when something of it may matter to ownership.
+    fn tell_figures(&mut self, desks: &mut Desks<'_>) {
+        for replica in self.replicas.values_mut() {
+            let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_ref()) else { continue };
+            let due = replica.figures_told.as_ref().is_none_or(|(at, _)| desks.now >= *at + FIGURES_PERIOD);
+            let figures = slot.volume.figures();
+            let matters = |told: &Figures| {
+                (told.drained, told.wants_log, told.wants_flushed, told.tier_failed, told.serving)
+                    != (figures.drained, figures.wants_log, figures.wants_flushed, figures.tier_failed, figures.serving)
+            };
+            if replica.figures_told.as_ref().is_none_or(|(_, told)| matters(told) || (due && *told != figures)) {
+                replica.figures_told = Some((desks.now, figures.clone()));
+                replica.ownership.handle(desks.now, ownership::Event::Figures(figures));
+            }
+        }
+    }
+
+    // --- ownership ---
+
+    fn pump_all(&mut self, desks: &mut Desks<'_>) {
+        let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
+        volumes.iter().for_each(|volume| self.pump(desks, volume));
+    }
+
+    /// Carries out what ownership wants, in its order.
+    fn pump(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        while let Some(effect) = self.replicas.get_mut(volume).and_then(|replica| replica.ownership.poll_effect()) {
+            match effect {
+                ownership::Effect::Read(op) => self.ask(Asked::Read { volume: VolumeId(*volume), op }),
+                ownership::Effect::Commit { op, compare, new, by } => {
+                    let (compare, new, decided) = (Box::new(compare), Box::new(new), std::time::Instant::now());
+                    let word = by.and_then(|by| self.word(volume, by)).map(Box::new);
+                    self.ask(Asked::Commit { volume: VolumeId(*volume), op, compare, new, word, decided });
+                }
+                ownership::Effect::RewindNoticed { sent } => {
+                    self.ask(Asked::RewindNoticed { volume: VolumeId(*volume), sent });
+                }
+                ownership::Effect::Rewound(id) => self.ask(Asked::Rewound { volume: VolumeId(*volume), id }),
+                ownership::Effect::RewindSettled(id) => {
+                    self.ask(Asked::RewindSettled { volume: VolumeId(*volume), id });
+                }
+                ownership::Effect::Send(envelope, message) => {
+                    // What is lost is asked again.
+                    self.send(&envelope, &message, Buffers::none(), None);
+                }
+                ownership::Effect::Volume(order) => self.order(desks, volume, order),
+                ownership::Effect::Serve(term) => self.serve(desks, volume, term),
+                ownership::Effect::EndSessions => self.end_sessions(desks, volume),
+                ownership::Effect::OpenTier { format } => {
+                    let kept = if format { None } else { self.kept_cache(desks, volume) };
+                    self.detach(desks, volume);
+                    if let Some(replica) = self.replicas.get_mut(volume) {
+                        replica.kept = kept;
+                    }
+                    self.ask(Asked::OpenTier { volume: VolumeId(*volume), format });
+                }
+                ownership::Effect::Answer(id, result) => {
+                    let replica = self.replicas.get_mut(volume).expect("it was just looked up");
+                    if let Some(commanded) = replica.commands.remove(&id.0) {
+                        // Whoever asked may have gone.
+                        let _ = commanded.answer.send(result);
+                    }
+                }
+            }
+        }
+        self.tell_route(volume);
+    }
+
+    fn ask(&self, asked: Asked) {
+        // The control thread ends after this one.
+        let _ = self.control.send(asked);
+    }
+
+    fn order(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], order: Order) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        let Some(key) = replica.key else { return };
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        if let Order::Own(own) = &order {
+            replica.backing = OwnBacking::Awaited(None);
+            let asked = Asked::OpenBacking { volume: VolumeId(*volume), key: VolumeKey(key as u32), term: own.term };
+            // The control thread ends after this one.
+            let _ = self.control.send(asked);
+        }
+        if let Order::Size(size_bytes) = &order {
+            self.directory.resize(&replica.name, *size_bytes);
+        }
+        slot.volume.handle(desks.now, Event::Ownership(order));
+        self.touched.push(key);
+    }
+
+    fn end_clients(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get(volume) else { return };
+        if let Some(key) = replica.key
+            && let Some(slot) = desks.volumes[key].as_mut()
+        {
+            desks.clients.close_all_of(slot, desks.reactor, desks.now);
+            self.touched.push(key);
+        }
+    }
+
+    /// What a volume that has handed over leaves to the follower on the same frames. None where something is under way to
+    /// the frames, which would come to those of the follower.
+    fn kept_cache(&self, desks: &Desks<'_>, volume: &[u8; 16]) -> Option<(KeptCache, Option<Arena>)> {
+        let slot = desks.volumes[self.replicas.get(volume)?.key?].as_ref()?;
+        let kept = slot.volume.kept_cache().filter(|_| slot.io.frames_rest())?;
+        let arena = matches!(slot.io.tier(), Tier::Flash(_)).then(|| slot.io.arena().share());
+        Some((kept, arena))
+    }
+
+    /// Closes the volume, and with it tier and backing, when their last operation has ended.
+    fn detach(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        replica.end_backing();
+        replica.figures_told = None;
+        replica.serves = None;
+        replica.forwarders.clear();
+        self.keys.remove(volume);
+        self.peers.iter_mut().for_each(|peer| peer.link.forget_volume(volume));
+        if let Some(key) = replica.key.take()
+            && let Some(mut slot) = desks.volumes[key].take()
+        {
+            replica.told = replica.told.and(&slot.volume.peer_counters());
+            desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
+        }
+    }
+
+    // --- mail ---
+
+    /// Something that the control thread has to say.
+    pub fn take_mail(&mut self, desks: &mut Desks<'_>, mail: ToDriver) {
+        let now = desks.now;
+        match mail {
+            ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
+            ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
+            ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains_key(&volume.0) => {
+                // It was deleted meanwhile.
+                drop(desks.volumes[key.0 as usize].take());
+            }
+            ToDriver::TierOpened { volume, key, fresh } => {
+                let own = self.attached(desks, &volume.0, key);
+                if let Some(replica) = self.replicas.get_mut(&volume.0) {
+                    let own = own.unwrap_or(Incarnation::none(self.identity.node));
+                    replica.ownership.handle(now, ownership::Event::TierOpened { own, fresh });
+                }
+            }
+            ToDriver::Tell { volume, event } => {
+                if let Some(replica) = self.replicas.get_mut(&volume.0) {
+                    if let ownership::Event::Requested(requested) = &event
+                        && let Some(key) = replica.key
+                        && let Some(slot) = desks.volumes[key].as_mut()
+                    {
+                        slot.volume.set_min_peers(requested.min_peers);
+                        self.touched.push(key);
+                    }
+                    replica.ownership.handle(now, event);
+                }
+            }
+            ToDriver::SetFlush { volume, flush } => {
+                if let Some(&key) = self.keys.get(&volume.0)
+                    && let Some(slot) = desks.volumes[key].as_mut()
+                {
+                    slot.volume.set_flush(flush);
+                    self.touched.push(key);
+                }
+            }
+            ToDriver::TellAll(event) => {
+                for replica in self.replicas.values_mut() {
+                    replica.ownership.handle(now, event.clone());
+                }
+            }
+            ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
+            ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
+            ToDriver::Command { volume, command, audit, answer } => {
+                self.command(now, &volume.0, command, Commanded { answer, audit });
+            }
+            ToDriver::Show { volume, with_seen, answer } => {
+                if let Some(shown) = self.show(desks, &volume.0, with_seen) {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(shown);
+                }
+            }
+            ToDriver::End { volume, answer } => {
+                if let Some(replica) = self.replicas.get(&volume.0) {
+                    self.directory.remove(&replica.name);
+                    self.detach(desks, &volume.0);
+                    self.addresses.serve(volume, false);
+                    self.replicas.remove(&volume.0);
+                }
+                // Whoever asked may have gone.
+                let _ = answer.send(());
+            }
+            ToDriver::LateWrites { answer } => {
+                let leases_end = desks.volumes.iter().flatten().filter_map(|slot| slot.volume.late_writes()).min();
+                let owns = |replica: &Replica| {
+                    matches!(replica.ownership.status().state, State::Owner | State::Custodian | State::Agreeing)
+                };
+                let owns = self.replicas.values().any(owns);
+                // Whoever asked may have gone.
+                let _ = answer.send(Late { at: now, leases_end, owns });
+            }
+            ToDriver::ShowLinks { answer } => {
+                let shown =
+                    |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
+                // Whoever asked may have gone.
+                let _ = answer.send(self.peers.iter().map(shown).collect());
+            }
+        }
+    }
+
+    /// An attached volume follows the log from now on: which incarnation it is.
+    fn attached(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], key: Option<VolumeKey>) -> Option<Incarnation> {
+        let key = key?.0 as usize;
+        let slot = desks.volumes[key].as_mut()?;
+        self.keys.insert(*volume, key);
+        if let Some(replica) = self.replicas.get_mut(volume) {
+            replica.key = Some(key);
+            if let Some((kept, arena)) = replica.kept.take()
+                && (arena.is_none() || slot.io.frames_rest())
+                && slot.volume.keep_cache(kept)
+                && let Some(arena) = arena
+            {
+                slot.io.go_on_with(arena);
+            }
+        }
+        Some(Incarnation { node: self.identity.node, tier: slot.tier, life: slot.volume.life() })
+    }
+
+    fn begin(&mut self, desks: &mut Desks<'_>, name: String, mut setup: Setup, key: Option<VolumeKey>) {
+        let volume = setup.volume;
+        if let Some(own) = self.attached(desks, &volume, key)
+            && let Some(slot) = key.and_then(|key| desks.volumes[key.0 as usize].as_ref())
+        {
+            let Figures { term, config, agreed, .. } = slot.volume.figures();
+            setup.own = own;
+            setup.remembered = ownership::Remembered { term, config, agreed };
+        }
+        let mut ownership = Ownership::new(setup, desks.now);
+        #[cfg(feature = "planted")]
+        crate::planted::plant_in(&mut ownership);
+        for peer in self.peers.iter().filter(|peer| !self.is_linked(peer.node)) {
+            ownership.handle(desks.now, ownership::Event::Link(peer.node, false));
+        }
+        let key = key.map(|key| key.0 as usize);
+        let replica = Replica::new(VolumeId(volume), name, ownership, key, &self.forwarder);
+        self.replicas.insert(volume, replica);
+    }
+
+    fn take_backing(
+        &mut self,
+        desks: &mut Desks<'_>,
+        volume: &[u8; 16],
+        key: VolumeKey,
+        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+    ) {
+        let Some(replica) = self.replicas.get_mut(volume).filter(|replica| replica.key == Some(key.0 as usize)) else {
+            // Of a volume that was closed in the meantime: dropped, and its lock with it.
+            return backing.into_iter().for_each(|(_, ended)| ended.store(true, Ordering::Release));
+        };
+        let reached = backing.is_some();
+        let Some(slot) = desks.volumes[key.0 as usize].as_mut() else { return };
+        if let Some((backing, ended)) = backing {
+            replica.backing_ended = Some(ended);
+            slot.io.set_backing(*backing);
+            slot.volume.handle(desks.now, Event::BackingReady);
+            self.touched.push(key.0 as usize);
+        }
+        replica.ownership.handle(desks.now, ownership::Event::Backing(reached));
+        if let OwnBacking::Awaited(Some((report, figures))) = std::mem::replace(&mut replica.backing, OwnBacking::Known)
+        {
+            replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
+        }
+    }
+
+    fn in_memory(&self, slot: &Slot) -> Vec<(Incarnation, Option<bool>)> {
+        let own = Incarnation { node: self.identity.node, tier: slot.tier, life: slot.volume.life() };
+        let mut all = slot.volume.peers_in_memory();
+        all.push((own, Some(matches!(slot.io.tier(), Tier::Memory(_)))));
+        all
+    }
+
+    fn show(&self, desks: &mut Desks<'_>, volume: &[u8; 16], with_seen: bool) -> Option<Shown> {
+        let replica = self.replicas.get(volume)?;
+        let slot = replica.key.and_then(|key| desks.volumes[key].as_ref());
+        Some(Shown {
+            at: desks.now,
+            ownership: replica.ownership.status(),
+            key: replica.key.map(|key| VolumeKey(key as u32)),
+            volume: slot.map(|slot| slot.snapshot(with_seen, desks.now)),
+            accepted: slot.map_or(Lsn(0), |slot| slot.volume.figures().accepted),
+            peers: slot.map(|slot| slot.volume.peer_positions()).unwrap_or_default(),
+            in_memory: slot.map(|slot| self.in_memory(slot)).unwrap_or_default(),
+            steps: replica.ownership.counters(),
+            told: slot.map_or(replica.told, |slot| replica.told.and(&slot.volume.peer_counters())),
+            forwarding: replica.forwarding.clone(),
+            forwarders: replica.forwarders.keys().copied().collect(),
+            former: slot.and_then(|slot| slot.volume.former()),
+        })
+    }
+}

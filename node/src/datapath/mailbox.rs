@@ -1,0 +1,216 @@
+//! How the control plane reaches a shard: a channel of commands and a waker. The answers come back over one-shot
+//! channels, so neither side ever waits for the other while it holds something.
+
+use crate::datapath::driver::{DriverSetup, ToDriver};
+use crate::open::OpenVolume;
+use forebay_api::record::VolumeId;
+use forebay_core::api::Control;
+use forebay_core::seen::Seen;
+use forebay_core::status::{ControlError, Status};
+use forebay_core::types::{BlockIndex, Instant, Lsn};
+use forebay_front::nbd::channel::Channel;
+use forebay_front::nbd::connection::Packed;
+use forebay_front::nbd::handshake::Negotiated;
+use forebay_front::nbd::tls::TlsServer;
+use forebay_io::{Journal, Waker};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use tokio::sync::oneshot;
+
+/// A volume that runs on a shard. Never used twice in one life of the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VolumeKey(pub u32);
+
+/// What a volume shows of itself at a moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Core's words.
+    pub status: Status,
+    /// When.
+    pub at: Instant,
+    /// Clients of this volume.
+    pub connections: u32,
+    /// Largest request that it takes.
+    pub request_bytes_max: u32,
+    /// The block whose payload last failed its check.
+    pub damaged: Option<BlockIndex>,
+    /// What it has measured, where that was asked for.
+    pub seen: Option<Box<Seen>>,
+}
+
+/// Something for a shard to do.
+pub enum ToShard {
+    /// Serve this volume.
+    Attach {
+        /// Its name among the shards' volumes.
+        key: VolumeKey,
+        /// Tier and backing, opened and locked as far as could be.
+        volume: Box<OpenVolume>,
+        /// Grows with whatever happens to the volume, so that an idle one need not be asked.
+        activity: Arc<AtomicU64>,
+        /// Answered when it serves, or with the reason why it does not.
+        serving: oneshot::Sender<Result<(), String>>,
+    },
+    /// Become the shard of a cluster's links and volumes.
+    JoinCluster {
+        /// With what.
+        setup: Box<DriverSetup>,
+        /// Whether it listens.
+        answer: oneshot::Sender<std::io::Result<()>>,
+    },
+    /// Something for the cluster's part.
+    Cluster(Box<ToDriver>),
+    /// The backing is locked: nobody else can write to it any more.
+    BackingReady(VolumeKey),
+    /// The backing is locked, and the journal of an earlier life comes first.
+    ReplayBegins(VolumeKey),
+    /// A batch of an earlier life, if there was one, is durable in the backing.
+    JournalReplayed {
+        /// The volume.
+        key: VolumeKey,
+        /// The backing has everything up to here.
+        through: Option<Lsn>,
+        /// Told when the tier has recorded it.
+        recorded: mpsc::Sender<()>,
+    },
+    /// There is an erased journal beside the backing now.
+    JournalMade {
+        /// The volume.
+        key: VolumeKey,
+        /// Open and locked.
+        journal: Journal,
+    },
+    /// An operator's command.
+    Control {
+        /// The volume.
+        key: VolumeKey,
+        /// What.
+        command: Control,
+        /// How it ended.
+        answer: oneshot::Sender<Result<(), CommandError>>,
+    },
+    /// What does the volume show?
+    Snapshot {
+        /// The volume.
+        key: VolumeKey,
+        /// With what it has measured: some 40 KiB.
+        with_seen: bool,
+        /// Its words.
+        answer: oneshot::Sender<Snapshot>,
+    },
+    /// Tell when nothing of a volume that has stopped is under way to its tier, backing or journal any more.
+    AwaitRest {
+        /// The volume.
+        key: VolumeKey,
+        /// Then; dropped where there is no such volume.
+        rests: oneshot::Sender<()>,
+    },
+    /// Close a volume that has stopped, or that never served, with its connections.
+    Detach {
+        /// The volume.
+        key: VolumeKey,
+        /// When everything of it is closed.
+        answer: oneshot::Sender<()>,
+    },
+    /// A client that has chosen this shard's volume.
+    Connection {
+        /// The volume.
+        key: VolumeKey,
+        /// The client.
+        channel: Channel,
+        /// Place in its listener's count, given back when the connection ends.
+        seat: Seat,
+        /// What was agreed on.
+        negotiated: Box<Negotiated>,
+    },
+    /// Who may use a volume has changed: end the sessions of who may not any more.
+    ReviewClients,
+    /// Take nothing more from the clients of a volume that is about to give way to another in its place, and keep them aside
+    /// when what they had asked is answered.
+    Park {
+        /// The volume.
+        key: VolumeKey,
+        /// Told when it has no clients any more: the largest request that one of them was told, 0 where there are none.
+        still: oneshot::Sender<u32>,
+    },
+    /// Give clients that were kept aside, or are to be, to the volume that is there now: they go on, and see a pause.
+    Unpark {
+        /// Their volume.
+        key: VolumeKey,
+        /// The one in its place, or the same. Where neither is there, they have none any more.
+        to: VolumeKey,
+    },
+    /// A client of a volume of the cluster that this node has come to own.
+    Moved {
+        /// The volume.
+        volume: VolumeId,
+        /// As which it was attached.
+        key: VolumeKey,
+        /// The client, and what it has asked.
+        client: Box<Packed>,
+        /// Place in its listener's count.
+        seat: Seat,
+    },
+    /// Accept clients on this socket.
+    Listen {
+        /// A non-blocking listening socket.
+        socket: OwnedFd,
+        /// Its clients must use TLS; none: they are served in the clear.
+        tls: Option<TlsServer>,
+        /// Most clients at one time.
+        connections_max: u32,
+    },
+    /// Accept no more clients.
+    StopListening,
+    /// End the thread; every volume has been detached.
+    Exit,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// Core refused.
+    Refused(ControlError),
+    /// The backing could not be grown.
+    Backing(String),
+}
+
+/// One client's place in the count of its listener. Given back by dropping it, on whatever thread that happens.
+#[derive(Debug)]
+pub struct Seat(Arc<AtomicU64>);
+
+impl Seat {
+    /// Takes a place.
+    pub fn take(count: &Arc<AtomicU64>) -> Seat {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Seat(count.clone())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The sending end.
+#[derive(Clone)]
+pub struct ShardHandle {
+    sender: mpsc::Sender<ToShard>,
+    waker: Waker,
+}
+
+impl ShardHandle {
+    /// Made by the shard's thread.
+    pub fn new(sender: mpsc::Sender<ToShard>, waker: Waker) -> ShardHandle {
+        ShardHandle { sender, waker }
+    }
+
+    /// Hands a command over. A shard that has ended takes nothing: whoever waits for an answer sees its channel close.
+    pub fn send(&self, command: ToShard) {
+        if self.sender.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! A data-path thread: the loop that ties the world's completions to core's events and core's effects to the world.
+//!
+//! ```text
+//! wait -> completions, readiness, mail -> events -> Volume::handle
+//!      -> of each volume touched: settle, then its effects -> devices, replies, answers -> more events
+//!      -> of each connection touched: replies leave in as few calls as possible
+//! ```
+//!
+//! Invariants:
+//! - A volume, its devices and its connections live on one shard; nothing of them is shared or locked.
+//! - Only what was touched, or whose time has come, is looked at: a round costs nothing for idle volumes.
+//! - The shard decides nothing about data: it carries out effects in the order in which core gives them.
+//!
+//! Clients before and after their choice of an export are in [`clients`]; opening volumes and everything that may
+//! block is the control plane's (`node`, `open`).
+
+mod clients;
+
+use crate::datapath::directory::Directory;
+use crate::datapath::driver::{Desks, Driver, Outgoing};
+use crate::datapath::forward::ToForwarder;
+use crate::datapath::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::open::OpenVolume;
+use crate::placement::Placement;
+use anyhow::{Context, Result};
+pub use clients::Clients;
+use clients::Parking;
+use forebay_api::config::IoChoice;
+use forebay_core::Volume;
+use forebay_core::api::{Control, Effect, Event};
+use forebay_core::status::Phase;
+use forebay_core::types::{ControlId, Instant};
+use forebay_io::{
+    Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, volume_of,
+};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use tokio::sync::oneshot;
+
+/// Turns of the cluster's part in one round: an acknowledgement of a peer answers a client within the round.
+const DRIVER_TURNS_MAX: usize = 8;
+const LINKS_ARE_HERE: &str = "a cluster's volume is where its links are";
+
+/// What a shard says of its I/O when it starts.
+#[derive(Clone, Debug)]
+pub struct IoReport {
+    /// `uring` or `threads`.
+    pub mode: &'static str,
+    /// Why that one.
+    pub why: String,
+}
+
+/// Starts a shard's thread and waits until its reactor works.
+pub fn spawn(
+    number: usize,
+    io: IoChoice,
+    directory: Arc<Directory>,
+    placement: Arc<Placement>,
+) -> Result<(ShardHandle, IoReport, std::thread::JoinHandle<()>)> {
+    let (started, start) = mpsc::channel();
+    let choice = match io {
+        IoChoice::Auto => ModeChoice::Auto,
+        IoChoice::Uring => ModeChoice::Uring,
+        IoChoice::Threads => ModeChoice::Threads,
+    };
+    let body = move || {
+        declare_io_flusher();
+        // Before it has made anything: what a thread touches and starts is where it is.
+        placement.take_seat(number);
+        let reactor = match Reactor::new(choice) {
+            Ok(reactor) => reactor,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        placement.seat_workers(number, &reactor);
+        let mode = match reactor.mode() {
+            Mode::Uring => "uring",
+            Mode::Threads => "threads",
+        };
+        let report = IoReport { mode, why: reactor.why().to_owned() };
+        let (sender, mail) = mpsc::channel();
+        let handle = ShardHandle::new(sender, reactor.waker());
+        if started.send(Ok((handle, report))).is_ok() {
+            Shard::new(number, reactor, mail, directory).run();
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name(forebay_api::config::shard_thread_name(number))
+        .spawn(body)
+        .context("cannot start a data-path thread")?;
+    let (handle, report) = start
+        .recv()
+        .context("a data-path thread ended while it started")?
+        .context("cannot start a data-path thread's I/O")?;
+    Ok((handle, report, thread))
+}
+
+/// Tells the kernel that this thread is part of writing dirty pages back, so that it does not wait for that itself
+/// when memory is short and a volume is mounted on this very host. Needs CAP_SYS_RESOURCE; without it, nothing is lost
+/// but that.
+fn declare_io_flusher() {
+    // From linux/prctl.h; the libc crate does not name it.
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: a call with numbers only.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+}
+
+/// A volume with everything that is the shard's of it.
+pub struct Slot {
+    /// The volume.
+    pub volume: Volume,
+    #[cfg(feature = "planted")]
+    plant: crate::planted::Plant,
+    /// Its devices.
+    pub io: VolumeIo,
+    /// Its identity.
+    pub identity: [u8; 16],
+    /// Identity of its tier.
+    pub tier: u64,
+    /// Its clients' places in the list of connections.
+    connections: Vec<usize>,
+    parking: Parking,
+    controls: HashMap<u64, oneshot::Sender<Result<(), CommandError>>>,
+    controls_made: u64,
+    serving: Option<oneshot::Sender<Result<(), String>>>,
+    /// Waits until the tier has recorded what a replay has brought into the backing.
+    replayed: Option<mpsc::Sender<()>>,
+    /// Waits until nothing of it is under way.
+    rests: Option<oneshot::Sender<()>>,
+    activity: Arc<AtomicU64>,
+    touched: bool,
+    /// The earliest entry of the shard's timers for it.
+    armed: Option<Instant>,
+}
+
+struct Shard {
+    number: usize,
+    reactor: Reactor,
+    mail: mpsc::Receiver<ToShard>,
+    clients: Clients,
+    /// Links and volumes of a cluster; on the first shard only.
+    driver: Option<Box<Driver>>,
+    /// By [`VolumeKey`]; keys of other shards' volumes stay empty.
+    volumes: Vec<Option<Box<Slot>>>,
+    touched: Vec<usize>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    events: Vec<Event>,
+    ending: bool,
+}
+
+impl Shard {
+    fn new(number: usize, reactor: Reactor, mail: mpsc::Receiver<ToShard>, directory: Arc<Directory>) -> Shard {
+        Shard {
+            number,
+            reactor,
+            mail,
+            clients: Clients::new(directory),
+            driver: None,
+            volumes: Vec::new(),
+            touched: Vec::new(),
+            timers: BinaryHeap::new(),
+            events: Vec::new(),
+            ending: false,
+        }
+    }
+
+    fn run(mut self) {
+        let mut completions = Vec::new();
+        while !self.ending {
+            let timeout = self.timeout(clock::now());
+            if let Err(error) = self.reactor.wait(timeout, &mut completions) {
+                // Without its reactor a shard can neither serve nor stop in order. The logs hold what was acknowledged.
+                panic!("shard {}: cannot wait for I/O: {error}", self.number);
+            }
+            let now = clock::now();
+            for completion in completions.drain(..) {
+                match completion {
+                    Completion::Done { token, result, buffer } => {
+                        let key = volume_of(token) as usize;
+                        // A volume that was closed in the meantime has no use for it.
+                        if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut) {
+                            if let Some(event) = slot.io.complete(token, result, buffer) {
+                                slot.hear(event, now);
+                            }
+                            self.touch(key);
+                        }
+                    }
+                    Completion::Ready { token, readable, hangup, .. }
+                        if let Some(key) = backing_socket_volume(token) =>
+                    {
+                        // Of a volume that was closed in the meantime: its socket is closed as well.
+                        if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+                            slot.io.ready(&mut self.reactor, token, readable, hangup, &mut self.events);
+                            for event in self.events.drain(..) {
+                                slot.volume.handle(now, event);
+                            }
+                            self.touch(key as usize);
+                        }
+                    }
+                    Completion::Ready { token, writable, .. } if Driver::has_token(token) => {
+                        self.with_driver(now, |driver, desks| driver.ready(desks, token, writable));
+                    }
+                    Completion::Ready { token, readable, hangup, .. } => {
+                        if let Some(key) =
+                            self.clients.ready(&mut self.volumes, &mut self.reactor, token, readable, hangup, now)
+                        {
+                            self.touch(key);
+                        }
+                    }
+                    Completion::Woken => self.take_mail(now),
+                }
+            }
+            self.run_timers(now);
+            for key in self.clients.turns(&mut self.volumes, now) {
+                self.touch(key);
+            }
+            self.clients.timers(&mut self.volumes, &mut self.reactor, now);
+            self.work_touched();
+            self.turn_driver(now);
+            // What left gives frames back, which may be all that a paused connection waits for.
+            for key in self.clients.flush(&mut self.volumes, &mut self.reactor, now) {
+                self.touch(key);
+            }
+            self.work_touched();
+        }
+    }
+
+    /// Lets the cluster's part work, if there is one.
+    fn with_driver<T>(&mut self, now: Instant, work: impl FnOnce(&mut Driver, &mut Desks<'_>) -> T) -> Option<T> {
+        let driver = self.driver.as_mut()?;
+        let (volumes, clients) = (self.volumes.as_mut_slice(), &mut self.clients);
+        Some(work(driver, &mut Desks { volumes, clients, reactor: &mut self.reactor, now }))
+    }
+
+    /// Carries messages, reports and orders between links, ownership and volumes. What is left over is for the next round.
+    fn turn_driver(&mut self, now: Instant) {
+        for _ in 0..DRIVER_TURNS_MAX {
+            let Some(touched) = self.with_driver(now, |driver, desks| driver.turn(desks)) else { return };
+            if touched.is_empty() {
+                return;
+            }
+            touched.into_iter().for_each(|key| self.touch(key));
+            self.work_touched();
+        }
+    }
+
+    fn timeout(&self, now: Instant) -> Option<std::time::Duration> {
+        let driver = self.driver.as_ref();
+        if !self.touched.is_empty() || self.clients.has_work() || driver.is_some_and(|driver| driver.has_work()) {
+            return Some(std::time::Duration::ZERO);
+        }
+        let volumes = self.timers.peek().map(|Reverse((at, _))| *at);
+        let next =
+            [volumes, self.clients.deadline(), driver.and_then(|driver| driver.deadline())].into_iter().flatten().min();
+        next.map(|at| clock::until(at, now))
+    }
+
+    fn touch(&mut self, key: usize) {
+        if let Some(slot) = self.volumes[key].as_mut()
+            && !slot.touched
+        {
+            slot.touched = true;
+            self.touched.push(key);
+        }
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        while let Some(&Reverse((at, key))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut)
+                && slot.armed == Some(at)
+            {
+                slot.armed = None;
+                self.touch(key);
+            }
+        }
+    }
+
+    /// Lets each touched volume decide, and carries out what it decided, until nothing is left to do at once.
+    fn work_touched(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        // The round has taken some time already: without it an answer that waits for no device would seem to cost none.
+        let now = clock::now();
+        let mut touched = std::mem::take(&mut self.touched);
+        for &key in &touched {
+            let Some(slot) = self.volumes[key].as_mut() else { continue };
+            slot.touched = false;
+            slot.io.poll_timers(now, &mut self.events);
+            for event in self.events.drain(..) {
+                slot.hear(event, now);
+            }
+            loop {
+                slot.volume.settle(now);
+                let mut done_at_once = false;
+                while let Some(effect) = slot.volume.poll_effect() {
+                    #[cfg(feature = "planted")]
+                    let Some(effect) = slot.twist(effect, &mut done_at_once, now) else { continue };
+                    match slot.io.execute(&mut self.reactor, effect) {
+                        Executed::Nothing => {}
+                        Executed::Done(event) => {
+                            slot.hear(event, now);
+                            done_at_once = true;
+                        }
+                        Executed::Yours(Effect::Send(sending)) => {
+                            self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Send(sending));
+                        }
+                        Executed::Yours(Effect::Report(report)) => {
+                            self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Report(report));
+                        }
+                        Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
+                    }
+                }
+                // What was done at once may let core decide more; it sees the whole batch of it.
+                if !done_at_once {
+                    break;
+                }
+            }
+            while let Some(notice) = slot.io.take_notice() {
+                eprintln!("forebay: {notice}");
+            }
+            slot.tell_when_serving(now);
+            if slot.replayed.is_some() && slot.volume.replay_is_recorded() {
+                // Whoever waited may have gone.
+                let _ = slot.replayed.take().map(|recorded| recorded.send(()));
+            }
+            slot.tell_when_at_rest();
+            self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
+            slot.activity.fetch_add(1, Ordering::Relaxed);
+            let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
+            if let Some(next) = next
+                && slot.armed.is_none_or(|armed| next < armed)
+            {
+                slot.armed = Some(next);
+                self.timers.push(Reverse((next, key)));
+            }
+        }
+        touched.clear();
+        // The buffer is kept; what was touched meanwhile waits for the next round.
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    fn take_mail(&mut self, now: Instant) {
+        while let Ok(command) = self.mail.try_recv() {
+            match command {
+                ToShard::Attach { key, volume, activity, serving } => self.attach(key, *volume, activity, serving, now),
+                ToShard::JoinCluster { setup, answer } => {
+                    let driver = Driver::new(*setup, self.clients.directory(), &mut self.reactor);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(driver.map(|driver| self.driver = Some(Box::new(driver))));
+                }
+                ToShard::Cluster(mail) => {
+                    // It may end the sessions of a volume's clients. What the volume has decided goes before that: an answer on
+                    // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
+                    self.work_touched();
+                    self.with_driver(now, |driver, desks| driver.take_mail(desks, *mail));
+                    self.turn_driver(now);
+                }
+                ToShard::BackingReady(VolumeKey(key)) => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
+                        slot.volume.handle(now, Event::BackingReady);
+                        self.touch(key as usize);
+                    }
+                }
+                ToShard::ReplayBegins(VolumeKey(key)) => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.volume.journal_replay_begins();
+                }
+                ToShard::JournalReplayed { key: VolumeKey(key), through, recorded } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    if let Some(through) = through {
+                        slot.volume.journal_replayed(through);
+                    }
+                    slot.replayed = Some(recorded);
+                    self.touch(key as usize);
+                }
+                ToShard::JournalMade { key: VolumeKey(key), journal } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.volume.journal_made(journal.blocks());
+                    slot.io.set_journal(journal);
+                    self.touch(key as usize);
+                }
+                ToShard::Control { key: VolumeKey(key), command, answer } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.command(command, answer, now);
+                    self.touch(key as usize);
+                }
+                ToShard::Snapshot { key: VolumeKey(key), with_seen, answer } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    // Whoever asked may have gone.
+                    let _ = answer.send(slot.snapshot(with_seen, now));
+                }
+                ToShard::AwaitRest { key: VolumeKey(key), rests } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.rests = Some(rests);
+                    self.touch(key as usize);
+                }
+                ToShard::Detach { key: VolumeKey(key), answer } => {
+                    if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+                        self.clients.close_all_of(slot, &mut self.reactor, now);
+                        self.volumes[key as usize] = None;
+                    }
+                    let _ = answer.send(());
+                }
+                ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
+                    let volumes = self.volumes.as_mut_slice();
+                    self.clients.take_in(volumes, &mut self.reactor, key, channel, seat, *negotiated, now);
+                }
+                ToShard::ReviewClients => self.clients.close_barred(&mut self.volumes, &mut self.reactor, now),
+                ToShard::Park { key: VolumeKey(key), still } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.parking = Parking::Pausing(still);
+                    self.touch(key as usize);
+                }
+                ToShard::Unpark { key: VolumeKey(key), to: VolumeKey(to) } => {
+                    self.clients.unpark(&mut self.volumes, &mut self.reactor, key, to, now);
+                    if self.slot(to).is_some() {
+                        self.touch(to as usize);
+                    }
+                }
+                ToShard::Moved { volume, key: VolumeKey(key), client, seat } => {
+                    let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
+                    match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {
+                        Some(slot) => self.clients.resume(slot, key, &mut self.reactor, *client, seat, now),
+                        // The next owner was faster.
+                        None => self.clients.directory().forwarder().send(ToForwarder::Client { volume, client, seat }),
+                    }
+                }
+                ToShard::Listen { socket, tls, connections_max } => {
+                    self.clients.listen(&mut self.reactor, socket, tls, connections_max);
+                }
+                ToShard::StopListening => self.clients.stop_listening(&mut self.reactor),
+                ToShard::Exit => self.ending = true,
+            }
+        }
+    }
+
+    fn slot(&mut self, key: u32) -> Option<&mut Slot> {
+        self.volumes.get_mut(key as usize).and_then(Option::as_deref_mut)
+    }
+
+    fn attach(
+        &mut self,
+        VolumeKey(key): VolumeKey,
+        open: OpenVolume,
+        activity: Arc<AtomicU64>,
+        serving: oneshot::Sender<Result<(), String>>,
+        now: Instant,
+    ) {
+        let ready = open.backing.as_ref().is_some_and(Backing::locked) && !open.replay_due;
+        let identity = open.config.superblock.volume;
+        let tier = open.config.superblock.tier;
+        let mut io = VolumeIo::without_backing(key, &open.config.superblock, open.arena, open.tier);
+        if let Some(backing) = open.backing {
+            io.set_backing(backing);
+        }
+        if let Some(journal) = open.journal {
+            io.set_journal(journal);
+        }
+        let mut volume = Volume::new(open.config, now);
+        if open.replay_due {
+            volume.journal_replay_due();
+        }
+        let mut slot = Slot {
+            #[cfg(feature = "planted")]
+            plant: crate::planted::Plant::new(&mut volume),
+            volume,
+            io,
+            identity,
+            tier,
+            connections: Vec::new(),
+            parking: Parking::No,
+            controls: HashMap::new(),
+            controls_made: 0,
+            serving: Some(serving),
+            replayed: None,
+            rests: None,
+            activity,
+            touched: false,
+            armed: None,
+        };
+        if ready {
+            slot.volume.handle(now, Event::BackingReady);
+        }
+        let key = key as usize;
+        if self.volumes.len() <= key {
+            self.volumes.resize_with(key + 1, || None);
+        }
+        self.volumes[key] = Some(Box::new(slot));
+        self.touch(key);
+    }
+}
+
+impl Slot {
+    /// Hands an end of an operation to core.
+    fn hear(&mut self, event: Event, now: Instant) {
+        #[cfg(feature = "planted")]
+        if !self.plant.hears(&event) {
+            return;
+        }
+        self.volume.handle(now, event);
+    }
+
+    #[cfg(feature = "planted")]
+    fn twist(
+        &mut self,
+        effect: forebay_core::api::Effect,
+        done_at_once: &mut bool,
+        now: Instant,
+    ) -> Option<forebay_core::api::Effect> {
+        let crate::planted::Twisted { event, effect } = self.plant.twist(effect);
+        if let Some(event) = event {
+            self.volume.handle(now, event);
+            *done_at_once = true;
+        }
+        effect
+    }
+
+    fn command(&mut self, command: Control, answer: oneshot::Sender<Result<(), CommandError>>, now: Instant) {
+        if let Control::Resize(size) = command
+            && let Err(error) = self.io.backing().grow(size)
+        {
+            let _ = answer.send(Err(CommandError::Backing(error.to_string())));
+            return;
+        }
+        self.controls_made += 1;
+        self.controls.insert(self.controls_made, answer);
+        self.volume.handle(now, Event::Control { id: ControlId(self.controls_made), command });
+    }
+
+    fn answer(&mut self, id: ControlId, result: Result<(), forebay_core::status::ControlError>) {
+        if let Some(answer) = self.controls.remove(&id.0) {
+            let _ = answer.send(result.map_err(CommandError::Refused));
+        }
+    }
+
+    fn tell_when_serving(&mut self, now: Instant) {
+        if self.serving.is_none() {
+            return;
+        }
+        let told = match self.volume.status(now).phase {
+            Phase::Recovering => return,
+            Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping | Phase::Stopped => Ok(()),
+            Phase::Refused(reason) => Err(reason.to_owned()),
+        };
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.send(told);
+        }
+    }
+
+    /// A volume that has stopped begins nothing more, so what rests once rests for good.
+    fn tell_when_at_rest(&mut self) {
+        if self.io.in_flight() == 0
+            && let Some(rests) = self.rests.take()
+        {
+            // Whoever asked may have gone.
+            let _ = rests.send(());
+        }
+    }
+
+    /// What it shows of itself.
+    pub fn snapshot(&self, with_seen: bool, now: Instant) -> Snapshot {
+        Snapshot {
+            status: self.volume.status(now),
+            at: now,
+            connections: self.connections.len() as u32,
+            request_bytes_max: self.volume.request_bytes_max(),
+            damaged: self.io.damaged(),
+            seen: with_seen.then(|| Box::new(self.volume.seen().clone())),
+        }
+    }
+}

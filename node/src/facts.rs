@@ -1,0 +1,39 @@
+//! What is fixed while a volume is open, and what it takes of the memory.
+
+use forebay_api::config::{self, TierName};
+
+/// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
+/// lists), what it measures, and the last looks at that.
+pub fn volume_memory(facts: &VolumeFacts) -> u64 {
+    let arena = match facts.tier_kind {
+        TierName::Memory => facts.tier_bytes,
+        TierName::Flash => facts.memory_bytes,
+    };
+    let index = config::index_memory(facts.tier_bytes, arena);
+    arena + index + forebay_core::MEASURED_BYTES_MAX + crate::seeing::VOLUME_BYTES_MAX
+}
+
+/// What is fixed while a volume is open.
+#[derive(Clone, Debug)]
+pub struct VolumeFacts {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub volume: String,
+    /// The backing, as given.
+    pub backing: String,
+    /// How it is accessed.
+    pub access: String,
+    /// Medium of the tier.
+    pub tier_kind: TierName,
+    /// Where it lies.
+    pub tier_path: String,
+    /// Its size.
+    pub tier_bytes: u64,
+    /// May lose acknowledged writes with the host.
+    pub volatile: bool,
+    /// RAM for frames besides a memory tier.
+    pub memory_bytes: u64,
+    /// Where its journal lies, or why it has no place for one.
+    pub journal: Result<String, String>,
+}
