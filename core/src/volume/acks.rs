@@ -102,7 +102,7 @@ impl Volume {
         }
         let since = self.now;
         match ground {
-            Ground::Held if self.committed >= lsn => self.answer(id, Ok(())),
+            Ground::Held if self.positions.committed() >= lsn => self.answer(id, Ok(())),
             Ground::Held => self.acks.held.push_back(Waiter { lsn, id, since }),
             Ground::Synced if self.flushed() >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
             Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since }),
@@ -134,16 +134,14 @@ impl Volume {
 
     /// The tier has completed everything up to here.
     pub(super) fn on_held(&mut self, lsn: Lsn) {
-        self.held = self.held.max(lsn);
-        // It is that of a record, or all that is accepted.
-        self.record_held = self.record_held.max(lsn.min(self.last_record));
+        self.positions.hold(lsn);
         match self.role {
             Role::Alone | Role::Owner => self.commit(),
             Role::Follower => self.follower.answer(),
         }
         if self.flash.is_none() {
             // Memory has no medium below it to sync: what a flush can promise is already so.
-            self.on_synced(self.held);
+            self.on_synced(self.positions.held());
         }
     }
 
@@ -153,15 +151,14 @@ impl Volume {
             return;
         }
         let own_only = planted!(self, acknowledge_before_members);
-        let all = if own_only { self.held } else { self.members.held_by_all(self.held) };
-        if all > self.committed {
-            self.committed = all;
+        let all = if own_only { self.positions.held() } else { self.members.held_by_all(self.positions.held()) };
+        if self.positions.commit(all) {
             self.keep_whole();
             self.tell_watermark();
         }
         self.note_members_hold();
         while let Some(first) = self.acks.held.front()
-            && first.lsn <= self.committed
+            && first.lsn <= self.positions.committed()
         {
             let id = first.id;
             self.acks.held.pop_front();
@@ -192,7 +189,7 @@ impl Volume {
         if self.durable_is_promised() {
             return true;
         }
-        let all_on_flash = || self.flash.is_some() && self.members.synced_by_all(self.synced).is_some();
+        let all_on_flash = || self.flash.is_some() && self.members.synced_by_all(self.positions.synced()).is_some();
         match cluster.flush {
             Flush::Media => true,
             Flush::Best => self.members.is_alone() || all_on_flash(),
@@ -204,16 +201,18 @@ impl Volume {
     fn flushed(&self) -> Lsn {
         let own_only = self.members.is_alone() || planted!(self, flush_by_own_sync);
         if own_only && self.flush_is_media() {
-            return self.synced;
+            return self.positions.synced();
         }
         match self.flush_is_media() {
-            true => self.members.synced_by_all(self.synced).unwrap_or(Lsn(0)).min(self.committed),
-            false => self.committed,
+            true => {
+                self.members.synced_by_all(self.positions.synced()).unwrap_or(Lsn(0)).min(self.positions.committed())
+            }
+            false => self.positions.committed(),
         }
     }
 
     pub(super) fn on_synced(&mut self, lsn: Lsn) {
-        self.synced = self.synced.max(lsn);
+        self.positions.sync(lsn);
         match self.role {
             Role::Alone | Role::Owner => self.answer_flushed(),
             Role::Follower => self.follower.answer(),
@@ -259,7 +258,7 @@ impl Volume {
         let held = core::mem::take(&mut self.acks.held);
         let synced = core::mem::take(&mut self.acks.synced);
         for Waiter { id, .. } in held.into_iter().chain(synced) {
-            self.answer_at(id, self.accepted, Ground::Vouched);
+            self.answer_at(id, self.positions.accepted(), Ground::Vouched);
         }
     }
 
@@ -267,7 +266,7 @@ impl Volume {
     /// then.
     pub(super) fn await_backing_for_flushes(&mut self) {
         for Waiter { id, .. } in core::mem::take(&mut self.acks.synced) {
-            self.answer_at(id, self.accepted, Ground::Vouched);
+            self.answer_at(id, self.positions.accepted(), Ground::Vouched);
         }
     }
 
@@ -289,7 +288,7 @@ impl Volume {
             let lsn = self.live.get(at).descriptor.lsn;
             if let Some((_, through)) = self.acks.written.range_mut(lsn..).next()
                 && lsn >= through.first
-                && lsn > self.durable
+                && lsn > self.positions.durable()
             {
                 through.left += 1;
             }

@@ -40,7 +40,7 @@ impl Volume {
     /// caller has made sure that there is room, and tells `on_held` (memory) when its request is complete.
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
         self.part_from_older(block, &kind);
-        let lsn = self.accepted.next();
+        let lsn = self.positions.accepted().next();
         self.append_descriptor(Descriptor { lsn, block, group: self.group, term: self.term, kind }, frame);
     }
 
@@ -67,7 +67,7 @@ impl Volume {
     /// The same for a record that has its place in the log already: an owner's, at a member.
     pub(super) fn append_descriptor(&mut self, descriptor: Descriptor, frame: Option<FrameId>) {
         let Descriptor { lsn, block, kind, .. } = descriptor;
-        (self.accepted, self.last_record) = (lsn, lsn);
+        self.positions.accept_record(lsn);
         self.group = descriptor.group;
         self.group_has_records = true;
         let (blocks, whole) = match kind {
@@ -203,7 +203,7 @@ impl Volume {
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
             if flash.owed.is_empty() {
-                let awaited = self.acks.awaits_tier_sync() || self.follower.awaits_tier_sync(self.synced);
+                let awaited = self.acks.awaits_tier_sync() || self.follower.awaits_tier_sync(self.positions.synced());
                 if !flash.is_worth_writing() && !awaited {
                     break;
                 }
@@ -369,12 +369,15 @@ impl Volume {
         let flash = self.flash.as_ref().expect("looked at above");
         let unsynced = flash.batch_held > flash.batch_synced;
         let blocked = low && flash.drained_awaits_sync();
-        let asked = self.acks.tier_sync_would_help(self.held, self.synced, self.flush_is_media())
-            || self.follower.tier_sync_would_help(self.held, self.synced)
-            || (self.last_proposed_on_media() > self.synced && self.last_proposed_on_media() <= self.held)
-            || (self.journal_awaits_tier_sync() && unsynced)
-            || (unsynced && self.phase == Phase::Stopping)
-            || (self.phase == Phase::Agreeing && self.tail.is_some_and(|tail| tail <= self.held && tail > self.synced));
+        let asked =
+            self.acks.tier_sync_would_help(self.positions.held(), self.positions.synced(), self.flush_is_media())
+                || self.follower.tier_sync_would_help(self.positions.held(), self.positions.synced())
+                || (self.last_proposed_on_media() > self.positions.synced()
+                    && self.last_proposed_on_media() <= self.positions.held())
+                || (self.journal_awaits_tier_sync() && unsynced)
+                || (unsynced && self.phase == Phase::Stopping)
+                || (self.phase == Phase::Agreeing
+                    && self.tail.is_some_and(|tail| tail <= self.positions.held() && tail > self.positions.synced()));
         let tidies = (low && flash.erased_segments() > 0)
             || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX));
         // A checkpoint that is being written brings a sync of its own, which one begun now would only hold up.
@@ -388,7 +391,7 @@ impl Volume {
     /// that what was lost is durable.
     pub(super) fn sync_tier(&mut self) {
         self.tier_syncing = true;
-        let held = self.held;
+        let held = self.positions.held();
         let checkpoint = self.checkpoint_to_sync.take();
         let flash = self.flash.as_mut().expect("only flash is synced");
         flash.unsynced_blocks = 0;

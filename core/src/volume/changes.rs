@@ -45,15 +45,15 @@ impl Volume {
         let becomes_durable = flushed == Flushed::Durable && self.flushed_recorded != Flushed::Durable;
         let on_media = match self.flush_is_media() {
             // Flushes were answered for what was only held.
-            _ if becomes_durable => self.committed,
-            true => self.synced.min(self.committed),
+            _ if becomes_durable => self.positions.committed(),
+            true => self.positions.synced().min(self.positions.committed()),
             false => Lsn(0),
         };
         if !planted!(self, ask_recorded_only) {
             let changes = self.members.propose(self.own().node, &members);
             self.carry_out(changes);
         }
-        let acknowledged = self.committed;
+        let acknowledged = self.positions.committed();
         let proposal = Proposal { number, members, log, flushed, acknowledged, on_media, covered_told: false };
         self.open_changes.proposals.push(proposal);
         self.look_at_copies();
@@ -144,14 +144,14 @@ impl Volume {
         let written = self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty();
         let in_backing =
             proposal.log == LogState::Needed || (written && self.backing_has_durably(proposal.acknowledged));
-        let own_on_media = self.flash.is_none() || self.synced >= proposal.on_media;
+        let own_on_media = self.flash.is_none() || self.positions.synced() >= proposal.on_media;
         held && in_backing && own_on_media
     }
 
     /// What the backing had completed and then failed to sync is written again from its oldest on, and what was pinned once more
     /// (T6): until that has ended there may be less in it than what was acknowledged because it was there.
     fn backing_has_durably(&self, lsn: Lsn) -> bool {
-        self.durable >= lsn || self.live.is_empty() || planted!(self, through_unsynced)
+        self.positions.durable() >= lsn || self.live.is_empty() || planted!(self, through_unsynced)
     }
 
     // --- quiescing ---
@@ -183,7 +183,9 @@ impl Volume {
         let whole = match to {
             Some(node) => {
                 let peers = self.members.peers.iter();
-                peers.filter(|peer| peer.who.node == node).any(|peer| peer.agreed && peer.held == self.accepted)
+                peers
+                    .filter(|peer| peer.who.node == node)
+                    .any(|peer| peer.agreed && peer.held == self.positions.accepted())
             }
             None => self.live.is_empty(),
         };
@@ -198,7 +200,7 @@ impl Volume {
     pub(super) fn carry_out(&mut self, changes: Changes) {
         for who in changes.come {
             // From its answer to `Begin` on it is read from where that node is.
-            let stream = self.open_stream(self.accepted);
+            let stream = self.open_stream(self.positions.accepted());
             self.members.join(who, stream);
         }
         for peer in changes.gone {

@@ -234,7 +234,7 @@ impl Volume {
                 self.control.hold = Hold::Ended;
             }
             self.control.effective = Policy::Through;
-            self.control.back_until = self.accepted;
+            self.control.back_until = self.positions.accepted();
             self.close_group();
             self.await_backing_too();
             self.set_reason(Reason::TooFewPeers);
@@ -314,7 +314,7 @@ impl Volume {
         self.control.hold = Hold::No;
         // A barrier of our own: what comes later must not reach the backing with, or instead of, what is there now.
         self.close_group();
-        self.control.goal = Some(Goal { through: self.accepted, id, then });
+        self.control.goal = Some(Goal { through: self.positions.accepted(), id, then });
         true
     }
 
@@ -331,7 +331,7 @@ impl Volume {
 
     /// Recovery has filled the log; nobody knows on which ground each of its records was acknowledged.
     pub(super) fn log_was_recovered(&mut self) {
-        self.control.back_until = self.accepted;
+        self.control.back_until = self.positions.accepted();
         // Not where it is for want of copies, which may have been seen before the log was whole: that ends when there are enough.
         if self.control.effective == Policy::Through
             && self.control.reason != Reason::TooFewPeers
@@ -348,7 +348,7 @@ impl Volume {
         if self.control.effective == Policy::Back && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
-            self.control.back_until = self.accepted;
+            self.control.back_until = self.positions.accepted();
             self.close_group();
         }
         if self.policy_kept() == Policy::Through {
@@ -360,7 +360,7 @@ impl Volume {
     /// The promise that is kept for everything acknowledged: write-through only when nothing that the tier alone holds
     /// is left of the time before.
     pub(super) fn policy_kept(&self) -> Policy {
-        let left = !self.live.is_empty() && self.destaged < self.control.back_until;
+        let left = !self.live.is_empty() && self.positions.destaged() < self.control.back_until;
         if left && !planted!(self, promise_through_early) { Policy::Back } else { self.control.effective }
     }
 
@@ -454,19 +454,23 @@ impl Volume {
 
     /// Writes what changes slowly, when it has changed and no writing is under way.
     pub(super) fn write_checkpoint(&mut self) {
-        if self.checkpoint_busy || !self.checkpoint_wanted || self.tier_failed || self.held < self.checkpoint_after {
+        if self.checkpoint_busy
+            || !self.checkpoint_wanted
+            || self.tier_failed
+            || !self.positions.checkpoint_may_be_written()
+        {
             return;
         }
         self.checkpoint_wanted = false;
         self.checkpoint_busy = true;
-        self.standing.committed = self.committed;
+        self.standing.committed = self.positions.committed();
         let next = Checkpoint {
             destaged: match self.role {
-                Role::Alone | Role::Follower => self.durable,
+                Role::Alone | Role::Follower => self.positions.durable(),
                 // What members are not told must not be forgotten here, either (D5, D7).
-                Role::Owner => self.standing.mark.watermark.min(self.durable),
+                Role::Owner => self.standing.mark.watermark.min(self.positions.durable()),
             },
-            accepted: self.accepted,
+            accepted: self.positions.accepted(),
             size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
             clean: self.control.final_checkpoint,
             ..self.next_checkpoint()

@@ -349,8 +349,8 @@ impl Volume {
         (d.unsynced_bytes, d.unsynced_writes) = (0, 0);
         d.unsynced_since = None;
         d.busy = Duration(0);
-        d.collected = self.durable;
-        self.live.rewind_cursor(self.durable);
+        d.collected = self.positions.durable();
+        self.live.rewind_cursor(self.positions.durable());
         if !planted!(self, count_lost_writes) {
             self.recount_written();
         }
@@ -380,8 +380,8 @@ impl Volume {
     /// The same, but for the window.
     pub(super) fn is_due(&self, id: u32) -> bool {
         let descriptor = self.live.get(id).descriptor;
-        let uncommitted = descriptor.lsn > self.committed && !planted!(self, destage_uncommitted);
-        if (uncommitted || descriptor.lsn > self.held) && !planted!(self, destage_unheld) {
+        let uncommitted = descriptor.lsn > self.positions.committed() && !planted!(self, destage_uncommitted);
+        if (uncommitted || descriptor.lsn > self.positions.held()) && !planted!(self, destage_unheld) {
             return false;
         }
         if let Some(stop) = self.control.destage_stops_after()
@@ -401,12 +401,12 @@ impl Volume {
     /// With other members, all have been told so: they would send from there on.
     pub(super) fn vouched(&self, lsn: Lsn) -> bool {
         if self.role == Role::Owner {
-            return self.destaged >= lsn;
+            return self.positions.destaged() >= lsn;
         }
-        self.destaged >= lsn
-            || (self.durable >= lsn
-                && (self.synced >= lsn || planted!(self, repeat_unsynced_group))
-                && (self.destaged >= self.destage.group_after || planted!(self, checkpoint_far_behind))
+        self.positions.destaged() >= lsn
+            || (self.positions.durable() >= lsn
+                && (self.positions.synced() >= lsn || planted!(self, repeat_unsynced_group))
+                && (self.positions.destaged() >= self.destage.group_after || planted!(self, checkpoint_far_behind))
                 && (self.destage.repeatable || planted!(self, repeat_any_group)))
     }
 
@@ -433,10 +433,12 @@ impl Volume {
         // Everything chosen before is durable in the backing.
         let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
         if self.wants_journal() {
-            let recorded = self.destaged >= self.destage.collected || planted!(self, next_group_before_checkpoint);
+            let recorded =
+                self.positions.destaged() >= self.destage.collected || planted!(self, next_group_before_checkpoint);
             if settled && recorded {
                 self.begin_batch();
-            } else if settled && self.durable < self.destage.collected && !planted!(self, await_superseded) {
+            } else if settled && self.positions.durable() < self.destage.collected && !planted!(self, await_superseded)
+            {
                 // What was chosen last was superseded before it went out: the sync that ends it waits for nothing.
                 self.destage.unsynced_since = Some(self.now);
             }
@@ -919,7 +921,7 @@ impl Volume {
             // its first record on would for a while put older content over what is acknowledged, and what has just failed
             // fails again and again. Where a connection was lost, a sync says what went with it. Pins and batches are begun anew as
             // a whole.
-            let plain = records.iter().all(|&(_, lsn)| lsn > self.durable) && !self.journal.is_busy();
+            let plain = records.iter().all(|&(_, lsn)| lsn > self.positions.durable()) && !self.journal.is_busy();
             if wrote || !plain {
                 return self.backing_failed(error);
             }
@@ -935,7 +937,7 @@ impl Volume {
             self.counters.destaged_blocks += 1;
             self.destage.unsynced_bytes += BLOCK_BYTES;
             // What was pinned and is written once more (T6) was counted when it was written first.
-            if lsn > self.durable {
+            if lsn > self.positions.durable() {
                 self.on_written(lsn);
             }
         }

@@ -20,7 +20,7 @@ impl Volume {
         let meant = envelope.volume == self.id && envelope.to == self.own();
         // Marks are of a term; what is held is of the incarnation.
         let follows = self.role == Role::Follower && envelope.term == self.term;
-        let lacks = held > self.held || (follows && mark > self.recorded_mark());
+        let lacks = held > self.positions.held() || (follows && mark > self.recorded_mark());
         if meant && lacks {
             self.goes_back();
         }
@@ -39,13 +39,13 @@ impl Volume {
     /// Every member held this much when an owner last said so: a member that has less has gone back. Nobody is told before what is
     /// whole here is known.
     pub(super) fn say_committed(&mut self, to: Incarnation) {
-        self.send(to, Message::Said { held: self.committed, mark: MarkNumber(0) });
+        self.send(to, Message::Said { held: self.positions.committed(), mark: MarkNumber(0) });
     }
 
     /// All members are known to have held this. Nothing, where that is known of the watermark alone: what the backing has, a member may
     /// have lost with the unsynced end of its log (T10), and needs no more.
     fn known_held(&self) -> Lsn {
-        if self.committed > self.durable { self.committed } else { Lsn(0) }
+        if self.positions.committed() > self.positions.durable() { self.positions.committed() } else { Lsn(0) }
     }
 
     /// Tells a peer what it has said, now and then.

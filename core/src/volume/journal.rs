@@ -358,19 +358,23 @@ impl Volume {
 
     /// Rule 4.
     pub(super) fn must_journal(&self) -> bool {
-        self.journal.complete.is_some_and(|complete| complete.through > self.durable)
+        self.journal.complete.is_some_and(|complete| complete.through > self.positions.durable())
     }
 
     /// Rule 6.
     fn is_synced(&self, id: u32) -> bool {
-        self.live.get(id).descriptor.lsn <= self.synced || planted!(self, journal_unsynced_records)
+        self.live.get(id).descriptor.lsn <= self.positions.synced() || planted!(self, journal_unsynced_records)
     }
 
     /// Begins a batch, if anything can be chosen now. The caller has made sure of rule 1.
     pub(super) fn begin_batch(&mut self) {
         let rate_blocks = self.destage.bytes_per_sec() as f64 * BATCH_TIME.as_secs_f64() / BLOCK_BYTES as f64;
         let most = (rate_blocks as usize).max(BATCH_PAYLOADS_MIN);
-        let must = self.journal.complete.map(|complete| complete.through).filter(|through| *through > self.durable);
+        let must = self
+            .journal
+            .complete
+            .map(|complete| complete.through)
+            .filter(|through| *through > self.positions.durable());
         // Who is answered by the backing's own completion of a record must not find it left out of a batch.
         let more = self.control.effective == Policy::Back;
         // A former owner's window is one batch (T5).
@@ -417,7 +421,7 @@ impl Volume {
     /// else may be chosen.
     fn write_when_log_has(&mut self) -> bool {
         let Stage::AwaitingLog { through } = self.journal.stage else { return false };
-        if through <= self.committed.min(self.synced) || planted!(self, journal_over_unheld) {
+        if through <= self.positions.committed().min(self.positions.synced()) || planted!(self, journal_over_unheld) {
             self.begin_writing();
         } else if self.tier_failed && !self.must_journal() {
             // The log will never have it. What was chosen goes out by itself, as far as that is possible without the tier.
@@ -430,7 +434,7 @@ impl Volume {
     /// A sync of the tier begun now would let a batch begin, or go on.
     pub(super) fn journal_awaits_tier_sync(&self) -> bool {
         match self.journal.stage {
-            Stage::AwaitingLog { through } => through <= self.held && through > self.synced,
+            Stage::AwaitingLog { through } => through <= self.positions.held() && through > self.positions.synced(),
             Stage::Idle => self.journal.awaits_tier_sync,
             Stage::Loading { .. }
             | Stage::Writing
@@ -699,7 +703,7 @@ impl Volume {
         if !self.journal.written || planted!(self, ordered_without_erasing) {
             return true;
         }
-        let recorded = self.journal.complete.is_none_or(|complete| self.destaged >= complete.through);
+        let recorded = self.journal.complete.is_none_or(|complete| self.positions.destaged() >= complete.through);
         if recorded && !self.backing_failing() {
             let newest_first = planted!(self, erase_newest_first);
             let area = self.journal.free_area();
@@ -754,14 +758,16 @@ impl Volume {
 
     /// What was told by [`Volume::journal_replayed`] is durable in the tier: the journal may be erased.
     pub fn replay_is_recorded(&self) -> bool {
-        self.journal.replayed.is_none_or(|through| self.phase != Phase::Recovering && self.destaged >= through)
+        self.journal
+            .replayed
+            .is_none_or(|through| self.phase != Phase::Recovering && self.positions.destaged() >= through)
     }
 
     /// The log is known: records that a replay has brought into the backing end.
     pub(super) fn end_replayed(&mut self) {
         let Some(told) = self.journal.replayed else { return };
         // Positions above the log's end are given out anew.
-        let through = told.min(self.recovered);
+        let through = told.min(self.positions.recovered());
         self.journal.replayed = Some(through);
         while let Some(id) = self.live.cursor() {
             let lsn = self.live.get(id).descriptor.lsn;
@@ -772,11 +778,10 @@ impl Volume {
             self.live.advance_cursor();
             self.destage.collected = lsn;
         }
-        if through > self.durable {
+        if self.positions.make_durable(through) {
             self.destage.collected = self.destage.collected.max(through);
-            self.durable = through;
             self.checkpoint_wanted = true;
-            self.checkpoint_after = self.accepted;
+            self.positions.checkpoint_after_accepted();
             self.write_checkpoint();
         }
     }

@@ -105,17 +105,18 @@ impl Volume {
     /// The backing's sync has ended.
     pub(super) fn owe_watermark(&mut self) {
         if self.role == Role::Owner {
-            self.marks.owed.get_or_insert((self.durable, self.accepted));
+            self.marks.owed.get_or_insert((self.positions.durable(), self.positions.accepted()));
             self.tell_watermark();
         }
     }
 
     pub(super) fn tell_watermark(&mut self) {
         while let Some((durable, after)) = self.marks.owed
-            && (self.committed >= after || planted!(self, watermark_over_uncommitted))
+            && (self.positions.committed() >= after || planted!(self, watermark_over_uncommitted))
         {
             // More has become durable meanwhile: that waits for its own turn, which is now where nothing is uncommitted.
-            self.marks.owed = (self.durable > durable).then_some((self.durable, self.accepted));
+            self.marks.owed =
+                (self.positions.durable() > durable).then_some((self.positions.durable(), self.positions.accepted()));
             if durable > self.standing.mark.watermark {
                 self.tell_mark(durable, self.standing.mark.through.max(durable));
             }
@@ -161,7 +162,7 @@ impl Volume {
         while let Some(id) = next {
             let descriptor = self.live.get(id).descriptor;
             let other_group = one_group && descriptor.group != group;
-            if descriptor.lsn > self.committed || other_group || (bytes >= most && id != first) {
+            if descriptor.lsn > self.positions.committed() || other_group || (bytes >= most && id != first) {
                 break;
             }
             bytes += if matches!(descriptor.kind, Kind::Data { .. }) { BLOCK_BYTES } else { 0 };

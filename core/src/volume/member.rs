@@ -146,8 +146,8 @@ impl Volume {
             }
             return;
         }
-        if self.accepted > tail && !planted!(self, keep_longer_tail) {
-            if self.committed > tail.max(self.durable) {
+        if self.positions.accepted() > tail && !planted!(self, keep_longer_tail) {
+            if self.positions.committed() > tail.max(self.positions.durable()) {
                 // It is not this log that is too long: who begins the term held all that, and has it no more (S10).
                 return self.say_committed(from);
             }
@@ -155,8 +155,8 @@ impl Volume {
         }
         // A learner begins where the owner's log does (S7). A member has all of that.
         let first = mark.pins.iter().map(|pin| pin.above).fold(mark.watermark, Lsn::min);
-        if self.accepted < first {
-            if self.accepted > Lsn(0) || !self.live.is_empty() {
+        if self.positions.accepted() < first {
+            if self.positions.accepted() > Lsn(0) || !self.live.is_empty() {
                 // It misses something that nobody can send any more: it is to be learnt anew.
                 return self.refuse_peer(from, Refusal::OtherIncarnation);
             }
@@ -174,8 +174,7 @@ impl Volume {
 
     /// The log of a learner begins behind this position.
     fn begin_at(&mut self, first: Lsn) {
-        (self.accepted, self.held, self.synced) = (first, first, first);
-        (self.durable, self.destaged, self.committed) = (first, first, first);
+        self.positions.begin_at(first);
         self.destage.resume(first);
     }
 
@@ -186,7 +185,7 @@ impl Volume {
             self.counters.checksum_errors += 1;
             return self.release_append(append);
         }
-        if append.from > self.accepted && !planted!(self, take_gaps) {
+        if append.from > self.positions.accepted() && !planted!(self, take_gaps) {
             return self.keep_early(append);
         }
         if !self.take_now(append) {
@@ -194,7 +193,7 @@ impl Volume {
         }
         // What was waiting for this.
         while let Some(first) = self.follower.early.first_entry()
-            && *first.key() <= self.accepted
+            && *first.key() <= self.positions.accepted()
         {
             let append = first.remove();
             self.follower.early_blocks -= append.payload.len() as u64;
@@ -239,7 +238,7 @@ impl Volume {
     /// Takes what of it is new. False: nothing can be taken now.
     fn take_now(&mut self, append: Append) -> bool {
         let Append { from: _, through, committed, sync, records, mark, payload } = append;
-        let known = self.accepted;
+        let known = self.positions.accepted();
         let new = |record: &&Descriptor| record.lsn > known;
         let blocks = records.iter().filter(new).filter(|record| record.has_payload()).count() as u64;
         let others = records.iter().filter(new).filter(|record| !record.has_payload()).count() as u32;
@@ -273,12 +272,12 @@ impl Volume {
             // A duplicate: its answer was lost, perhaps.
             self.follower.answer = true;
         }
-        self.accepted = self.accepted.max(through);
+        self.positions.accept_through(through);
         self.hold_accepted();
         self.learn_committed(committed);
         if sync > self.follower.sync_wanted {
             self.follower.sync_wanted = sync;
-            self.follower.answer |= self.synced >= sync;
+            self.follower.answer |= self.positions.synced() >= sync;
         }
         match mark {
             Some(mark) => self.take_mark(mark),
@@ -303,7 +302,7 @@ impl Volume {
     /// Memory holds what it has accepted; flash, too, when nothing accepted is on its way, also positions that no record has.
     pub(super) fn hold_accepted(&mut self) {
         if self.flash.as_ref().is_none_or(|flash| !flash.has_new_unwritten()) {
-            self.on_held(self.accepted);
+            self.on_held(self.positions.accepted());
         }
     }
 
@@ -322,9 +321,7 @@ impl Volume {
     }
 
     fn learn_committed(&mut self, committed: Lsn) {
-        let known = committed.min(self.accepted);
-        if known > self.committed {
-            self.committed = known;
+        if self.positions.commit(committed.min(self.positions.accepted())) {
             self.keep_whole();
         }
     }
@@ -344,12 +341,12 @@ impl Volume {
     /// What is below the watermark ends, when the checkpoint says so; what is in the window stays as it is (D4).
     pub(super) fn apply_mark(&mut self) {
         let mark = &self.standing.mark;
-        let watermark = if planted!(self, free_before_mark) { self.committed } else { mark.watermark };
-        let (watermark, through) = (watermark.min(self.accepted), mark.through);
+        let watermark = if planted!(self, free_before_mark) { self.positions.committed() } else { mark.watermark };
+        let (watermark, through) = (watermark.min(self.positions.accepted()), mark.through);
         self.live.fix_through(through);
         self.refresh_pins();
         self.learn_committed(watermark);
-        if watermark <= self.durable {
+        if watermark <= self.positions.durable() {
             return;
         }
         self.pass_to_durable(watermark);
@@ -367,7 +364,7 @@ impl Volume {
             self.destage.collected = lsn;
         }
         self.destage.collected = self.destage.collected.max(through);
-        self.durable = self.durable.max(through);
+        self.positions.make_durable(through);
         self.checkpoint_wanted = true;
     }
 
@@ -417,8 +414,8 @@ impl Volume {
             Some(_) => self.checkpoint.destaged,
             None => self.checkpoint.destaged.max(self.checkpoint.accepted),
         };
-        let found = self.record_held.max(recorded);
-        if planted!(self, tell_unrecorded) { self.held } else { self.held.min(found) }
+        let found = self.positions.record_held().max(recorded);
+        if planted!(self, tell_unrecorded) { self.positions.held() } else { self.positions.held().min(found) }
     }
 
     /// Tells the owner how far this node is, as soon as all it would say is so.
@@ -430,9 +427,9 @@ impl Volume {
         }
         self.follower.answer = false;
         let held = self.outlives();
-        let synced = self.flash.is_some().then_some(self.synced.min(held));
+        let synced = self.flash.is_some().then_some(self.positions.synced().min(held));
         let mark = self.recorded_mark();
-        let (accepted, room, host) = (self.accepted, self.room(), self.cluster().host);
+        let (accepted, room, host) = (self.positions.accepted(), self.room(), self.cluster().host);
         self.peer_counters.messages += 1;
         self.send(owner, Message::Held { accepted, held, synced, mark, room, host });
     }

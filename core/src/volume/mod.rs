@@ -18,7 +18,7 @@
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`positions`] how far each of these is; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
@@ -47,6 +47,7 @@ mod member;
 mod members;
 mod pace;
 mod pins;
+mod positions;
 pub(crate) mod ranges;
 mod read;
 mod ready;
@@ -271,17 +272,7 @@ pub struct Volume {
 
     group: Group,
     group_has_records: bool,
-    accepted: Lsn,
-    held: Lsn,
-    /// The newest record that was accepted, and the newest that is held: positions behind it have none.
-    last_record: Lsn,
-    record_held: Lsn,
-    committed: Lsn,
-    synced: Lsn,
-    durable: Lsn,
-    destaged: Lsn,
-    /// Where the log of the earlier life ends.
-    recovered: Lsn,
+    positions: positions::Positions,
     tier_failed: bool,
     tier_syncing: bool,
     /// Written, and synced with the next sync of the tier.
@@ -292,9 +283,6 @@ pub struct Volume {
     /// The second copy of the newest checkpoint is on its way.
     checkpoint_copying: bool,
     checkpoint_wanted: bool,
-    /// What is durable may have been superseded instead of destaged: until the log holds everything up to here, the
-    /// checkpoint must not let go of it.
-    checkpoint_after: Lsn,
 
     acks: acks::Acks,
     writes: write::Writes,
@@ -375,15 +363,7 @@ impl Volume {
             streams_due: None,
             group: Group(1),
             group_has_records: false,
-            accepted: Lsn(0),
-            held: Lsn(0),
-            last_record: Lsn(0),
-            record_held: Lsn(0),
-            committed: Lsn(0),
-            synced: Lsn(0),
-            durable: Lsn(0),
-            destaged: Lsn(0),
-            recovered: Lsn(0),
+            positions: positions::Positions::new(),
             tier_failed: false,
             tier_syncing: false,
             checkpoint_to_sync: None,
@@ -391,7 +371,6 @@ impl Volume {
             checkpoint_busy: false,
             checkpoint_copying: false,
             checkpoint_wanted: false,
-            checkpoint_after: Lsn(0),
             acks: Default::default(),
             writes: write::Writes::new(now),
             reads: Default::default(),
@@ -746,11 +725,11 @@ impl Volume {
             drain_left: self.drain_left(),
             drain_max: self.control.drain_max,
             waiting_writes: self.writes.waiting_len(),
-            accepted: self.accepted,
-            held: self.held,
-            committed: self.committed,
-            synced: self.synced,
-            destaged: self.destaged,
+            accepted: self.positions.accepted(),
+            held: self.positions.held(),
+            committed: self.positions.committed(),
+            synced: self.positions.synced(),
+            destaged: self.positions.destaged(),
             counters,
         }
     }
@@ -773,8 +752,8 @@ impl Volume {
             let block = BlockIndex::of_byte(at);
             looked_at += 1;
             let found = self.live.find(block, SectorMask::FULL);
-            let may_show =
-                answers && self.may_be_shown(self.live.newest_above(self.committed, block, SectorMask::FULL));
+            let may_show = answers
+                && self.may_be_shown(self.live.newest_above(self.positions.committed(), block, SectorMask::FULL));
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
             if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
@@ -811,21 +790,22 @@ impl Volume {
 
     /// Checks every invariant of the state; for tests and simulation.
     pub fn validate(&self) {
-        assert!(self.destaged <= self.durable);
-        assert!(self.durable <= self.accepted);
-        assert!(self.held <= self.accepted);
-        assert!(self.synced <= self.held);
-        assert!(self.durable <= self.committed || self.role == Role::Alone, "D1");
-        assert!(self.committed <= self.accepted);
-        assert!(self.live.superseded_by() <= self.accepted, "what has ended another is in the log, or on its way");
+        self.positions.validate(self.role == Role::Alone);
+        assert!(
+            self.live.superseded_by() <= self.positions.accepted(),
+            "what has ended another is in the log, or on its way"
+        );
         self.live.validate();
         self.pool.validate();
         for (&id, &frame) in &self.staged {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }
         if let Some(oldest) = self.live.oldest() {
-            let kept = self.is_kept_by_pin(oldest, self.destaged);
-            assert!(kept || self.live.get(oldest).descriptor.lsn > self.destaged, "what is destaged has ended");
+            let kept = self.is_kept_by_pin(oldest, self.positions.destaged());
+            assert!(
+                kept || self.live.get(oldest).descriptor.lsn > self.positions.destaged(),
+                "what is destaged has ended"
+            );
         }
         assert!(self.destage.in_flight <= self.config.backing_depth_max + 1);
         let as_requested = self.control.effective == self.control.requested;

@@ -159,7 +159,7 @@ impl Volume {
     /// Chooses the newest content of what is pinned. The caller has made sure that nothing is under way.
     pub(super) fn rewrite_pins(&mut self) -> bool {
         let watermark = self.standing.mark.watermark;
-        if self.pins.rewriting != Rewriting::Due || watermark < self.durable {
+        if self.pins.rewriting != Rewriting::Due || watermark < self.positions.durable() {
             return false;
         }
         self.pins.rewriting = Rewriting::UnderWay;

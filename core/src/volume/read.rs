@@ -234,7 +234,7 @@ impl Volume {
         let last = BlockIndex::of_byte(end - 1);
         let mut plans: SmallVec<[BlockPlan; 1]> = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
         let mut frames_needed = 0;
-        let all_held = self.committed == self.accepted;
+        let all_held = self.positions.committed() == self.positions.accepted();
         let mut shows = Lsn(0);
         for block in first.0..=last.0 {
             let block = BlockIndex(block);
@@ -244,7 +244,7 @@ impl Volume {
                 SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
             let plan = self.plan_block(block, wanted);
             if !all_held {
-                shows = shows.max(self.live.newest_above(self.committed, block, wanted));
+                shows = shows.max(self.live.newest_above(self.positions.committed(), block, wanted));
             }
             frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
             frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));

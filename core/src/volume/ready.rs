@@ -37,7 +37,7 @@ impl ReadyReads {
 impl Volume {
     /// Up to here every member holds everything: nothing of it can be undone (A8).
     fn shown_through(&self) -> Lsn {
-        if planted!(self, show_uncommitted) { self.accepted } else { self.committed }
+        if planted!(self, show_uncommitted) { self.positions.accepted() } else { self.positions.committed() }
     }
 
     pub(super) fn may_be_shown(&self, lsn: Lsn) -> bool {

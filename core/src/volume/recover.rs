@@ -210,8 +210,7 @@ impl Volume {
             return self.refuse_tier("the checkpoint of the tier has a mark that no volume has");
         }
         self.size_bytes = newest.size_bytes;
-        self.destaged = newest.destaged;
-        self.durable = newest.destaged;
+        self.positions.begin_start(newest.destaged);
         self.begin_start(&newest);
         self.checkpoint = newest;
         match self.config.superblock.layout.kind {
@@ -286,7 +285,7 @@ impl Volume {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let records = &recovery.records;
         let found = records.iter().map(|r| r.descriptor.lsn).max().unwrap_or_default();
-        self.load(found.max(self.destaged).max(self.checkpoint.accepted));
+        self.load(found.max(self.positions.destaged()).max(self.checkpoint.accepted));
     }
 
     // --- flash ---
@@ -481,7 +480,8 @@ impl Volume {
         let mut last_batch = synced;
         // A member has what it has: its owner gives out the positions. Any other must not give one out again.
         let member = self.config.cluster.is_some();
-        let mut last = if member { self.destaged } else { self.checkpoint.accepted.max(self.destaged) };
+        let mut last =
+            if member { self.positions.destaged() } else { self.checkpoint.accepted.max(self.positions.destaged()) };
         let mut kept = Vec::new();
         let mut erase = Vec::new();
         // What was not full when its process died is never written to again: without a summary its head would be the only witness.
@@ -593,7 +593,7 @@ impl Volume {
         let kept = self.config.cluster.map(|_| Kept::of(&self.standing, records.iter().map(|r| &r.descriptor)));
         let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
         if !planted!(self, bring_back_destaged) {
-            divide(&mut records, &log::goes_on(&descriptors, self.destaged, kept.as_ref()));
+            divide(&mut records, &log::goes_on(&descriptors, self.positions.destaged(), kept.as_ref()));
         }
         if !records.iter().all(|record| self.is_possible(record)) {
             self.refuse_tier(MISPLACED);
@@ -628,7 +628,7 @@ impl Volume {
         let may_end: Vec<bool> = records
             .iter()
             .zip(&covered)
-            .map(|(r, covered)| *covered && r.descriptor.lsn > self.destaged && !stays(r))
+            .map(|(r, covered)| *covered && r.descriptor.lsn > self.positions.destaged() && !stays(r))
             .collect();
         let mut keep: Vec<bool> =
             records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
@@ -680,7 +680,7 @@ impl Volume {
                 self.free_place(id);
             }
             if let Some(kept) = &kept
-                && record.descriptor.lsn <= self.durable
+                && record.descriptor.lsn <= self.positions.durable()
             {
                 self.live.confine(record.id, &kept.unpinned(&record.descriptor));
                 self.live.set_state(record.id, State::Written);
@@ -689,7 +689,7 @@ impl Volume {
         }
         self.dead = dead;
         self.begin_log(last);
-        let next = Checkpoint { destaged: self.durable, accepted: last, ..self.next_checkpoint() };
+        let next = Checkpoint { destaged: self.positions.durable(), accepted: last, ..self.next_checkpoint() };
         let copy = Checkpoint { sequence: next.sequence + 1, ..next.clone() };
         // What is cut off is erased first, and what is kept is made durable before the checkpoint that vouches for it.
         for checkpoint in [&next, &copy] {
@@ -702,30 +702,25 @@ impl Volume {
 
     /// The log goes on behind this position.
     fn begin_log(&mut self, last: Lsn) {
-        self.accepted = last;
-        self.recovered = last;
+        let committed = match self.role {
+            Role::Alone => last,
+            // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
+            Role::Follower | Role::Owner if self.life > self.checkpoint.life => self.positions.destaged(),
+            // Never more than is here. A member has said to hold what is committed, and its death takes nothing of that (`outlives`). So the
+            // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
+            // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where
+            // nobody does, nothing here can be told from a log that ends there.
+            Role::Follower | Role::Owner => self.standing.committed.clamp(self.positions.destaged(), last),
+        };
+        self.positions.begin_log(last, committed);
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         if !planted!(self, go_on_in_recovered_group) {
             self.group = self.group.next();
         }
         if self.role == Role::Alone && self.live.is_empty() {
-            self.destaged = last;
-            self.durable = last;
+            self.positions.begin_empty();
         }
-        self.held = last;
-        (self.last_record, self.record_held) = (last, last);
-        self.committed = match self.role {
-            Role::Alone => last,
-            // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
-            Role::Follower | Role::Owner if self.life > self.checkpoint.life => self.destaged,
-            // Never more than is here. A member has said to hold what is committed, and its death takes nothing of that (`outlives`). So the
-            // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
-            // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where
-            // nobody does, nothing here can be told from a log that ends there.
-            Role::Follower | Role::Owner => self.standing.committed.clamp(self.destaged, last),
-        };
-        self.synced = last;
-        self.destage.resume(self.durable);
+        self.destage.resume(self.positions.durable());
         self.log_was_recovered();
         if let Some(flash) = &mut self.flash {
             flash.restored();

@@ -219,15 +219,15 @@ impl Volume {
         let mark = self.standing.mark.clone();
         let peer = &mut self.members.peers[at];
         peer.stream.mark_told = mark.number;
-        let (to, whole_from) = (peer.who, if peer.named { Lsn(0) } else { self.accepted });
-        self.send(to, Message::Begin { tail, committed: self.committed, whole_from, mark });
+        let (to, whole_from) = (peer.who, if peer.named { Lsn(0) } else { self.positions.accepted() });
+        self.send(to, Message::Begin { tail, committed: self.positions.committed(), whole_from, mark });
     }
 
     /// Sends the next message with records, or begins to gather it. False: there is none to be sent now.
     fn send_records(&mut self, at: usize) -> bool {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
         let peer = &self.members.peers[at];
-        let nothing = peer.stream.sent >= self.accepted;
+        let nothing = peer.stream.sent >= self.positions.accepted();
         if nothing || peer.stream.building.is_some() || peer.stream.blocks_open() >= window {
             return false;
         }
@@ -272,7 +272,7 @@ impl Volume {
         };
         if whole {
             // Positions without a record are told by this, too.
-            through = self.accepted;
+            through = self.positions.accepted();
         } else if records.is_empty() {
             return None;
         }
@@ -345,7 +345,7 @@ impl Volume {
                 let newest = self.standing.mark.number;
                 let wanted = self.sync_wanted().min(through);
                 let stream = &mut self.members.peers[at].stream;
-                stream.committed_told = self.committed;
+                stream.committed_told = self.positions.committed();
                 stream.committed_told_at = self.now;
                 stream.sync_told = stream.sync_told.max(wanted);
                 stream.pace.sent(through, blocks, self.now);
@@ -354,7 +354,7 @@ impl Volume {
             }
             None => (None, Lsn(0)),
         };
-        let append = Message::Append { from, through, committed: self.committed, sync, records, mark };
+        let append = Message::Append { from, through, committed: self.positions.committed(), sync, records, mark };
         self.peer_counters.blocks += blocks;
         self.send_message(message, append);
     }
@@ -416,10 +416,10 @@ impl Volume {
     /// A message without records: asks for a sync, or tells what is committed.
     fn send_empty(&mut self, at: usize, sync: Lsn) {
         let stream = &mut self.members.peers[at].stream;
-        (stream.committed_told, stream.committed_told_at) = (self.committed, self.now);
+        (stream.committed_told, stream.committed_told_at) = (self.positions.committed(), self.now);
         stream.sync_told = stream.sync_told.max(sync);
         let (to, from) = (self.members.peers[at].who, self.members.peers[at].stream.sent);
-        let committed = self.committed;
+        let committed = self.positions.committed();
         self.peer_counters.messages += 1;
         self.send(to, Message::Append { from, through: from, committed, sync, records: Vec::new(), mark: None });
     }
@@ -434,7 +434,8 @@ impl Volume {
 
     fn send_committed(&mut self, at: usize) {
         let stream = &self.members.peers[at].stream;
-        if stream.committed_told < self.committed && self.now - stream.committed_told_at >= COMMITTED_DELAY {
+        if stream.committed_told < self.positions.committed() && self.now - stream.committed_told_at >= COMMITTED_DELAY
+        {
             self.send_empty(at, Lsn(0));
         }
     }
@@ -481,7 +482,7 @@ impl Volume {
             let open = peer.oldest_open();
             let again = open.map(|_| peer.stream.send_again_at);
             let failed = open.filter(|_| !peer.failure_told).map(|since| since + stall);
-            let tell = (peer.agreed && peer.stream.committed_told < self.committed)
+            let tell = (peer.agreed && peer.stream.committed_told < self.positions.committed())
                 .then_some(peer.stream.committed_told_at + COMMITTED_DELAY);
             [again, failed, tell, Some(peer.stream.said_at)].into_iter().flatten().min()
         };
@@ -495,7 +496,7 @@ impl Volume {
             unreachable!("called with what a peer holds")
         };
         let (now, after) = (self.now, self.cluster().resend_after);
-        let (accepted, newest) = (self.accepted, self.standing.mark.number);
+        let (accepted, newest) = (self.positions.accepted(), self.standing.mark.number);
         let (stall_max, quickest) = (self.cluster().stall_max, self.quickest_but(at));
         // Of this term only this owner can have sent it: it knows less than it did (S10).
         if theirs > accepted || held > accepted || mark > newest {
@@ -534,7 +535,7 @@ impl Volume {
     /// A learner that is near becomes whole; one that has fallen behind is far again; ownership hears who is ready (S6).
     fn watch_learners(&mut self) {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
-        let (accepted, newest) = (self.accepted, self.standing.mark.number);
+        let (accepted, newest) = (self.positions.accepted(), self.standing.mark.number);
         let mut ready = Vec::new();
         let mut changed = false;
         for peer in self.members.peers.iter_mut().filter(|peer| peer.agreed) {

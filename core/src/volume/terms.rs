@@ -99,15 +99,15 @@ impl Volume {
             (Role::Follower, Some(recorded)) => recorded,
             (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
         };
-        let outlives = if self.role == Role::Follower { self.outlives() } else { self.held };
+        let outlives = if self.role == Role::Follower { self.outlives() } else { self.positions.held() };
         Figures {
             term: if self.role == Role::Follower { self.checkpoint.term } else { self.term },
             config: standing.config,
             agreed: standing.agreed,
-            accepted: self.accepted,
+            accepted: self.positions.accepted(),
             held: outlives,
-            synced: self.flash.is_some().then_some(self.synced.min(outlives)),
-            committed: self.committed,
+            synced: self.flash.is_some().then_some(self.positions.synced().min(outlives)),
+            committed: self.positions.committed(),
             mark: standing.mark.clone(),
             serving: self.role == Role::Owner && self.phase == Phase::Serving,
             drained: self.role == Role::Owner
@@ -287,25 +287,27 @@ impl Volume {
         self.drop_clean_cache();
         // From here on everything is kept for whom the record names.
         let changes = self.members.decide(self.own().node, &own.members);
-        let watermark = self.standing.mark.watermark.max(own.watermark).max(self.durable).min(self.accepted);
+        let watermark = self
+            .standing
+            .mark
+            .watermark
+            .max(own.watermark)
+            .max(self.positions.durable())
+            .min(self.positions.accepted());
         self.learn_watermark(watermark);
         let pins = self.pins_of_new_term(watermark, &own.unfenced);
         self.begin_marks(watermark, pins);
         self.confine_kept(watermark);
         self.journal.resume(self.term);
-        self.fetching = own.fetch.filter(|(_, through)| *through > self.accepted).map(|(from, through)| Fetching {
-            from,
-            through,
-            watermark: own.watermark,
-            ask_again_at: self.now,
-            moved_at: self.now,
+        self.fetching = own.fetch.filter(|(_, through)| *through > self.positions.accepted()).map(|(from, through)| {
+            Fetching { from, through, watermark: own.watermark, ask_again_at: self.now, moved_at: self.now }
         });
         self.begin_asking(own.former);
         self.carry_out(changes);
     }
 
     fn learn_watermark(&mut self, watermark: Lsn) {
-        self.committed = self.committed.max(watermark);
+        self.positions.commit(watermark);
         self.keep_whole();
         self.pass_to_durable(watermark);
     }
@@ -314,8 +316,8 @@ impl Volume {
     pub(super) fn keep_whole(&mut self) {
         let above = match self.role {
             Role::Alone => return,
-            Role::Follower => self.committed,
-            Role::Owner => self.members.whole_above(self.committed),
+            Role::Follower => self.positions.committed(),
+            Role::Owner => self.members.whole_above(self.positions.committed()),
         };
         let above = if planted!(self, free_uncommitted) { Lsn(u64::MAX) } else { above };
         let mut dead = core::mem::take(&mut self.dead);
@@ -357,7 +359,7 @@ impl Volume {
     /// Admission: every member's tier has room for it, and its window (S8).
     pub(super) fn peers_have_room(&self, blocks: u64, others: u32) -> bool {
         let Some(cluster) = &self.config.cluster else { return true };
-        self.members.have_room(self.accepted, blocks, others, cluster.peer_window_bytes_max / BLOCK_BYTES)
+        self.members.have_room(self.positions.accepted(), blocks, others, cluster.peer_window_bytes_max / BLOCK_BYTES)
     }
 
     /// Cached content is valid for one ownership only: what is clean may have been written by another since.
@@ -387,13 +389,13 @@ impl Volume {
         }
         let stall_max = self.cluster().stall_max;
         match self.fetching {
-            Some(Fetching { through, .. }) if self.accepted >= through => self.fetching = None,
+            Some(Fetching { through, .. }) if self.positions.accepted() >= through => self.fetching = None,
             // It may break off anywhere: nothing acknowledged is in what is left, and who had it is learnt anew (T3).
             Some(Fetching { moved_at, .. }) if self.now >= moved_at + stall_max => self.fetching = None,
             Some(fetching) if self.now >= fetching.ask_again_at => {
                 let ask_again_at = self.now + self.cluster().resend_after;
                 self.fetching = Some(Fetching { ask_again_at, ..fetching });
-                return self.send(fetching.from, Message::Fetch { from: self.accepted });
+                return self.send(fetching.from, Message::Fetch { from: self.positions.accepted() });
             }
             Some(_) => return,
             None => {}
@@ -404,9 +406,9 @@ impl Volume {
         let Some(tail) = self.tail else { return };
         // W3: nothing of a term is accepted before the checkpoint has it.
         let recorded = self.recorded().is_some_and(|recorded| recorded.agreed);
-        let held = self.held >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
+        let held = self.positions.held() >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
         // What a read shows no later power cut may take back; the tail may have come from a member that its own had left it.
-        let synced = self.synced >= tail || planted!(self, answer_before_synced);
+        let synced = self.positions.synced() >= tail || planted!(self, answer_before_synced);
         if !synced {
             self.sync_log_if_wanted();
         }
@@ -416,8 +418,7 @@ impl Volume {
     }
 
     fn fix_tail(&mut self) {
-        self.tail = Some(self.accepted);
-        self.recovered = self.accepted;
+        self.tail = Some(self.positions.fix_tail());
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         self.group = self.group.next();
         self.group_has_records = false;
@@ -438,18 +439,18 @@ impl Volume {
     fn take_fetched(&mut self, envelope: &Envelope, append: member::Append) {
         let from_there = self.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
         let in_backing = self.fetching.as_ref().map_or(Lsn(0), |fetching| fetching.watermark);
-        if from_there && append.committed > self.held.max(in_backing) {
+        if from_there && append.committed > self.positions.held().max(in_backing) {
             // All members held that, this one as well: what is between here and there may be incomplete (S5, S10).
             self.release_payloads(append.payload);
             return self.goes_back();
         }
-        if !from_there || append.from > self.accepted {
+        if !from_there || append.from > self.positions.accepted() {
             return self.release_payloads(append.payload);
         }
         let append = member::Append { committed: Lsn(0), ..append };
-        let before = self.accepted;
+        let before = self.positions.accepted();
         self.take_append(append);
-        if self.accepted > before
+        if self.positions.accepted() > before
             && let Some(fetching) = &mut self.fetching
         {
             (fetching.ask_again_at, fetching.moved_at) = (self.now, self.now);

@@ -203,7 +203,7 @@ impl Volume {
             return self.answer(id, Err(RequestError::Io));
         }
         self.close_group();
-        let lsn = self.accepted;
+        let lsn = self.positions.accepted();
         let ground = self.flush_ground();
         self.answer_at(id, lsn, ground);
     }
@@ -481,7 +481,7 @@ impl Volume {
     // --- into the log ---
 
     fn accept(&mut self, id: RequestId, request: Request, edges: &[Edge]) {
-        let before = self.accepted;
+        let before = self.positions.accepted();
         let fua = match request {
             Request::Write { offset, length, payload, fua } => {
                 self.counters.writes += 1;
@@ -499,7 +499,7 @@ impl Volume {
             }
             Request::Read { .. } | Request::Flush | Request::Prefetch { .. } => unreachable!("these change nothing"),
         };
-        let lsn = self.accepted;
+        let lsn = self.positions.accepted();
         let ground = self.write_ground(fua, (lsn.0 - before.0) as u32);
         if fua && !planted!(self, fua_is_no_barrier) {
             self.close_group();
@@ -517,7 +517,7 @@ impl Volume {
             None => self.recorder.logged(self.now),
         }
         if !self.members.is_alone() {
-            self.recorder.awaits_members(self.accepted);
+            self.recorder.awaits_members(self.positions.accepted());
         }
     }
 

@@ -30,7 +30,8 @@ impl Volume {
         }
         // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
         // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
-        let through = if self.live.cursor().is_none() { self.committed.max(d.collected) } else { d.collected };
+        let through =
+            if self.live.cursor().is_none() { self.positions.committed().max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
@@ -81,9 +82,9 @@ impl Volume {
         if self.journal.is_applying() {
             self.end_batch();
         }
-        self.durable = self.durable.max(through);
+        self.positions.make_durable(through);
         if planted!(self, retire_before_checkpoint) {
-            self.retire_through(self.durable);
+            self.retire_through(self.positions.durable());
         }
         self.answer_vouched();
         if self.role == Role::Owner {
@@ -92,22 +93,22 @@ impl Volume {
         }
         self.checkpoint_wanted = true;
         if !planted!(self, checkpoint_ahead_of_log) {
-            self.checkpoint_after = self.accepted;
+            self.positions.checkpoint_after_accepted();
         }
         self.write_checkpoint();
     }
 
     /// The checkpoint says that everything up to here is durable in the backing: those records end.
     pub(in super::super) fn retire_through(&mut self, destaged: Lsn) {
-        self.destaged = self.destaged.max(destaged);
+        self.positions.retire(destaged);
         self.answer_vouched();
         let mut next = self.live.oldest();
         while let Some(id) = next {
-            if self.live.get(id).descriptor.lsn > self.destaged {
+            if self.live.get(id).descriptor.lsn > self.positions.destaged() {
                 break;
             }
             next = self.live.after(id);
-            if self.is_kept_by_pin(id, self.destaged) {
+            if self.is_kept_by_pin(id, self.positions.destaged()) {
                 // A follower's, too: pins that come with a later term must not bring back what it says of other blocks.
                 self.live.confine_to_pinned(id);
                 continue;
@@ -126,12 +127,12 @@ impl Volume {
                 Some(flash) => flash.forget_one(flash.segment_of(id)),
             }
         }
-        let keep = self.destage.ages.partition_point(|(first, _)| *first <= self.destaged);
+        let keep = self.destage.ages.partition_point(|(first, _)| *first <= self.positions.destaged());
         self.destage.ages.drain(..keep.saturating_sub(1));
     }
 
     pub(in super::super) fn is_destaged(&self, goal: &Goal) -> bool {
-        self.destaged >= goal.through
-            || (self.live.is_empty() && self.backing_quiet() && self.committed >= goal.through)
+        self.positions.destaged() >= goal.through
+            || (self.live.is_empty() && self.backing_quiet() && self.positions.committed() >= goal.through)
     }
 }
