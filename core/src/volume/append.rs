@@ -234,18 +234,11 @@ impl Volume {
                     });
                     self.counters.tier_writes += 1;
                     self.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
-                    let sequence = batch.sequence;
-                    let entry = self.ops.vacant_entry();
-                    let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
-                    self.op_next += 1;
-                    entry.insert((op, self.now, Op::Batch { sequence }));
+                    let op = self.operations.begin(Op::Batch { sequence: batch.sequence }, self.now);
                     self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
                 }
                 Owed::Summary { segment, at, bytes } => {
-                    let entry = self.ops.vacant_entry();
-                    let op = OpId(self.op_next << OP_INDEX_BITS | entry.key() as u64);
-                    self.op_next += 1;
-                    entry.insert((op, self.now, Op::Summary { segment }));
+                    let op = self.operations.begin(Op::Summary { segment }, self.now);
                     self.counters.tier_writes += 1;
                     self.effects.push_back(Effect::TierWrite { op, at, head: bytes, frames: Vec::new() });
                 }

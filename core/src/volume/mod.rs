@@ -18,7 +18,7 @@
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`positions`] how far each of these is; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`positions`] how far each of these is; [`operations`] what is under way; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
@@ -45,6 +45,7 @@ mod live;
 mod marks;
 mod member;
 mod members;
+mod operations;
 mod pace;
 mod pins;
 mod positions;
@@ -76,6 +77,7 @@ use frames::FramePool;
 pub use kept::Kept;
 pub use largest::request_bytes_max;
 use live::LiveLog;
+use operations::Op;
 pub use recorder::MEASURED_BYTES_MAX;
 pub use rules::Rules;
 use slab::Slab;
@@ -164,58 +166,6 @@ macro_rules! planted {
 }
 use planted;
 
-/// What an operation was asked for; found again when it is done.
-#[derive(Debug)]
-enum Op {
-    Batch { sequence: u64 },
-    Summary { segment: u32 },
-    TierSync(Box<append::TierSync>),
-    Erase { segment: u32 },
-    Checkpoint(Box<Checkpoint>),
-    Merge { task: usize, edge: usize },
-    ReadBacking { fill: usize },
-    ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
-    LoadForWrite { write: usize, segment: u32 },
-    LoadAhead { run: usize, segment: u32 },
-    LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
-    LoadForJournal { segment: u32 },
-    JournalWrite,
-    JournalSync,
-    OldBlock { write: usize },
-    SectorsMerged { write: usize },
-    Destage { write: usize },
-    BackingSync { through: Lsn },
-    LoadForPeer { message: usize, segment: u32 },
-    Send { message: usize },
-    Recover(recover::Step),
-}
-
-impl Op {
-    /// It writes to the tier, or syncs it.
-    fn changes_tier(&self) -> bool {
-        match self {
-            Op::Batch { .. } | Op::Summary { .. } | Op::TierSync(_) | Op::Erase { .. } | Op::Checkpoint(_) => true,
-            // What a recovery repairs ends before anybody can own a term.
-            Op::Recover(_) => true,
-            Op::Merge { .. }
-            | Op::ReadBacking { .. }
-            | Op::ReadTier { .. }
-            | Op::LoadForWrite { .. }
-            | Op::LoadAhead { .. }
-            | Op::LoadForCompaction { .. }
-            | Op::LoadForJournal { .. }
-            | Op::JournalWrite
-            | Op::JournalSync
-            | Op::OldBlock { .. }
-            | Op::SectorsMerged { .. }
-            | Op::Destage { .. }
-            | Op::BackingSync { .. }
-            | Op::LoadForPeer { .. }
-            | Op::Send { .. } => false,
-        }
-    }
-}
-
 /// One volume. See the module.
 pub struct Volume {
     config: VolumeConfig,
@@ -293,9 +243,7 @@ pub struct Volume {
     recovery: Option<recover::Recovery>,
 
     effects: VecDeque<Effect>,
-    /// With when each was asked for.
-    ops: Slab<(OpId, Instant, Op)>,
-    op_next: u64,
+    operations: operations::Operations,
     claims: shares::Claims,
     holds: shares::Holds,
     now: Instant,
@@ -305,7 +253,6 @@ pub struct Volume {
     dead: Vec<u32>,
 }
 
-const OP_INDEX_BITS: u32 = 24;
 /// A client must not keep everybody else waiting with one question: about 10 ms.
 const EXTENT_BLOCKS_MAX: u64 = 65_536;
 /// Enough for edges and old blocks under sectors to go on at the speed of a slow backing.
@@ -379,8 +326,7 @@ impl Volume {
             control: control::ControlState::new(config.policy, config.drain_max, now),
             recovery: None,
             effects: VecDeque::with_capacity(256),
-            ops: Slab::with_capacity(256),
-            op_next: 1,
+            operations: operations::Operations::new(),
             claims: shares::Claims::default(),
             holds: shares::Holds::default(),
             now,
@@ -571,86 +517,6 @@ impl Volume {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
                 own.into_iter().chain([self.streams_timeout(), self.former_timeout()]).flatten().min()
             }
-        }
-    }
-
-    fn begin_op(&mut self, op: Op) -> OpId {
-        let entry = self.ops.vacant_entry();
-        let index = entry.key() as u64;
-        assert!(index < 1 << OP_INDEX_BITS, "operations in flight are bounded");
-        let id = OpId(self.op_next << OP_INDEX_BITS | index);
-        self.op_next += 1;
-        entry.insert((id, self.now, op));
-        id
-    }
-
-    fn on_done(&mut self, id: OpId, outcome: Outcome) {
-        let index = (id.0 & ((1 << OP_INDEX_BITS) - 1)) as usize;
-        let known = self.ops.get(index).is_some_and(|(asked, ..)| *asked == id);
-        assert!(known, "an operation completes once, and only if it was asked for");
-        let (_, begun, op) = self.ops.remove(index);
-        let took = self.now - begun;
-        let failed = match outcome {
-            Outcome::Failed(error) => Some(error),
-            Outcome::Ok | Outcome::Bytes(_) | Outcome::Merged(_) => None,
-        };
-        if failed == Some(IoError::Checksum) {
-            self.counters.checksum_errors += 1;
-        }
-        match op {
-            Op::Batch { sequence } => self.on_batch_done(sequence, failed),
-            Op::Summary { segment } => self.on_summary_done(segment, failed),
-            Op::TierSync(sync) => self.on_tier_synced(*sync, failed),
-            Op::Erase { segment } => self.on_erased(segment, failed),
-            Op::Checkpoint(written) => self.on_checkpoint_written(written, failed),
-            Op::Merge { task, edge } => {
-                let merged = match outcome {
-                    Outcome::Merged(checksum) => Ok(checksum),
-                    // Memory was damaged under the write: it is not made right by a new checksum.
-                    Outcome::Failed(_) => Err(RequestError::Io),
-                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
-                };
-                self.on_merged(task, edge, merged);
-            }
-            Op::ReadBacking { fill } => self.on_backing_read(fill, took, failed),
-            Op::ReadTier { read, frame, segment, block, lsn } => {
-                if failed.is_none() {
-                    self.note_tier_read(read, took);
-                }
-                self.on_tier_read(read, frame, segment, block, lsn, failed)
-            }
-            Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
-            Op::LoadAhead { run, segment } => self.on_loaded_ahead(run, segment, failed.is_none()),
-            Op::LoadForCompaction { id, lsn, frame, segment } => {
-                self.on_loaded_for_compaction(id, lsn, frame, segment, failed)
-            }
-            Op::LoadForJournal { segment } => self.on_loaded_for_journal(segment, failed),
-            Op::JournalWrite => self.on_journal_written(failed),
-            Op::JournalSync => self.on_journal_synced(failed),
-            Op::OldBlock { write } => self.on_old_block_read(write, failed),
-            Op::SectorsMerged { write } => {
-                let merged = match outcome {
-                    Outcome::Merged(checksum) => Ok(checksum),
-                    Outcome::Failed(error) => Err(error),
-                    Outcome::Ok | Outcome::Bytes(_) => panic!("a merge answers with a checksum"),
-                };
-                self.on_sectors_merged(write, merged);
-            }
-            Op::Destage { write } => {
-                if failed.is_none() {
-                    self.recorder.seen.destage.record(took);
-                }
-                self.on_destage_done(write, failed);
-            }
-            Op::BackingSync { through } => {
-                if failed.is_none() {
-                    self.recorder.seen.backing_sync.record(took);
-                }
-                self.on_backing_synced(through, failed);
-            }
-            Op::LoadForPeer { message, segment } => self.on_loaded_for_peer(message, segment, failed),
-            Op::Send { message } => self.end_message(message),
-            Op::Recover(step) => self.on_recovery_step(step, outcome),
         }
     }
 

@@ -484,7 +484,7 @@ impl Volume {
         let tier_rests = if planted!(self, rests_but_for_batches) {
             self.flash.as_ref().is_none_or(|flash| flash.flying.is_empty())
         } else {
-            !self.ops.iter().any(|(_, (_, _, op))| op.changes_tier())
+            !self.operations.change_tier()
         };
         let rests = self.backing_rests() && !self.journal_is_writing() && tier_rests && !self.checkpoint_busy;
         if rests {
