@@ -331,7 +331,7 @@ impl Volume {
             self.fail_ready_reads();
             self.refuse_waiting(RequestError::Io);
             self.fail_resize();
-            if self.checkpoint_to_sync.is_some() {
+            if self.checkpoints.awaits_sync() {
                 self.give_up_checkpoint();
             }
             // What was collected will never be written; its frames must not be missed for ever.
@@ -353,7 +353,7 @@ impl Volume {
         if (low && flash.drained_awaits_checkpoint())
             || (flash.opened_since_checkpoint() >= SEGMENTS_UNTOLD_MAX && flash.batch_synced > flash.batch_checkpointed)
         {
-            self.checkpoint_wanted = true;
+            self.checkpoints.want();
             self.write_checkpoint();
         }
         if self.tier_syncing {
@@ -374,7 +374,7 @@ impl Volume {
         let tidies = (low && flash.erased_segments() > 0)
             || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX));
         // A checkpoint that is being written brings a sync of its own, which one begun now would only hold up.
-        if asked || (tidies && !self.checkpoint_busy) {
+        if asked || (tidies && !self.checkpoints.is_busy()) {
             self.sync_tier();
         }
     }
@@ -385,7 +385,7 @@ impl Volume {
     pub(super) fn sync_tier(&mut self) {
         self.tier_syncing = true;
         let held = self.positions.held();
-        let checkpoint = self.checkpoint_to_sync.take();
+        let checkpoint = self.checkpoints.take_for_sync();
         let flash = self.flash.as_mut().expect("only flash is synced");
         flash.unsynced_blocks = 0;
         let sync = TierSync { held, batch: flash.batch_held, number: flash.sync_begins(), checkpoint };

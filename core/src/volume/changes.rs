@@ -63,7 +63,7 @@ impl Volume {
         self.open_changes.proposals.clear();
         self.flushed_recorded = flushed;
         self.standing.config = config;
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
         self.log_needed = log == LogState::Needed;
         let changes = self.members.decide(self.own().node, members);
         self.carry_out(changes);
@@ -189,7 +189,8 @@ impl Volume {
             }
             None => self.live.is_empty(),
         };
-        if !requests_rest || !whole || !self.backing_quiet() || !self.journal_is_erased() || self.checkpoint_busy {
+        if !requests_rest || !whole || !self.backing_quiet() || !self.journal_is_erased() || self.checkpoints.is_busy()
+        {
             return;
         }
         self.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });

@@ -1,7 +1,6 @@
-//! Commands: policy, drain, hold, resize, stop; and the checkpoint that several of them wait for.
+//! Commands: policy, drain, hold, resize, stop.
 
 use super::*;
-use crate::format::TierKind;
 
 /// Fill at which a hold is given up, so that clients never stop for a backup.
 const HOLD_FILL_MAX: f64 = 0.9;
@@ -97,6 +96,16 @@ impl ControlState {
         }
     }
 
+    /// The size that a checkpoint is to make the volume's.
+    pub(super) fn size_wanted(&self) -> Option<u64> {
+        self.resize.map(|(_, bytes)| bytes)
+    }
+
+    /// A drain has emptied the log, and what stops now leaves nothing to the next start.
+    pub(super) fn is_ending_clean(&self) -> bool {
+        self.final_checkpoint
+    }
+
     pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
         let hold = match self.hold {
             Hold::Until(end) => Some(end),
@@ -181,7 +190,7 @@ impl Volume {
                 match self.role {
                     Role::Owner => self.tell_size(bytes),
                     Role::Alone | Role::Follower => {
-                        self.checkpoint_wanted = true;
+                        self.checkpoints.want();
                         self.write_checkpoint();
                     }
                 }
@@ -271,6 +280,19 @@ impl Volume {
     pub(super) fn take_size(&mut self, bytes: u64) {
         self.size_bytes = self.size_bytes.max(bytes);
         if let Some((id, _)) = self.control.resize.take_if(|(_, wanted)| *wanted <= bytes) {
+            self.answer_control(id, Ok(()));
+        }
+    }
+
+    /// A durable checkpoint has this size: a resize to it has taken effect.
+    pub(super) fn end_resize(&mut self, written_bytes: u64) {
+        // An owner's size is that of the record, which follows when all members have it (A7).
+        if let Some((id, bytes)) = self.control.resize
+            && bytes == written_bytes
+            && self.role != Role::Owner
+        {
+            self.control.resize = None;
+            self.size_bytes = bytes;
             self.answer_control(id, Ok(()));
         }
     }
@@ -411,7 +433,7 @@ impl Volume {
         let is_quiet =
             |flash: &FlashLog| !flash.has_unwritten() && !flash.is_erasing() && flash.batch_held == flash.batch_synced;
         let flash_is_quiet = self.flash.as_ref().is_none_or(is_quiet);
-        flash_is_quiet && !self.checkpoint_busy && !self.tier_syncing
+        flash_is_quiet && !self.checkpoints.is_busy() && !self.tier_syncing
     }
 
     /// Requests have been answered and the tier has synced what it holds.
@@ -439,7 +461,7 @@ impl Volume {
             (Then::Stop, Ok(())) => {
                 self.control.final_checkpoint = true;
                 self.begin_stop(goal.id);
-                self.checkpoint_wanted = true;
+                self.checkpoints.want();
                 self.write_checkpoint();
             }
             (Then::Hold(_), Err(error)) => self.answer_control(goal.id, Err(error)),
@@ -447,143 +469,6 @@ impl Volume {
                 self.phase = Phase::Stopped;
                 self.answer_control(goal.id, Err(error));
             }
-        }
-    }
-
-    // --- checkpoint ---
-
-    /// Writes what changes slowly, when it has changed and no writing is under way.
-    pub(super) fn write_checkpoint(&mut self) {
-        if self.checkpoint_busy
-            || !self.checkpoint_wanted
-            || self.tier_failed
-            || !self.positions.checkpoint_may_be_written()
-        {
-            return;
-        }
-        self.checkpoint_wanted = false;
-        self.checkpoint_busy = true;
-        self.standing.committed = self.positions.committed();
-        let next = Checkpoint {
-            destaged: match self.role {
-                Role::Alone | Role::Follower => self.positions.durable(),
-                // What members are not told must not be forgotten here, either (D5, D7).
-                Role::Owner => self.standing.mark.watermark.min(self.positions.durable()),
-            },
-            accepted: self.positions.accepted(),
-            size_bytes: self.control.resize.map_or(self.size_bytes, |(_, bytes)| bytes),
-            clean: self.control.final_checkpoint,
-            ..self.next_checkpoint()
-        };
-        if let Some(flash) = &mut self.flash {
-            flash.checkpoint_begins(next.batches_synced);
-        }
-        self.write_checkpoint_copy(next);
-    }
-
-    /// What follows the newest one, as far as it is not about the log.
-    pub(super) fn next_checkpoint(&self) -> Checkpoint {
-        Checkpoint {
-            sequence: self.checkpoint.sequence + 1,
-            start: self.start,
-            term: self.term,
-            batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
-            size_bytes: self.size_bytes,
-            life: self.life,
-            host: self.config.cluster.map(|cluster| cluster.host),
-            standing: self.config.cluster.map(|_| self.standing.clone()),
-            ..Checkpoint::default()
-        }
-    }
-
-    fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
-        let (at, head) = (copy.place(), self.encoded(&copy));
-        let op = self.begin_op(Op::Checkpoint(Box::new(copy)));
-        self.counters.tier_writes += 1;
-        self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
-    }
-
-    /// As this tier has it.
-    pub(super) fn encoded(&self, checkpoint: &Checkpoint) -> Vec<u8> {
-        checkpoint.encode(self.config.superblock.version, &self.id)
-    }
-
-    pub(super) fn on_checkpoint_written(&mut self, written: Box<Checkpoint>, failed: Option<IoError>) {
-        if let Some(error) = failed {
-            self.fail_tier(error);
-        }
-        if self.tier_failed {
-            return self.give_up_checkpoint();
-        }
-        match self.config.superblock.layout.kind {
-            TierKind::Memory => self.checkpoint_taken(*written),
-            TierKind::Flash => {
-                self.checkpoint_to_sync = Some(written);
-                self.sync_checkpoint_if_written();
-            }
-        }
-    }
-
-    /// The tier has failed, and what was under way for the checkpoint, its write or the sync that carried it, has ended. It
-    /// counts for nothing, none follows it, and whoever waits for its end (a step down does) goes on. Never earlier: a write
-    /// that is still in flight could land in a tier that is opened anew.
-    pub(super) fn give_up_checkpoint(&mut self) {
-        self.checkpoint_to_sync = None;
-        self.checkpoint_copying = false;
-        self.checkpoint_busy = false;
-    }
-
-    /// Flash: one that was written during a sync is synced by the next.
-    pub(super) fn sync_checkpoint_if_written(&mut self) {
-        if self.checkpoint_to_sync.is_some()
-            && !self.tier_failed
-            && (!self.tier_syncing || planted!(self, overlap_tier_syncs))
-        {
-            self.sync_tier();
-        }
-    }
-
-    /// One copy is durable: what waits for it goes on. The same is written once more, in the other place, before
-    /// anything newer: were the newest copy damaged while it alone says how far the backing is, the older one would
-    /// have groups sent again whose records are partly gone.
-    pub(super) fn checkpoint_taken(&mut self, written: Checkpoint) {
-        self.checkpoint = written.clone();
-        if self.checkpoint_copying {
-            self.checkpoint_copying = false;
-            self.checkpoint_busy = false;
-            return self.write_checkpoint();
-        }
-        let once = planted!(self, one_checkpoint);
-        if once {
-            self.checkpoint_busy = false;
-        } else {
-            self.checkpoint_copying = true;
-            let copy = Checkpoint { sequence: written.sequence + 1, ..written.clone() };
-            self.write_checkpoint_copy(copy);
-        }
-        // An owner's size is that of the record, which follows when all members have it (A7).
-        if let Some((id, bytes)) = self.control.resize
-            && written.size_bytes == bytes
-            && self.role != Role::Owner
-        {
-            self.control.resize = None;
-            self.size_bytes = bytes;
-            self.answer_control(id, Ok(()));
-        }
-        self.refresh_pins();
-        self.follower.answer();
-        match self.role {
-            Role::Alone | Role::Follower => self.retire_through(written.destaged),
-            Role::Owner => {
-                self.marks_changed();
-                self.retire_told();
-            }
-        }
-        if let Some(flash) = &mut self.flash {
-            flash.checkpointed(written.batches_synced);
-        }
-        if once {
-            self.write_checkpoint();
         }
     }
 }

@@ -780,7 +780,7 @@ impl Volume {
         }
         if self.positions.make_durable(through) {
             self.destage.collected = self.destage.collected.max(through);
-            self.checkpoint_wanted = true;
+            self.checkpoints.want();
             self.positions.checkpoint_after_accepted();
             self.write_checkpoint();
         }

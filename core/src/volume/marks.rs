@@ -45,7 +45,7 @@ impl Volume {
         self.refresh_pins();
         self.marks = Marks::default();
         self.marks.told.push_back(Told { number: MarkNumber(1), watermark, through: watermark });
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
     }
 
     fn tell_mark(&mut self, watermark: Lsn, through: Lsn) {
@@ -54,7 +54,7 @@ impl Volume {
         (mark.watermark, mark.through) = (watermark, through);
         self.marks.told.push_back(Told { number: mark.number, watermark, through });
         self.peer_counters.marks += 1;
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
         self.write_checkpoint();
         self.marks_changed();
     }
@@ -99,7 +99,7 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        self.retire_through(self.checkpoint.destaged.min(self.marks.watermark));
+        self.retire_through(self.checkpoints.newest().destaged.min(self.marks.watermark));
     }
 
     /// The backing's sync has ended.

@@ -169,7 +169,7 @@ impl Volume {
         self.size_bytes = self.standing.mark.size_bytes;
         self.learn_committed(committed);
         self.apply_mark();
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
     }
 
     /// The log of a learner begins behind this position.
@@ -333,7 +333,7 @@ impl Volume {
         if mark.number > self.standing.mark.number {
             self.size_bytes = self.size_bytes.max(mark.size_bytes);
             self.standing.mark = mark;
-            self.checkpoint_wanted = true;
+            self.checkpoints.want();
         }
         self.apply_mark();
     }
@@ -365,7 +365,7 @@ impl Volume {
         }
         self.destage.collected = self.destage.collected.max(through);
         self.positions.make_durable(through);
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
     }
 
     // --- Fetch ---
@@ -411,8 +411,8 @@ impl Volume {
     /// are known by the checkpoint, once that is durable.
     pub(super) fn outlives(&self) -> Lsn {
         let recorded = match &self.flash {
-            Some(_) => self.checkpoint.destaged,
-            None => self.checkpoint.destaged.max(self.checkpoint.accepted),
+            Some(_) => self.checkpoints.newest().destaged,
+            None => self.checkpoints.newest().destaged.max(self.checkpoints.newest().accepted),
         };
         let found = self.positions.record_held().max(recorded);
         if planted!(self, tell_unrecorded) { self.positions.held() } else { self.positions.held().min(found) }

@@ -18,7 +18,7 @@
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`positions`] how far each of these is; [`operations`] what is under way; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`positions`] how far each of these is; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
@@ -30,6 +30,7 @@ mod ahead;
 mod append;
 pub(crate) mod block_map;
 mod changes;
+mod checkpoint;
 mod chunked;
 mod control;
 mod destage;
@@ -225,15 +226,8 @@ pub struct Volume {
     positions: positions::Positions,
     tier_failed: bool,
     tier_syncing: bool,
-    /// Written, and synced with the next sync of the tier.
-    checkpoint_to_sync: Option<Box<Checkpoint>>,
 
-    checkpoint: Checkpoint,
-    checkpoint_busy: bool,
-    /// The second copy of the newest checkpoint is on its way.
-    checkpoint_copying: bool,
-    checkpoint_wanted: bool,
-
+    checkpoints: checkpoint::Checkpoints,
     acks: acks::Acks,
     writes: write::Writes,
     reads: read::Reads,
@@ -313,11 +307,7 @@ impl Volume {
             positions: positions::Positions::new(),
             tier_failed: false,
             tier_syncing: false,
-            checkpoint_to_sync: None,
-            checkpoint: Checkpoint::default(),
-            checkpoint_busy: false,
-            checkpoint_copying: false,
-            checkpoint_wanted: false,
+            checkpoints: Default::default(),
             acks: Default::default(),
             writes: write::Writes::new(now),
             reads: Default::default(),
@@ -661,6 +651,7 @@ impl Volume {
             self.live.superseded_by() <= self.positions.accepted(),
             "what has ended another is in the log, or on its way"
         );
+        self.checkpoints.validate();
         self.live.validate();
         self.pool.validate();
         for (&id, &frame) in &self.staged {

@@ -114,7 +114,7 @@ impl Volume {
                 (second.place(), self.encoded(&second)),
                 (TierBlock(0), self.config.superblock.encode()),
             ];
-            self.checkpoint = second;
+            self.checkpoints.begin_with(second);
             self.recovery_mut().writes = writes.into();
             self.recovery_write();
         } else {
@@ -167,8 +167,8 @@ impl Volume {
             None => {
                 self.recovery = None;
                 if let Some(flash) = &mut self.flash {
-                    flash.checkpoint_begins(self.checkpoint.batches_synced);
-                    flash.checkpointed(self.checkpoint.batches_synced);
+                    flash.checkpoint_begins(self.checkpoints.newest().batches_synced);
+                    flash.checkpointed(self.checkpoints.newest().batches_synced);
                 }
                 if self.config.cluster.is_some() {
                     self.phase = Phase::Following;
@@ -212,11 +212,11 @@ impl Volume {
         self.size_bytes = newest.size_bytes;
         self.positions.begin_start(newest.destaged);
         self.begin_start(&newest);
-        self.checkpoint = newest;
+        self.checkpoints.begin_with(newest);
         match self.config.superblock.layout.kind {
             TierKind::Memory => self.scan_table(0),
             TierKind::Flash => {
-                self.recovery_mut().found.synced = self.checkpoint.batches_synced;
+                self.recovery_mut().found.synced = self.checkpoints.newest().batches_synced;
                 self.scan_segments();
             }
         }
@@ -285,7 +285,7 @@ impl Volume {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let records = &recovery.records;
         let found = records.iter().map(|r| r.descriptor.lsn).max().unwrap_or_default();
-        self.load(found.max(self.positions.destaged()).max(self.checkpoint.accepted));
+        self.load(found.max(self.positions.destaged()).max(self.checkpoints.newest().accepted));
     }
 
     // --- flash ---
@@ -360,7 +360,7 @@ impl Volume {
             recovery.summaries.insert(segment, summary.last_batch);
         }
         let number = recovery.found.lives.get(&segment).copied();
-        match log::witness(number, summary, self.checkpoint.batches_synced) {
+        match log::witness(number, summary, self.checkpoints.newest().batches_synced) {
             Witness::Summary(summary) => {
                 recovery.found.lives.insert(segment, summary.segment);
                 recovery.found.sealed.insert(segment, summary);
@@ -443,7 +443,7 @@ impl Volume {
     fn order_batches(&mut self) {
         let layout = self.config.superblock.layout;
         let recovery = self.recovery.as_mut().expect("recovery is under way");
-        if let Some(reason) = recovery.found.damage(self.checkpoint.batches_synced) {
+        if let Some(reason) = recovery.found.damage(self.checkpoints.newest().batches_synced) {
             return self.refuse_tier(reason);
         }
         if recovery.found.goes_on_behind() && !planted!(self, end_before_bad_head) {
@@ -480,8 +480,11 @@ impl Volume {
         let mut last_batch = synced;
         // A member has what it has: its owner gives out the positions. Any other must not give one out again.
         let member = self.config.cluster.is_some();
-        let mut last =
-            if member { self.positions.destaged() } else { self.checkpoint.accepted.max(self.positions.destaged()) };
+        let mut last = if member {
+            self.positions.destaged()
+        } else {
+            self.checkpoints.newest().accepted.max(self.positions.destaged())
+        };
         let mut kept = Vec::new();
         let mut erase = Vec::new();
         // What was not full when its process died is never written to again: without a summary its head would be the only witness.
@@ -696,7 +699,7 @@ impl Volume {
             let write = (checkpoint.place(), self.encoded(checkpoint));
             self.recovery_mut().writes.push_back(write);
         }
-        self.checkpoint = copy;
+        self.checkpoints.begin_with(copy);
         self.rewrite_some();
     }
 
@@ -705,7 +708,7 @@ impl Volume {
         let committed = match self.role {
             Role::Alone => last,
             // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
-            Role::Follower | Role::Owner if self.life > self.checkpoint.life => self.positions.destaged(),
+            Role::Follower | Role::Owner if self.life > self.checkpoints.newest().life => self.positions.destaged(),
             // Never more than is here. A member has said to hold what is committed, and its death takes nothing of that (`outlives`). So the
             // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
             // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where

@@ -157,7 +157,10 @@ impl Volume {
             for free in (0..layout.segments()).filter(|segment| !in_use.contains_key(segment)) {
                 rewrites.insert(self.segment_block(free, 0), Rewrite::Zeros);
             }
-            rewrites.insert(self.checkpoint.place(), Rewrite::Checkpoint(Box::new(self.checkpoint.clone())));
+            rewrites.insert(
+                self.checkpoints.newest().place(),
+                Rewrite::Checkpoint(Box::new(self.checkpoints.newest().clone())),
+            );
             rewrites.insert(TierBlock(0), Rewrite::Superblock);
         }
         self.recovery_mut().rewrites = rewrites;

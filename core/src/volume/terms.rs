@@ -80,7 +80,7 @@ impl Volume {
 
     /// Where this node stands by its durable checkpoint; none: in an older term.
     pub(super) fn recorded(&self) -> Option<&Standing> {
-        self.checkpoint.standing.as_ref().filter(|_| self.checkpoint.term == self.term)
+        self.checkpoints.newest().standing.as_ref().filter(|_| self.checkpoints.newest().term == self.term)
     }
 
     /// The newest mark of the term in the durable checkpoint.
@@ -95,13 +95,13 @@ impl Volume {
     /// How far a volume of a cluster is.
     pub fn figures(&self) -> Figures {
         // A follower says what would be there after its death.
-        let standing = match (self.role, &self.checkpoint.standing) {
+        let standing = match (self.role, &self.checkpoints.newest().standing) {
             (Role::Follower, Some(recorded)) => recorded,
             (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
         };
         let outlives = if self.role == Role::Follower { self.outlives() } else { self.positions.held() };
         Figures {
-            term: if self.role == Role::Follower { self.checkpoint.term } else { self.term },
+            term: if self.role == Role::Follower { self.checkpoints.newest().term } else { self.term },
             config: standing.config,
             agreed: standing.agreed,
             accepted: self.positions.accepted(),
@@ -255,10 +255,10 @@ impl Volume {
             self.standing.config = config;
             self.standing.agreed = false;
             self.forget_owner();
-            self.checkpoint_wanted = true;
+            self.checkpoints.want();
         } else if term == self.term && config > self.standing.config {
             self.standing.config = config;
-            self.checkpoint_wanted = true;
+            self.checkpoints.want();
         }
     }
 
@@ -486,7 +486,7 @@ impl Volume {
         } else {
             !self.operations.change_tier()
         };
-        let rests = self.backing_rests() && !self.journal_is_writing() && tier_rests && !self.checkpoint_busy;
+        let rests = self.backing_rests() && !self.journal_is_writing() && tier_rests && !self.checkpoints.is_busy();
         if rests {
             self.phase = Phase::Stopped;
             self.report(Report::BackingQuiet);

@@ -91,7 +91,7 @@ impl Volume {
             self.end_rewritten_pins();
             return self.owe_watermark();
         }
-        self.checkpoint_wanted = true;
+        self.checkpoints.want();
         if !planted!(self, checkpoint_ahead_of_log) {
             self.positions.checkpoint_after_accepted();
         }
