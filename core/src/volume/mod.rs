@@ -20,7 +20,7 @@
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`positions`] how far each of these is; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
-//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`changes`] of the record, [`members`] the others as their owner sees
+//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
@@ -42,6 +42,7 @@ mod free_ids;
 mod journal;
 mod kept;
 mod largest;
+mod lease;
 mod live;
 mod marks;
 mod member;
@@ -204,10 +205,7 @@ pub struct Volume {
     tail: Option<Lsn>,
     /// Requests that came before anything may be answered.
     early_requests: VecDeque<(RequestId, Request)>,
-    /// Reads are answered, and writes to the backing begun, before this time.
-    lease_until: Instant,
-    /// There was one until then, at least.
-    lease_held_until: Instant,
+    lease: lease::Lease,
     /// The record lets logs alone stand for what is acknowledged (A5).
     log_needed: bool,
     /// What the record says of flushes; no proposal counts here (A2).
@@ -293,8 +291,7 @@ impl Volume {
             fetching: None,
             tail: None,
             early_requests: VecDeque::new(),
-            lease_until: Instant(u64::MAX),
-            lease_held_until: Instant(0),
+            lease: lease::Lease::new(),
             log_needed: true,
             flushed_recorded: Flushed::Unrecorded,
             outdated: false,

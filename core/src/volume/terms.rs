@@ -234,8 +234,7 @@ impl Volume {
             Order::Quiesce { to } => self.quiesce(to),
             Order::Resume => self.resume_requests(),
             Order::Lease { until } => {
-                self.end_lease();
-                self.lease_until = until;
+                self.lease.renew(until, self.now);
                 self.lease_is_back();
             }
             Order::Size(bytes) => self.take_size(bytes),
@@ -281,7 +280,7 @@ impl Volume {
         self.standing.config = own.config;
         self.standing.agreed = true;
         // What an owner of an earlier process, or of none, was granted is not this one's (L3).
-        self.lease_until = Instant(0);
+        self.lease.forget();
         self.log_needed = own.log == LogState::Needed;
         self.flushed_recorded = own.flushed;
         self.drop_clean_cache();
@@ -327,33 +326,6 @@ impl Volume {
             self.free_place(id);
         }
         self.dead = dead;
-    }
-
-    /// Reads may be answered, and writes to the backing begun (L3).
-    pub(super) fn has_lease(&self) -> bool {
-        (self.now < self.lease_until && !self.stepping_down) || planted!(self, read_without_lease)
-    }
-
-    /// Until when there was a lease, at least, is remembered; from here on there is none.
-    fn end_lease(&mut self) {
-        self.lease_held_until = self.lease_held_until.max(self.lease_until.min(self.now));
-        self.lease_until = Instant(0);
-    }
-
-    /// While a write to the backing or the journal is under way: when the last lease under which one was begun ends, or has ended. A
-    /// machine whose daemon cannot say so in time is reset by its watchdog (H1).
-    pub fn late_writes(&self) -> Option<Instant> {
-        let rests = self.backing_rests() && !self.journal_is_writing();
-        (!rests).then(|| self.lease_held_until.max(self.lease_until))
-    }
-
-    /// What waited for a lease goes on.
-    fn lease_is_back(&mut self) {
-        if !self.has_lease() {
-            return;
-        }
-        self.answer_ready_reads();
-        self.write_out_leaseless();
     }
 
     /// Admission: every member's tier has room for it, and its window (S8).
@@ -468,7 +440,7 @@ impl Volume {
     /// watermark, because nobody is asked any more: the next owner believes what this tier says of its mark (T3, D7).
     fn step_down(&mut self) {
         self.stepping_down = true;
-        self.end_lease();
+        self.lease.end(self.now);
         for peer in self.members.clear().gone {
             self.close_stream(peer.stream);
         }
