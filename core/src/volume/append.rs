@@ -41,7 +41,7 @@ impl Volume {
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
         self.part_from_older(block, &kind);
         let lsn = self.positions.accepted().next();
-        self.append_descriptor(Descriptor { lsn, block, group: self.group, term: self.term, kind }, frame);
+        self.append_descriptor(Descriptor { lsn, block, group: self.groups.current(), term: self.term, kind }, frame);
     }
 
     /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
@@ -59,7 +59,7 @@ impl Volume {
             return;
         }
         let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);
-        if newest == Some(self.group) || matches!(kind, Kind::ZeroBlocks { .. }) {
+        if newest == Some(self.groups.current()) || matches!(kind, Kind::ZeroBlocks { .. }) {
             self.close_group();
         }
     }
@@ -68,8 +68,7 @@ impl Volume {
     pub(super) fn append_descriptor(&mut self, descriptor: Descriptor, frame: Option<FrameId>) {
         let Descriptor { lsn, block, kind, .. } = descriptor;
         self.positions.accept_record(lsn);
-        self.group = descriptor.group;
-        self.group_has_records = true;
+        self.groups.put(descriptor.group);
         let (blocks, whole) = match kind {
             Kind::Data { mask, .. } => (1, mask.is_full()),
             Kind::ZeroSectors { .. } => (1, false),
@@ -102,7 +101,7 @@ impl Volume {
                     if whole {
                         self.pool.cache(frame, block, lsn);
                     } else {
-                        self.staged.insert(id, frame);
+                        flash.stage(id, frame);
                     }
                 }
                 id
@@ -148,13 +147,13 @@ impl Volume {
     /// is written, its bytes are nowhere but in that frame. Unless compaction is moving the record: then the batch's frame
     /// is noted already, and the cached one may be another, which is free as soon as it has left the cache.
     fn stage_unwritten(&mut self, block: BlockIndex) {
-        if let Some(flash) = &self.flash
+        if let Some(flash) = &mut self.flash
             && let Some((frame, lsn)) = self.pool.cached_frame(block)
             && let Some(newest) = self.live.newest_record(block)
             && self.live.is_live(newest, lsn)
             && flash.is_unwritten(newest)
         {
-            self.staged.entry(newest).or_insert(frame);
+            flash.stage_if_not(newest, frame);
         }
     }
 
@@ -184,9 +183,7 @@ impl Volume {
 
     /// Closes the barrier group: what comes later may not reach the backing before all of this is durable there.
     pub(super) fn close_group(&mut self) {
-        if self.group_has_records && !planted!(self, ignore_groups) {
-            self.group = self.group.next();
-            self.group_has_records = false;
+        if !planted!(self, ignore_groups) && self.groups.close() {
             self.note_group_closed();
         }
     }
@@ -195,10 +192,10 @@ impl Volume {
     pub(super) fn write_log(&mut self) {
         let mark_unsynced = planted!(self, mark_unsynced_as_synced);
         let Some(flash) = &mut self.flash else { return };
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return;
         }
-        if self.tier_syncing && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX {
+        if self.tier.is_syncing() && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX {
             return;
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
@@ -255,7 +252,7 @@ impl Volume {
         if let Some(error) = failed {
             self.fail_tier(error);
         }
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return self.let_written_batches_go();
         }
         let time_batches = planted!(self, time_batches);
@@ -293,12 +290,15 @@ impl Volume {
         }
     }
 
+    /// Some record's bytes are in this frame until its batch is written.
+    pub(super) fn is_staged(&self, frame: FrameId) -> bool {
+        self.flash.iter().flat_map(FlashLog::staged).any(|(_, staged)| staged == frame)
+    }
+
     /// A batch needs its frames no longer: cached ones become evictable, the others free.
     fn let_frames_go(&mut self, mut frames: Vec<FrameId>) {
-        // Nothing is staged unless writes cover part of a block, or records are being compacted.
-        if !self.staged.is_empty() {
-            frames.sort_unstable();
-            self.staged.retain(|_, staged| frames.binary_search(staged).is_err());
+        if let Some(flash) = &mut self.flash {
+            flash.unstage(&mut frames);
         }
         for frame in frames {
             match self.pool.owner(frame) {
@@ -323,8 +323,7 @@ impl Volume {
     /// stays in the log for the next start.
     pub(super) fn fail_tier(&mut self, _error: IoError) {
         self.counters.tier_errors += 1;
-        if !self.tier_failed {
-            self.tier_failed = true;
+        if self.tier.fail() {
             self.control.reason_since = self.now;
             self.report_tier_failed();
             self.fail_tier_waiters();
@@ -345,7 +344,7 @@ impl Volume {
     /// Flash: begins a sync when somebody waits for one, when segments wait to become free, or when much is unsynced.
     pub(super) fn sync_log_if_wanted(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return;
         }
         let low = flash.free_segments() < self.segments_low();
@@ -356,7 +355,7 @@ impl Volume {
             self.checkpoints.want();
             self.write_checkpoint();
         }
-        if self.tier_syncing {
+        if self.tier.is_syncing() {
             return;
         }
         let flash = self.flash.as_ref().expect("looked at above");
@@ -383,7 +382,7 @@ impl Volume {
     /// an error of write-back is told once to an open file (Linux' errseq_t), and of two syncs that overlap the other one would say
     /// that what was lost is durable.
     pub(super) fn sync_tier(&mut self) {
-        self.tier_syncing = true;
+        self.tier.begin_sync();
         let held = self.positions.held();
         let checkpoint = self.checkpoints.take_for_sync();
         let flash = self.flash.as_mut().expect("only flash is synced");
@@ -395,14 +394,14 @@ impl Volume {
     }
 
     pub(super) fn on_tier_synced(&mut self, sync: TierSync, failed: Option<IoError>) {
-        self.tier_syncing = false;
+        self.tier.end_sync();
         let TierSync { held, batch, number, checkpoint } = sync;
         let carried = checkpoint.is_some();
         match failed {
             Some(_) if checkpoint.is_none() && planted!(self, retry_failed_sync) => {}
             Some(error) => self.fail_tier(error),
             // What a write has lost, this did not save.
-            None if self.tier_failed => {}
+            None if self.tier.has_failed() => {}
             None => {
                 let flash = self.flash.as_mut().expect("only flash is synced");
                 flash.batch_synced = flash.batch_synced.max(batch);
@@ -413,7 +412,7 @@ impl Volume {
                 }
             }
         }
-        if carried && self.tier_failed {
+        if carried && self.tier.has_failed() {
             self.give_up_checkpoint();
         }
         self.sync_checkpoint_if_written();
@@ -426,7 +425,7 @@ impl Volume {
         {
             flash.checkpointed(u64::MAX);
         }
-        while !self.tier_failed
+        while !self.tier.has_failed()
             && let Some(flash) = &mut self.flash
             && let Some(segment) = flash.begin_erase()
         {
@@ -475,7 +474,7 @@ impl Volume {
     /// Flash: moves the live records out of the emptiest segment when free segments run low.
     pub(super) fn compact(&mut self) {
         let Some(flash) = &self.flash else { return };
-        if !self.wants_compaction(flash) || self.tier_failed || !self.room_to_compact() {
+        if !self.wants_compaction(flash) || self.tier.has_failed() || !self.room_to_compact() {
             return;
         }
         // What destage has chosen stays where it is, and it chooses the oldest, which lie in the emptiest segments: where
@@ -531,7 +530,7 @@ impl Volume {
             .chain(others)
             .filter(|&id| {
                 let record = self.live.get(id);
-                record.descriptor.lsn > Lsn(0) && record.state == State::Idle && !self.staged.contains_key(&id)
+                record.descriptor.lsn > Lsn(0) && record.state == State::Idle && flash.staged_frame(id).is_none()
             })
             .take(COMPACTION_LOADS_MAX)
             .collect()
@@ -552,7 +551,7 @@ impl Volume {
         state.unreadable |= failed.is_some();
         flash.drain_if_empty(segment);
         let still_there = self.live.is_live(id, lsn) && self.live.get(id).state == State::Idle;
-        if failed.is_some() || !still_there || self.tier_failed {
+        if failed.is_some() || !still_there || self.tier.has_failed() {
             return self.pool.release(frame);
         }
         self.pool.pin(frame);
@@ -584,11 +583,10 @@ impl Volume {
         // Until the batch is written its bytes are nowhere else, and unlike those of a new record they may be asked for: the log
         // held it already. A cached frame leaves the cache with the next write of its block.
         if let Some(frame) = frame {
-            self.staged.insert(new, frame);
+            flash.stage(new, frame);
         }
-        self.counters.compacted_blocks += 1;
-        let flash = self.flash.as_mut().expect("looked at above");
         flash.forget_one(old_segment);
+        self.counters.compacted_blocks += 1;
         true
     }
 

@@ -102,7 +102,7 @@ impl Checkpoints {
 impl Volume {
     /// Writes what changes slowly, when it has changed and no writing is under way.
     pub(super) fn write_checkpoint(&mut self) {
-        if !self.checkpoints.is_due() || self.tier_failed || !self.positions.checkpoint_may_be_written() {
+        if !self.checkpoints.is_due() || self.tier.has_failed() || !self.positions.checkpoint_may_be_written() {
             return;
         }
         self.checkpoints.begin();
@@ -155,7 +155,7 @@ impl Volume {
         if let Some(error) = failed {
             self.fail_tier(error);
         }
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return self.give_up_checkpoint();
         }
         match self.config.superblock.layout.kind {
@@ -177,8 +177,8 @@ impl Volume {
     /// Flash: one that was written during a sync is synced by the next.
     pub(super) fn sync_checkpoint_if_written(&mut self) {
         if self.checkpoints.awaits_sync()
-            && !self.tier_failed
-            && (!self.tier_syncing || planted!(self, overlap_tier_syncs))
+            && !self.tier.has_failed()
+            && (!self.tier.is_syncing() || planted!(self, overlap_tier_syncs))
         {
             self.sync_tier();
         }

@@ -176,7 +176,7 @@ impl Volume {
                 if !fits {
                     return self.answer_control(id, Err(ControlError::BadSize));
                 }
-                if self.tier_failed {
+                if self.tier.has_failed() {
                     return self.answer_control(id, Err(ControlError::TierFailed));
                 }
                 if self.control.resize.is_some() {
@@ -389,7 +389,7 @@ impl Volume {
     pub(super) fn settle_control(&mut self) {
         self.settle_policy();
         if let Some(goal) = self.control.goal {
-            if self.tier_failed {
+            if self.tier.has_failed() {
                 self.control.goal = None;
                 self.finish_goal(goal, Err(ControlError::TierFailed));
             } else if self.is_destaged(&goal) && self.in_order_to(goal.then) {
@@ -433,7 +433,7 @@ impl Volume {
         let is_quiet =
             |flash: &FlashLog| !flash.has_unwritten() && !flash.is_erasing() && flash.batch_held == flash.batch_synced;
         let flash_is_quiet = self.flash.as_ref().is_none_or(is_quiet);
-        flash_is_quiet && !self.checkpoints.is_busy() && !self.tier_syncing
+        flash_is_quiet && !self.checkpoints.is_busy() && !self.tier.is_syncing()
     }
 
     /// Requests have been answered and the tier has synced what it holds.
@@ -441,7 +441,7 @@ impl Volume {
         if !self.reads.is_empty() {
             return false;
         }
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return true;
         }
         self.log_is_quiet() && self.acks.is_empty() && self.writes.is_empty()

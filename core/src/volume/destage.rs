@@ -239,7 +239,7 @@ impl Volume {
         match self.live.oldest() {
             Some(id) => {
                 let oldest = self.live.get(id).descriptor.group;
-                self.group.0.wrapping_sub(oldest.0) + u32::from(self.group_has_records)
+                self.groups.from(oldest)
             }
             None => 0,
         }
@@ -745,7 +745,7 @@ impl Volume {
             let length = (u64::from(count) * SECTOR_BYTES) as u16;
             let (frame, check) = match self.destage.writing[write].frames.first() {
                 Some(&frame) => (frame, Some(self.check_of(first))),
-                None => (self.zero_frame, None),
+                None => (self.pool.zero_frame(), None),
             };
             let parts = Parts::from_slice(&[Part { frame, from, length, check }]);
             self.write_parts(write, block.byte() + u64::from(from), parts);
@@ -883,7 +883,7 @@ impl Volume {
         let mut at = from;
         while at < stop {
             let length = (stop - at).min(BLOCK_BYTES) as u16;
-            parts.push(Part { frame: self.zero_frame, from: 0, length, check: None });
+            parts.push(Part { frame: self.pool.zero_frame(), from: 0, length, check: None });
             at += u64::from(length);
         }
         self.destage.writing[write].zeros_left = Some((stop, end));
@@ -899,7 +899,7 @@ impl Volume {
         }
         for frame in frames {
             // A frame that was loaded for this write alone has no other owner.
-            if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+            if self.pool.owner(frame) == Owner::Taken && !self.is_staged(frame) {
                 self.pool.release(frame);
             }
             self.pool.unpin(frame);

@@ -8,7 +8,7 @@
 
 use crate::format::*;
 use crate::types::*;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 /// Moved records of one batch, while more are being read.
@@ -171,6 +171,9 @@ pub struct FlashLog {
     pub unsynced_blocks: u32,
     /// Segment of each record without payload, by id minus the payload blocks.
     pub other_segment: Vec<u32>,
+    /// Records whose payload may be nowhere but in the frame from which their batch is being written: those that cover part of
+    /// a block, those that left the cache under such a one, and those that compaction moves.
+    staged: BTreeMap<u32, FrameId>,
     free: u32,
     /// Segments in [`Life::Drained`].
     drained: Vec<u32>,
@@ -205,6 +208,7 @@ impl FlashLog {
             syncs_begun: 0,
             unsynced_blocks: 0,
             other_segment: (0..layout.ranges_max).map(|_| u32::MAX).collect(),
+            staged: BTreeMap::new(),
             free: count,
             drained: Vec::with_capacity(count as usize),
             erasing: 0,
@@ -256,6 +260,35 @@ impl FlashLog {
     /// Free segments in which so many payload blocks can certainly be appended, counted as [`FlashLog::room`] counts.
     pub fn segments_for(&self, blocks: u64) -> u32 {
         blocks.div_ceil(u64::from(self.segment_data_blocks() / 2)).min(u64::from(self.layout.segments())) as u32
+    }
+
+    /// Until its batch is written, the bytes of this record are in this frame.
+    pub fn stage(&mut self, id: u32, frame: FrameId) {
+        self.staged.insert(id, frame);
+    }
+
+    /// The same, of a record that may be staged already, in another frame.
+    pub fn stage_if_not(&mut self, id: u32, frame: FrameId) {
+        self.staged.entry(id).or_insert(frame);
+    }
+
+    /// These frames were written. They are sorted by this.
+    pub fn unstage(&mut self, frames: &mut [FrameId]) {
+        // Nothing is staged unless writes cover part of a block, or records are being compacted.
+        if !self.staged.is_empty() {
+            frames.sort_unstable();
+            self.staged.retain(|_, staged| frames.binary_search(staged).is_err());
+        }
+    }
+
+    /// Where the bytes of this record are staged.
+    pub fn staged_frame(&self, id: u32) -> Option<FrameId> {
+        self.staged.get(&id).copied()
+    }
+
+    /// All that are staged, with where.
+    pub fn staged(&self) -> impl Iterator<Item = (u32, FrameId)> {
+        self.staged.iter().map(|(&id, &frame)| (id, frame))
     }
 
     /// Recovery found where the log goes on.

@@ -92,7 +92,7 @@ impl Volume {
     /// What a volume that has handed over leaves to the follower that is opened on the same frames. None where it has not, or
     /// has not stopped. Nothing may write to the frames until then.
     pub fn kept_cache(&self) -> Option<KeptCache> {
-        let term = self.former_cache.handed_over.filter(|_| self.phase == Phase::Stopped && !self.tier_failed)?;
+        let term = self.former_cache.handed_over.filter(|_| self.phase == Phase::Stopped && !self.tier.has_failed())?;
         let clean = |block: &BlockIndex| self.live.is_clean(*block);
         let frame = |block| Some((block, self.pool.evictable_frame(block)?));
         let blocks = self.pool.cached_blocks().into_iter().filter(clean).filter_map(frame).collect();

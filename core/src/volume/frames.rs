@@ -97,7 +97,7 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// All frames free.
+    /// All frames free. Behind them is one more, of zeros: see [`FramePool::zero_frame`].
     pub fn new(total: u32) -> FramePool {
         FramePool {
             frames: Chunked::new(total as usize, UNUSED),
@@ -120,6 +120,11 @@ impl FramePool {
     #[cfg(test)]
     pub fn chunks_used(&self) -> usize {
         self.frames.chunks_used()
+    }
+
+    /// A frame of zeros, for zeroed sectors on their way to the backing: behind all others, never free and never written to.
+    pub fn zero_frame(&self) -> FrameId {
+        FrameId(self.total)
     }
 
     /// Frames in all.

@@ -299,7 +299,7 @@ impl Volume {
             Some(DestageReason::NoJournal)
         } else if self.control.effective == Policy::Through {
             Some(DestageReason::PolicyThrough)
-        } else if self.tier_failed {
+        } else if self.tier.has_failed() {
             Some(DestageReason::TierError)
         } else {
             None
@@ -423,7 +423,7 @@ impl Volume {
         let Stage::AwaitingLog { through } = self.journal.stage else { return false };
         if through <= self.positions.committed().min(self.positions.synced()) || planted!(self, journal_over_unheld) {
             self.begin_writing();
-        } else if self.tier_failed && !self.must_journal() {
+        } else if self.tier.has_failed() && !self.must_journal() {
             // The log will never have it. What was chosen goes out by itself, as far as that is possible without the tier.
             self.rewind();
             return true;
@@ -686,7 +686,7 @@ impl Volume {
     fn unpin_piece(&mut self) {
         for (frame, _) in core::mem::take(&mut self.journal.piece) {
             // One that was loaded for this alone has no other owner.
-            if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+            if self.pool.owner(frame) == Owner::Taken && !self.is_staged(frame) {
                 self.pool.release(frame);
             }
             self.pool.unpin(frame);

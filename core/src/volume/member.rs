@@ -244,7 +244,7 @@ impl Volume {
         let others = records.iter().filter(new).filter(|record| !record.has_payload()).count() as u32;
         let refused = if !records.iter().all(|record| self.lies_within(record)) {
             Some(Some(Refusal::BeyondSize))
-        } else if self.tier_failed {
+        } else if self.tier.has_failed() {
             Some(Some(Refusal::TierFailed))
         } else if !self.has_room_for(blocks, others) {
             Some(None)
@@ -422,7 +422,7 @@ impl Volume {
     pub(super) fn answer_owner(&mut self) {
         let Some(owner) = self.follower.owner else { return };
         let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
-        if !self.follower.answer || !told || self.tier_failed || self.went_back {
+        if !self.follower.answer || !told || self.tier.has_failed() || self.went_back {
             return;
         }
         self.follower.answer = false;

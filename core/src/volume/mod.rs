@@ -15,10 +15,10 @@
 //!
 //! What each file owns:
 //! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
-//! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier;
+//! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier, [`tier_state`] whether the tier works;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`positions`] how far each of these is; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! [`journal`] many groups at once; [`positions`] how far each of these is, [`groups`] the barriers between them; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
 //! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
@@ -39,6 +39,7 @@ mod former;
 mod former_state;
 mod frames;
 mod free_ids;
+mod groups;
 mod journal;
 mod kept;
 mod largest;
@@ -61,6 +62,7 @@ mod rules;
 mod shares;
 mod stream;
 mod terms;
+mod tier_state;
 mod write;
 
 use crate::api::*;
@@ -186,10 +188,6 @@ pub struct Volume {
     pool: FramePool,
     live: LiveLog,
     flash: Option<FlashLog>,
-    /// Flash: records whose payload covers part of a block, until their batch is written: where their bytes are.
-    staged: alloc::collections::BTreeMap<u32, FrameId>,
-    /// A frame of zeros, for zeroed sectors on their way to the backing.
-    zero_frame: FrameId,
 
     /// What this node is for the volume.
     role: Role,
@@ -219,11 +217,9 @@ pub struct Volume {
     /// By then this node looks after its peers, if it runs.
     streams_due: Option<Instant>,
 
-    group: Group,
-    group_has_records: bool,
+    groups: groups::Groups,
     positions: positions::Positions,
-    tier_failed: bool,
-    tier_syncing: bool,
+    tier: tier_state::TierState,
 
     checkpoints: checkpoint::Checkpoints,
     acks: acks::Acks,
@@ -262,8 +258,7 @@ impl Volume {
         assert!(config.frames >= 64, "an arena has at least 64 frames");
         assert!(config.backing_align == 512 || config.backing_align == 4096);
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
-        // The last frame is nobody's: on a memory tier every other one may hold a record. The pool does not know it.
-        let zero_frame = FrameId(config.frames - 1);
+        // The last frame is nobody's: on a memory tier every other one may hold a record.
         let pool = FramePool::new(config.frames - 1);
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
@@ -278,8 +273,6 @@ impl Volume {
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
-            staged: Default::default(),
-            zero_frame,
             role: if config.cluster.is_some() { Role::Follower } else { Role::Alone },
             members: Default::default(),
             marks: Default::default(),
@@ -299,11 +292,9 @@ impl Volume {
             stepping_down: false,
             remember_wanted: false,
             streams_due: None,
-            group: Group(1),
-            group_has_records: false,
+            groups: groups::Groups::new(),
             positions: positions::Positions::new(),
-            tier_failed: false,
-            tier_syncing: false,
+            tier: Default::default(),
             checkpoints: Default::default(),
             acks: Default::default(),
             writes: write::Writes::new(now),
@@ -325,7 +316,7 @@ impl Volume {
         };
         // An arena begins with whatever its memory holds.
         let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
-        volume.effects.push_back(Effect::Copy { source, target: zero_frame, start: 0, length });
+        volume.effects.push_back(Effect::Copy { source, target: volume.pool.zero_frame(), start: 0, length });
         volume.begin_recovery();
         volume
     }
@@ -559,7 +550,7 @@ impl Volume {
             term: self.term,
             requested: self.control.requested,
             effective: self.policy_kept(),
-            reason: if self.tier_failed { Reason::TierError } else { self.control.reason },
+            reason: if self.tier.has_failed() { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
             backing: self.backing_state(),
             hold_left: self.control.hold_left(now),
@@ -651,7 +642,7 @@ impl Volume {
         self.checkpoints.validate();
         self.live.validate();
         self.pool.validate();
-        for (&id, &frame) in &self.staged {
+        for (id, frame) in self.flash.iter().flat_map(FlashLog::staged) {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }
         if let Some(oldest) = self.live.oldest() {

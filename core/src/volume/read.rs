@@ -224,7 +224,7 @@ impl Volume {
         let descriptor = self.live.get(id).descriptor;
         match self.pool.cached_frame(descriptor.block) {
             Some((frame, lsn)) if lsn == descriptor.lsn => Some(frame),
-            _ => self.staged.get(&id).copied(),
+            _ => self.flash.as_ref()?.staged_frame(id),
         }
     }
 

@@ -46,7 +46,7 @@ impl Volume {
 
     /// Nor will all ever hold it: what the tier did not hold when it failed may be gone after the next start.
     pub(super) fn never_shown(&self, lsn: Lsn) -> bool {
-        self.tier_failed && !self.may_be_shown(lsn)
+        self.tier.has_failed() && !self.may_be_shown(lsn)
     }
 
     /// A client's read has its content, and shows records up to this one.

@@ -675,7 +675,7 @@ impl Volume {
         let Some((records, kept)) = self.choose_records() else { return };
         let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
-            self.group = record.descriptor.group; // in log order: the last one stays
+            self.groups.found(record.descriptor.group); // in log order: the last one stays
             self.claim_place(&mut record);
             // What of a member's may end has ended.
             self.live.append(record.id, record.descriptor, kept.is_none(), &mut dead);
@@ -718,7 +718,7 @@ impl Volume {
         self.positions.begin_log(last, committed);
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         if !planted!(self, go_on_in_recovered_group) {
-            self.group = self.group.next();
+            self.groups.begin_another();
         }
         if self.role == Role::Alone && self.live.is_empty() {
             self.positions.begin_empty();

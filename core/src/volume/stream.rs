@@ -390,7 +390,7 @@ impl Volume {
     pub(super) fn end_message(&mut self, message: usize) {
         for frame in self.messages.remove(message).frames {
             // One that was loaded for this alone has no other owner.
-            if self.pool.owner(frame) == Owner::Taken && !self.staged.values().any(|staged| *staged == frame) {
+            if self.pool.owner(frame) == Owner::Taken && !self.is_staged(frame) {
                 self.pool.release(frame);
             }
             self.pool.unpin(frame);

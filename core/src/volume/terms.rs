@@ -116,7 +116,7 @@ impl Volume {
                 && self.standing.mark.pins.is_empty(),
             wants_log: self.role == Role::Owner && self.wants_log(),
             wants_flushed: self.wants_flushed(),
-            tier_failed: self.tier_failed,
+            tier_failed: self.tier.has_failed(),
         }
     }
 
@@ -392,8 +392,7 @@ impl Volume {
     fn fix_tail(&mut self) {
         self.tail = Some(self.positions.fix_tail());
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        self.group = self.group.next();
-        self.group_has_records = false;
+        self.groups.begin_another();
         self.hold_accepted();
         self.log_was_recovered();
     }

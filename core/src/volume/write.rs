@@ -114,7 +114,7 @@ impl Volume {
             Request::Prefetch { offset, length } => self.read(Target::Prefetch(id), offset, length),
             Request::Flush => self.flush(id),
             Request::Write { .. } | Request::Zero { .. } => {
-                if self.tier_failed {
+                if self.tier.has_failed() {
                     return self.refuse(id, request, RequestError::Io);
                 }
                 if self.writes.waiting.is_empty() && self.may_admit(&request) {
@@ -199,7 +199,7 @@ impl Volume {
 
     fn flush(&mut self, id: RequestId) {
         self.counters.flushes += 1;
-        if self.tier_failed {
+        if self.tier.has_failed() {
             return self.answer(id, Err(RequestError::Io));
         }
         self.close_group();
@@ -263,7 +263,7 @@ impl Volume {
             let newest = self.live.newest_record(BlockIndex(block));
             newest.is_some_and(|id| {
                 let record = self.live.get(id);
-                record.descriptor.group == self.group && record.mask.is_full()
+                record.descriptor.group == self.groups.current() && record.mask.is_full()
             })
         })
     }
@@ -448,7 +448,7 @@ impl Volume {
                 self.pool.release(base);
             }
         }
-        let failed = if self.tier_failed { Some(RequestError::Io) } else { failed };
+        let failed = if self.tier.has_failed() { Some(RequestError::Io) } else { failed };
         if failed.is_none() && !abandoned {
             self.accept(id, request, &edges);
         } else {
@@ -468,7 +468,7 @@ impl Volume {
     fn retry_behind_locks(&mut self) {
         for _ in 0..self.writes.behind_locks.len() {
             let (id, request) = self.writes.behind_locks.pop_front().expect("counted");
-            if self.tier_failed || self.phase != Phase::Serving && self.phase != Phase::Stopping {
+            if self.tier.has_failed() || self.phase != Phase::Serving && self.phase != Phase::Stopping {
                 self.refuse(id, request, RequestError::Io);
             } else {
                 // Room was granted when it was admitted; others may have used it since.

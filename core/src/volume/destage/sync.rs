@@ -12,7 +12,7 @@ impl Volume {
         }
         let group_complete = match self.live.cursor() {
             Some(id) => self.live.get(id).descriptor.group != d.group,
-            None => self.group != d.group,
+            None => self.groups.current() != d.group,
         };
         let wanted = group_complete
             || self.journal.is_applying()
