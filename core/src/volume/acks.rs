@@ -118,7 +118,7 @@ impl Volume {
     /// An owner that is none any more answers nothing, not even errors: its clients' sessions end, and who takes over
     /// answers (T9).
     pub(super) fn is_mute(&self) -> bool {
-        self.stepping_down || self.outdated
+        self.own_role.is_mute()
     }
 
     pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
@@ -135,7 +135,7 @@ impl Volume {
     /// The tier has completed everything up to here.
     pub(super) fn on_held(&mut self, lsn: Lsn) {
         self.positions.hold(lsn);
-        match self.role {
+        match self.role() {
             Role::Alone | Role::Owner => self.commit(),
             Role::Follower => self.follower.answer(),
         }
@@ -147,7 +147,7 @@ impl Volume {
 
     /// Somebody holds more, or fewer are asked (A1).
     pub(super) fn commit(&mut self) {
-        if self.stepping_down && !planted!(self, commit_alone_at_the_end) {
+        if self.own_role.is_stepping_down() && !planted!(self, commit_alone_at_the_end) {
             return;
         }
         let own_only = planted!(self, acknowledge_before_members);
@@ -166,7 +166,7 @@ impl Volume {
         }
         self.answer_ready_reads();
         self.write_checkpoint();
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             self.answer_flushed();
         }
     }
@@ -213,7 +213,7 @@ impl Volume {
 
     pub(super) fn on_synced(&mut self, lsn: Lsn) {
         self.positions.sync(lsn);
-        match self.role {
+        match self.role() {
             Role::Alone | Role::Owner => self.answer_flushed(),
             Role::Follower => self.follower.answer(),
         }

@@ -49,7 +49,7 @@ impl Volume {
     ///
     /// And a group is no larger than a window: of the one that a window ends in, all is pinned after a take-over (W17).
     fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
-        if self.role != Role::Owner || self.members.peers.is_empty() {
+        if self.role() != Role::Owner || self.members.peers.is_empty() {
             return;
         }
         if self.open_group_bytes() >= self.cluster().window_bytes_max {
@@ -77,7 +77,7 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
-        let keeps = planted!(self, keep_overwritten) && self.role == Role::Follower;
+        let keeps = planted!(self, keep_overwritten) && self.role() == Role::Follower;
         if !keeps && (!planted!(self, keep_cached_below) || whole) {
             self.pool.uncache_range(block, blocks);
         }
@@ -112,7 +112,7 @@ impl Volume {
             self.effects.push_back(Effect::Describe { index: id, bytes });
         }
         // Write-through counts each record's own completion, so none may end early.
-        let supersede = self.control.effective == Policy::Back || self.role == Role::Follower;
+        let supersede = self.control.effective == Policy::Back || self.role() == Role::Follower;
         let mut dead = core::mem::take(&mut self.dead);
         let mut group = descriptor;
         if planted!(self, supersede_across_groups)
@@ -138,7 +138,7 @@ impl Volume {
         }
         self.dead = dead;
         self.note_age(lsn);
-        if self.role == Role::Follower {
+        if self.role() == Role::Follower {
             self.pin_if_in_window(id);
         }
     }

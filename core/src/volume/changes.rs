@@ -87,7 +87,7 @@ impl Volume {
     /// promised, or flushes would have to wait for its medium, which it has not got.
     pub(super) fn wants_flushed(&self) -> Option<Flushed> {
         let flush = self.config.cluster.as_ref()?.flush;
-        if self.role != Role::Owner || self.phase != Phase::Serving {
+        if self.role() != Role::Owner || self.phase != Phase::Serving {
             return None;
         }
         match flush {

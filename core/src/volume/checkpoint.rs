@@ -108,7 +108,7 @@ impl Volume {
         self.checkpoints.begin();
         self.standing.committed = self.positions.committed();
         let next = Checkpoint {
-            destaged: match self.role {
+            destaged: match self.role() {
                 Role::Alone | Role::Follower => self.positions.durable(),
                 // What members are not told must not be forgotten here, either (D5, D7).
                 Role::Owner => self.standing.mark.watermark.min(self.positions.durable()),
@@ -198,7 +198,7 @@ impl Volume {
         self.end_resize(written.size_bytes);
         self.refresh_pins();
         self.follower.answer();
-        match self.role {
+        match self.role() {
             Role::Alone | Role::Follower => self.retire_through(written.destaged),
             Role::Owner => {
                 self.marks_changed();

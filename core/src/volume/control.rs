@@ -187,7 +187,7 @@ impl Volume {
                     return self.answer_control(id, Ok(()));
                 }
                 self.control.resize = Some((id, bytes));
-                match self.role {
+                match self.role() {
                     Role::Owner => self.tell_size(bytes),
                     Role::Alone | Role::Follower => {
                         self.checkpoints.want();
@@ -218,7 +218,7 @@ impl Volume {
             // Also where it is so already for want of copies: it goes on when there are enough.
             Policy::Through => self.set_reason(Reason::Draining),
             // The backing is needed as well, whatever is asked for.
-            Policy::Back if self.role == Role::Owner && (self.has_few_copies() || !self.log_may_stand()) => {
+            Policy::Back if self.role() == Role::Owner && (self.has_few_copies() || !self.log_may_stand()) => {
                 self.set_reason(Reason::TooFewPeers);
             }
             Policy::Back => {
@@ -232,7 +232,7 @@ impl Volume {
     /// With too few copies, or a record that does not let logs alone stand for anything, the backing must have a write as
     /// well (A1, A5).
     pub(super) fn look_at_copies(&mut self) {
-        if self.role != Role::Owner {
+        if self.role() != Role::Owner {
             return;
         }
         let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
@@ -260,7 +260,7 @@ impl Volume {
 
     /// One peer less, and the backing would have to have every write: what is dirty then must drain soon (A6).
     pub(super) fn has_no_spare(&self) -> bool {
-        self.role == Role::Owner
+        self.role() == Role::Owner
             && self.cluster().min_peers > 0
             && self.members.copies() <= self.cluster().min_peers as usize
     }
@@ -289,7 +289,7 @@ impl Volume {
         // An owner's size is that of the record, which follows when all members have it (A7).
         if let Some((id, bytes)) = self.control.resize
             && bytes == written_bytes
-            && self.role != Role::Owner
+            && self.role() != Role::Owner
         {
             self.control.resize = None;
             self.size_bytes = bytes;

@@ -400,7 +400,7 @@ impl Volume {
     /// So a group need not wait for the checkpoint of the one before it, which is a sync on the way of every flush.
     /// With other members, all have been told so: they would send from there on.
     pub(super) fn vouched(&self, lsn: Lsn) -> bool {
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             return self.positions.destaged() >= lsn;
         }
         self.positions.destaged() >= lsn

@@ -19,7 +19,7 @@ impl Volume {
     pub(super) fn on_said(&mut self, envelope: &Envelope, held: Lsn, mark: MarkNumber) {
         let meant = envelope.volume == self.id && envelope.to == self.own();
         // Marks are of a term; what is held is of the incarnation.
-        let follows = self.role == Role::Follower && envelope.term == self.term;
+        let follows = self.role() == Role::Follower && envelope.term == self.term;
         let lacks = held > self.positions.held() || (follows && mark > self.recorded_mark());
         if meant && lacks {
             self.goes_back();
@@ -28,12 +28,9 @@ impl Volume {
 
     /// S10: what this node has is less than what others rely on.
     pub(super) fn goes_back(&mut self) {
-        if self.went_back || planted!(self, goes_on_in_former_state) {
-            return;
+        if !planted!(self, goes_on_in_former_state) && self.own_role.go_back() {
+            self.report(Report::WentBack);
         }
-        self.went_back = true;
-        self.outdated |= self.role == Role::Owner;
-        self.report(Report::WentBack);
     }
 
     /// Every member held this much when an owner last said so: a member that has less has gone back. Nobody is told before what is

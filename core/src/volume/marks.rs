@@ -74,7 +74,7 @@ impl Volume {
 
     /// Somebody has a newer mark, or somebody is asked no more.
     pub(super) fn marks_changed(&mut self) {
-        if self.role != Role::Owner || self.stepping_down {
+        if self.role() != Role::Owner || self.own_role.is_stepping_down() {
             return;
         }
         let all = match planted!(self, window_before_mark) {
@@ -104,7 +104,7 @@ impl Volume {
 
     /// The backing's sync has ended.
     pub(super) fn owe_watermark(&mut self) {
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             self.marks.owed.get_or_insert((self.positions.durable(), self.positions.accepted()));
             self.tell_watermark();
         }
@@ -125,12 +125,12 @@ impl Volume {
 
     /// D2 and D3: may this position be under way to the backing?
     pub(super) fn is_in_window(&self, lsn: Lsn) -> bool {
-        self.role != Role::Owner || lsn <= self.marks.through || planted!(self, destage_outside_window)
+        self.role() != Role::Owner || lsn <= self.marks.through || planted!(self, destage_outside_window)
     }
 
     /// Asks for a larger window when the one that was told is used up.
     pub(super) fn extend_window(&mut self) {
-        if self.role != Role::Owner || !self.destage.ready || !self.has_lease() || self.backing_failing() {
+        if self.role() != Role::Owner || !self.destage.ready || !self.has_lease() || self.backing_failing() {
             return;
         }
         let Some(first) = self.live.cursor() else { return };

@@ -422,7 +422,7 @@ impl Volume {
     pub(super) fn answer_owner(&mut self) {
         let Some(owner) = self.follower.owner else { return };
         let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
-        if !self.follower.answer || !told || self.tier.has_failed() || self.went_back {
+        if !self.follower.answer || !told || self.tier.has_failed() || self.own_role.went_back() {
             return;
         }
         self.follower.answer = false;

@@ -20,7 +20,7 @@
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`positions`] how far each of these is, [`groups`] the barriers between them; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
-//! Of a log that several nodes keep (docs/protocol.md): [`terms`] who this node is, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
+//! Of a log that several nodes keep (docs/protocol.md): [`role`] who this node is, [`terms`] how it comes to be that, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
@@ -58,6 +58,7 @@ mod ready;
 mod recorder;
 mod recover;
 mod rewrite;
+mod role;
 mod rules;
 mod shares;
 mod stream;
@@ -83,9 +84,9 @@ pub use largest::request_bytes_max;
 use live::LiveLog;
 use operations::Op;
 pub use recorder::MEASURED_BYTES_MAX;
+use role::Role;
 pub use rules::Rules;
 use slab::Slab;
-use terms::Role;
 
 /// How a volume is set up. Bounds are counts and bytes; their sum is the volume's memory.
 #[derive(Clone, Debug)]
@@ -189,8 +190,7 @@ pub struct Volume {
     live: LiveLog,
     flash: Option<FlashLog>,
 
-    /// What this node is for the volume.
-    role: Role,
+    own_role: role::OwnRole,
     members: members::Members,
     marks: marks::Marks,
     pins: pins::Pins,
@@ -208,12 +208,6 @@ pub struct Volume {
     log_needed: bool,
     /// What the record says of flushes; no proposal counts here (A2).
     flushed_recorded: Flushed,
-    /// Somebody knows of a higher term than the own: nothing more is acknowledged.
-    outdated: bool,
-    /// It was put back to an earlier state of itself (S10).
-    went_back: bool,
-    stepping_down: bool,
-    remember_wanted: bool,
     /// By then this node looks after its peers, if it runs.
     streams_due: Option<Instant>,
 
@@ -273,7 +267,7 @@ impl Volume {
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
-            role: if config.cluster.is_some() { Role::Follower } else { Role::Alone },
+            own_role: role::OwnRole::new(if config.cluster.is_some() { Role::Follower } else { Role::Alone }),
             members: Default::default(),
             marks: Default::default(),
             pins: Default::default(),
@@ -287,10 +281,6 @@ impl Volume {
             lease: lease::Lease::new(),
             log_needed: true,
             flushed_recorded: Flushed::Unrecorded,
-            outdated: false,
-            went_back: false,
-            stepping_down: false,
-            remember_wanted: false,
             streams_due: None,
             groups: groups::Groups::new(),
             positions: positions::Positions::new(),
@@ -421,7 +411,7 @@ impl Volume {
         self.advance(now);
         match self.phase {
             Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
-            _ if self.stepping_down => self.go_on_stepping_down(),
+            _ if self.own_role.is_stepping_down() => self.go_on_stepping_down(),
             Phase::Following | Phase::Agreeing => self.settle_log(),
             Phase::Serving | Phase::Stopping => self.settle_serving(),
         }
@@ -434,7 +424,7 @@ impl Volume {
         self.erase_drained();
         self.sync_log_if_wanted();
         self.write_checkpoint();
-        match self.role {
+        match self.role() {
             Role::Alone => {}
             Role::Follower => {
                 self.tell_remembered();
@@ -464,7 +454,7 @@ impl Volume {
         // After destage, which may wait for frames as well, and which everybody waits for.
         self.retry_waiting_reads();
         self.settle_control();
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             self.send_streams();
             self.tell_covered();
             self.tell_quiet();
@@ -634,7 +624,7 @@ impl Volume {
 
     /// Checks every invariant of the state; for tests and simulation.
     pub fn validate(&self) {
-        self.positions.validate(self.role == Role::Alone);
+        self.positions.validate(self.role() == Role::Alone);
         assert!(
             self.live.superseded_by() <= self.positions.accepted(),
             "what has ended another is in the log, or on its way"

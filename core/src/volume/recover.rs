@@ -705,7 +705,7 @@ impl Volume {
 
     /// The log goes on behind this position.
     fn begin_log(&mut self, last: Lsn) {
-        let committed = match self.role {
+        let committed = match self.role() {
             Role::Alone => last,
             // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
             Role::Follower | Role::Owner if self.life > self.checkpoints.newest().life => self.positions.destaged(),
@@ -720,7 +720,7 @@ impl Volume {
         if !planted!(self, go_on_in_recovered_group) {
             self.groups.begin_another();
         }
-        if self.role == Role::Alone && self.live.is_empty() {
+        if self.role() == Role::Alone && self.live.is_empty() {
             self.positions.begin_empty();
         }
         self.destage.resume(self.positions.durable());

@@ -12,17 +12,6 @@
 use super::*;
 use crate::cluster::{Config, Envelope, LogState, MarkNumber, Message, Refusal};
 
-/// What this node is for the volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    /// The only one that ever has it.
-    Alone,
-    /// A member, a learner, or nobody yet.
-    Follower,
-    /// Of the term.
-    Owner,
-}
-
 /// What an owner fetches before the tail is fixed (T3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetching {
@@ -95,13 +84,13 @@ impl Volume {
     /// How far a volume of a cluster is.
     pub fn figures(&self) -> Figures {
         // A follower says what would be there after its death.
-        let standing = match (self.role, &self.checkpoints.newest().standing) {
+        let standing = match (self.role(), &self.checkpoints.newest().standing) {
             (Role::Follower, Some(recorded)) => recorded,
             (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
         };
-        let outlives = if self.role == Role::Follower { self.outlives() } else { self.positions.held() };
+        let outlives = if self.role() == Role::Follower { self.outlives() } else { self.positions.held() };
         Figures {
-            term: if self.role == Role::Follower { self.checkpoints.newest().term } else { self.term },
+            term: if self.role() == Role::Follower { self.checkpoints.newest().term } else { self.term },
             config: standing.config,
             agreed: standing.agreed,
             accepted: self.positions.accepted(),
@@ -109,12 +98,12 @@ impl Volume {
             synced: self.flash.is_some().then_some(self.positions.synced().min(outlives)),
             committed: self.positions.committed(),
             mark: standing.mark.clone(),
-            serving: self.role == Role::Owner && self.phase == Phase::Serving,
-            drained: self.role == Role::Owner
+            serving: self.role() == Role::Owner && self.phase == Phase::Serving,
+            drained: self.role() == Role::Owner
                 && self.policy_kept() == Policy::Through
                 && self.control.effective == Policy::Through
                 && self.standing.mark.pins.is_empty(),
-            wants_log: self.role == Role::Owner && self.wants_log(),
+            wants_log: self.role() == Role::Owner && self.wants_log(),
             wants_flushed: self.wants_flushed(),
             tier_failed: self.tier.has_failed(),
         }
@@ -124,13 +113,13 @@ impl Volume {
 
     pub(super) fn on_peer(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
         let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
-        if !known || self.stepping_down {
+        if !known || self.own_role.is_stepping_down() {
             return self.release_payloads(payload);
         }
         if let Message::Said { held, mark } = message {
             return self.on_said(&envelope, held, mark);
         }
-        if self.went_back && self.role == Role::Follower {
+        if self.own_role.went_back() && self.role() == Role::Follower {
             self.release_payloads(payload);
             if !matches!(message, Message::Refused { .. }) {
                 self.refuse_peer(envelope.from, Refusal::TierFailed);
@@ -145,13 +134,13 @@ impl Volume {
             }
             return;
         }
-        if envelope.term > self.term && self.role == Role::Owner {
+        if envelope.term > self.term && self.role() == Role::Owner {
             self.release_payloads(payload);
             return self.outdated(&envelope);
         }
         // A higher term or config was seen (C3).
         self.remember(envelope.term, envelope.config);
-        match self.role {
+        match self.role() {
             Role::Alone => panic!("only a volume of a cluster has peers"),
             Role::Follower => self.follow(envelope, message, payload),
             Role::Owner => self.on_peer_of_owner(envelope, message, payload),
@@ -204,7 +193,7 @@ impl Volume {
 
     /// Somebody knows of a higher term than the own.
     fn outdated(&mut self, envelope: &Envelope) {
-        if !core::mem::replace(&mut self.outdated, true) {
+        if self.own_role.outdate() {
             self.report(Report::Outdated { term: envelope.term, config: envelope.config });
         }
     }
@@ -212,12 +201,12 @@ impl Volume {
     // --- orders ---
 
     pub(super) fn on_order(&mut self, order: Order) {
-        assert_ne!(self.role, Role::Alone, "ownership of a volume that one node has to itself is not decided");
+        assert_ne!(self.role(), Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
             Order::Seal => self.follower.sealed = true,
             Order::Unseal => self.follower.sealed = false,
             Order::Remember { term, config } => {
-                self.remember_wanted = true;
+                self.own_role.want_remembered();
                 self.remember(term, config);
             }
             Order::Own(own) => self.begin_term(own),
@@ -246,7 +235,7 @@ impl Volume {
 
     /// A term and config were seen: nothing older counts from here on (S1, C3).
     fn remember(&mut self, term: Term, config: Config) {
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             return;
         }
         if term > self.term {
@@ -264,17 +253,16 @@ impl Volume {
     /// The checkpoint has what ownership asked to be remembered.
     pub(super) fn tell_remembered(&mut self) {
         let same = self.recorded().is_some_and(|recorded| recorded.config == self.standing.config);
-        if self.remember_wanted && same {
-            self.remember_wanted = false;
+        if same && self.own_role.take_remembered() {
             self.report(Report::Remembered { term: self.term, config: self.standing.config });
         }
     }
 
     fn begin_term(&mut self, own: Own) {
-        assert_eq!(self.role, Role::Follower, "who owns a term already begins no other: it steps down first");
+        assert_eq!(self.role(), Role::Follower, "who owns a term already begins no other: it steps down first");
         assert!(own.term >= self.term, "an owner's term is the highest that was seen");
         self.forget_owner();
-        self.role = Role::Owner;
+        self.own_role.own();
         self.phase = Phase::Agreeing;
         self.term = own.term;
         self.standing.config = own.config;
@@ -313,7 +301,7 @@ impl Volume {
 
     /// What was superseded and must still be sent stays, everything else superseded ends (S5).
     pub(super) fn keep_whole(&mut self) {
-        let above = match self.role {
+        let above = match self.role() {
             Role::Alone => return,
             Role::Follower => self.positions.committed(),
             Role::Owner => self.members.whole_above(self.positions.committed()),
@@ -345,11 +333,13 @@ impl Volume {
 
     /// An owner with other members answers nothing more, and one of them takes over; alone it does what a single node does.
     pub(super) fn report_tier_failed(&mut self) {
-        if self.role == Role::Alone {
+        if self.role() == Role::Alone {
             return;
         }
-        self.outdated |= !self.members.is_alone();
-        self.report(Report::TierFailed { answers: !self.outdated });
+        if !self.members.is_alone() {
+            self.own_role.outdate();
+        }
+        self.report(Report::TierFailed { answers: !self.own_role.is_outdated() });
     }
 
     // --- agreeing ---
@@ -438,7 +428,7 @@ impl Volume {
     /// Nothing is answered from here on, and nothing begun (T9). Nor is anything counted as committed, or told as a
     /// watermark, because nobody is asked any more: the next owner believes what this tier says of its mark (T3, D7).
     fn step_down(&mut self) {
-        self.stepping_down = true;
+        self.own_role.step_down();
         self.lease.end(self.now);
         for peer in self.members.clear().gone {
             self.close_stream(peer.stream);

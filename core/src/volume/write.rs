@@ -95,7 +95,7 @@ pub(super) fn needs(request: &Request) -> (u64, u32) {
 
 impl Volume {
     pub(super) fn on_request(&mut self, id: RequestId, request: Request) {
-        if (self.phase == Phase::Agreeing || self.is_quiescing()) && !self.stepping_down {
+        if (self.phase == Phase::Agreeing || self.is_quiescing()) && !self.own_role.is_stepping_down() {
             return self.early_requests.push_back((id, request));
         }
         if self.phase != Phase::Serving || self.is_mute() {

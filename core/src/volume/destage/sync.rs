@@ -56,7 +56,7 @@ impl Volume {
     pub(in super::super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
         self.destage.syncing = false;
         self.rest_backing();
-        if self.stepping_down {
+        if self.own_role.is_stepping_down() {
             return;
         }
         if let Some(error) = failed {
@@ -87,7 +87,7 @@ impl Volume {
             self.retire_through(self.positions.durable());
         }
         self.answer_vouched();
-        if self.role == Role::Owner {
+        if self.role() == Role::Owner {
             self.end_rewritten_pins();
             return self.owe_watermark();
         }
@@ -117,7 +117,7 @@ impl Volume {
             assert!(in_backing, "what ends is in the backing, or covered by what is");
             let (descriptor, whole) = self.live.retire(id);
             // What a follower has is the owner's content at some time, not the backing's.
-            let whole = whole && self.role != Role::Follower;
+            let whole = whole && self.role() != Role::Follower;
             let payloads = self.config.superblock.layout.payload_blocks;
             match &mut self.flash {
                 None if id >= payloads => {}
