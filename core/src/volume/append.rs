@@ -369,7 +369,10 @@ impl Volume {
                 || (self.journal_awaits_tier_sync() && unsynced)
                 || (unsynced && self.phase == Phase::Stopping)
                 || (self.phase == Phase::Agreeing
-                    && self.tail.is_some_and(|tail| tail <= self.positions.held() && tail > self.positions.synced()));
+                    && self
+                        .agreement
+                        .tail()
+                        .is_some_and(|tail| tail <= self.positions.held() && tail > self.positions.synced()));
         let tidies = (low && flash.erased_segments() > 0)
             || (unsynced && (blocked || flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX));
         // A checkpoint that is being written brings a sync of its own, which one begun now would only hold up.

@@ -163,9 +163,7 @@ impl Volume {
 
     pub(super) fn resume_requests(&mut self) {
         self.open_changes.quiescing = None;
-        for (id, request) in core::mem::take(&mut self.early_requests) {
-            self.on_request(id, request);
-        }
+        self.resume_early_requests();
     }
 
     pub(super) fn is_quiescing(&self) -> bool {

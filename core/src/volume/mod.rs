@@ -20,12 +20,13 @@
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`positions`] how far each of these is, [`groups`] the barriers between them; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
-//! Of a log that several nodes keep (docs/protocol.md): [`role`] who this node is, [`terms`] how it comes to be that, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
+//! Of a log that several nodes keep (docs/protocol.md): [`role`] who this node is, [`terms`] how it comes to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
 mod acks;
+mod agreeing;
 mod ahead;
 mod append;
 pub(crate) mod block_map;
@@ -198,11 +199,7 @@ pub struct Volume {
     follower: member::Follower,
     former_cache: former::FormerCache,
     messages: Slab<stream::Building>,
-    fetching: Option<terms::Fetching>,
-    /// Where the log ended when the own term began, once that is fixed.
-    tail: Option<Lsn>,
-    /// Requests that came before anything may be answered.
-    early_requests: VecDeque<(RequestId, Request)>,
+    agreement: agreeing::Agreement,
     lease: lease::Lease,
     /// The record lets logs alone stand for what is acknowledged (A5).
     log_needed: bool,
@@ -275,9 +272,7 @@ impl Volume {
             follower: Default::default(),
             former_cache: Default::default(),
             messages: Slab::new(),
-            fetching: None,
-            tail: None,
-            early_requests: VecDeque::new(),
+            agreement: Default::default(),
             lease: lease::Lease::new(),
             log_needed: true,
             flushed_recorded: Flushed::Unrecorded,

@@ -212,7 +212,7 @@ impl Volume {
     }
 
     fn send_begin(&mut self, at: usize) {
-        let Some(tail) = self.tail else { return };
+        let Some(tail) = self.agreement.tail() else { return };
         if core::mem::replace(&mut self.members.peers[at].stream.begin_sent, true) {
             return;
         }

@@ -3,26 +3,12 @@
 //!
 //! - No message of a lower term than the highest seen is listened to, nor one that is meant for another incarnation
 //!   (S1, S2). A higher term is remembered before anything of it is answered.
-//! - A term begins by agreement on its tail (S9): until every member has answered `Begin` and holds all of the tail,
-//!   requests are taken and nothing is answered (T4).
 //! - An owner that hears of a higher term acknowledges nothing more: whoever sends it has been told so by the record.
 //!
-//! Left to others: the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
+//! Left to others: the agreement by which a term begins ([`super::agreeing`]), the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
 
 use super::*;
 use crate::cluster::{Config, Envelope, LogState, MarkNumber, Message, Refusal};
-
-/// What an owner fetches before the tail is fixed (T3).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fetching {
-    from: Incarnation,
-    through: Lsn,
-    /// The backing has everything up to here (T3).
-    watermark: Lsn,
-    ask_again_at: Instant,
-    /// The last progress, or the beginning.
-    moved_at: Instant,
-}
 
 impl Volume {
     /// Set-up of a volume that several nodes keep.
@@ -286,9 +272,7 @@ impl Volume {
         self.begin_marks(watermark, pins);
         self.confine_kept(watermark);
         self.journal.resume(self.term);
-        self.fetching = own.fetch.filter(|(_, through)| *through > self.positions.accepted()).map(|(from, through)| {
-            Fetching { from, through, watermark: own.watermark, ask_again_at: self.now, moved_at: self.now }
-        });
+        self.begin_agreeing(own.fetch, own.watermark);
         self.begin_asking(own.former);
         self.carry_out(changes);
     }
@@ -340,87 +324,6 @@ impl Volume {
             self.own_role.outdate();
         }
         self.report(Report::TierFailed { answers: !self.own_role.is_outdated() });
-    }
-
-    // --- agreeing ---
-
-    /// Fetches what the longest log has more, fixes the tail, and serves when all hold it.
-    pub(super) fn go_on_agreeing(&mut self) {
-        if self.phase != Phase::Agreeing {
-            return;
-        }
-        let stall_max = self.cluster().stall_max;
-        match self.fetching {
-            Some(Fetching { through, .. }) if self.positions.accepted() >= through => self.fetching = None,
-            // It may break off anywhere: nothing acknowledged is in what is left, and who had it is learnt anew (T3).
-            Some(Fetching { moved_at, .. }) if self.now >= moved_at + stall_max => self.fetching = None,
-            Some(fetching) if self.now >= fetching.ask_again_at => {
-                let ask_again_at = self.now + self.cluster().resend_after;
-                self.fetching = Some(Fetching { ask_again_at, ..fetching });
-                return self.send(fetching.from, Message::Fetch { from: self.positions.accepted() });
-            }
-            Some(_) => return,
-            None => {}
-        }
-        if self.tail.is_none() {
-            self.fix_tail();
-        }
-        let Some(tail) = self.tail else { return };
-        // W3: nothing of a term is accepted before the checkpoint has it.
-        let recorded = self.recorded().is_some_and(|recorded| recorded.agreed);
-        let held = self.positions.held() >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
-        // What a read shows no later power cut may take back; the tail may have come from a member that its own had left it.
-        let synced = self.positions.synced() >= tail || planted!(self, answer_before_synced);
-        if !synced {
-            self.sync_log_if_wanted();
-        }
-        if recorded && synced && (held || planted!(self, answer_before_agreed)) {
-            self.serve();
-        }
-    }
-
-    fn fix_tail(&mut self) {
-        self.tail = Some(self.positions.fix_tail());
-        // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
-        self.groups.begin_another();
-        self.hold_accepted();
-        self.log_was_recovered();
-    }
-
-    fn serve(&mut self) {
-        self.phase = Phase::Serving;
-        self.end_replayed();
-        self.report(Report::Agreed { term: self.term });
-        self.look_at_copies();
-        for (id, request) in core::mem::take(&mut self.early_requests) {
-            self.on_request(id, request);
-        }
-    }
-
-    fn take_fetched(&mut self, envelope: &Envelope, append: member::Append) {
-        let from_there = self.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
-        let in_backing = self.fetching.as_ref().map_or(Lsn(0), |fetching| fetching.watermark);
-        if from_there && append.committed > self.positions.held().max(in_backing) {
-            // All members held that, this one as well: what is between here and there may be incomplete (S5, S10).
-            self.release_payloads(append.payload);
-            return self.goes_back();
-        }
-        if !from_there || append.from > self.positions.accepted() {
-            return self.release_payloads(append.payload);
-        }
-        let append = member::Append { committed: Lsn(0), ..append };
-        let before = self.positions.accepted();
-        self.take_append(append);
-        if self.positions.accepted() > before
-            && let Some(fetching) = &mut self.fetching
-        {
-            (fetching.ask_again_at, fetching.moved_at) = (self.now, self.now);
-        }
-    }
-
-    pub(super) fn agreeing_timeout(&self) -> Option<Instant> {
-        let stall_max = self.config.cluster.as_ref()?.stall_max;
-        self.fetching.as_ref().map(|fetching| fetching.ask_again_at.min(fetching.moved_at + stall_max))
     }
 
     // --- stepping down ---
