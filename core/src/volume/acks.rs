@@ -118,7 +118,7 @@ impl Volume {
     /// An owner that is none any more answers nothing, not even errors: its clients' sessions end, and who takes over
     /// answers (T9).
     pub(super) fn is_mute(&self) -> bool {
-        self.own_role.is_mute()
+        self.replication.own_role.is_mute()
     }
 
     pub(super) fn answer(&mut self, id: RequestId, result: Result<(), RequestError>) {
@@ -137,7 +137,7 @@ impl Volume {
         self.positions.hold(lsn);
         match self.role() {
             Role::Alone | Role::Owner => self.commit(),
-            Role::Follower => self.follower.answer(),
+            Role::Follower => self.replication.follower.answer(),
         }
         if self.flash.is_none() {
             // Memory has no medium below it to sync: what a flush can promise is already so.
@@ -147,11 +147,12 @@ impl Volume {
 
     /// Somebody holds more, or fewer are asked (A1).
     pub(super) fn commit(&mut self) {
-        if self.own_role.is_stepping_down() && !planted!(self, commit_alone_at_the_end) {
+        if self.replication.own_role.is_stepping_down() && !planted!(self, commit_alone_at_the_end) {
             return;
         }
         let own_only = planted!(self, acknowledge_before_members);
-        let all = if own_only { self.positions.held() } else { self.members.held_by_all(self.positions.held()) };
+        let all =
+            if own_only { self.positions.held() } else { self.replication.members.held_by_all(self.positions.held()) };
         if self.positions.commit(all) {
             self.keep_whole();
             self.tell_watermark();
@@ -175,10 +176,10 @@ impl Volume {
         if !self.recorder.awaits_any() {
             return;
         }
-        if self.members.is_alone() {
+        if self.replication.members.is_alone() {
             self.recorder.awaits_none();
         } else {
-            self.recorder.held_by_members(self.members.held_by_all(Lsn(u64::MAX)), self.now);
+            self.recorder.held_by_members(self.replication.members.held_by_all(Lsn(u64::MAX)), self.now);
         }
     }
 
@@ -189,24 +190,28 @@ impl Volume {
         if self.durable_is_promised() {
             return true;
         }
-        let all_on_flash = || self.flash.is_some() && self.members.synced_by_all(self.positions.synced()).is_some();
+        let all_on_flash =
+            || self.flash.is_some() && self.replication.members.synced_by_all(self.positions.synced()).is_some();
         match cluster.flush {
             Flush::Media => true,
-            Flush::Best => self.members.is_alone() || all_on_flash(),
+            Flush::Best => self.replication.members.is_alone() || all_on_flash(),
             Flush::Replicated | Flush::Destage => false,
         }
     }
 
     /// Up to here everything is what a flush promises, with the members of now (A2).
     fn flushed(&self) -> Lsn {
-        let own_only = self.members.is_alone() || planted!(self, flush_by_own_sync);
+        let own_only = self.replication.members.is_alone() || planted!(self, flush_by_own_sync);
         if own_only && self.flush_is_media() {
             return self.positions.synced();
         }
         match self.flush_is_media() {
-            true => {
-                self.members.synced_by_all(self.positions.synced()).unwrap_or(Lsn(0)).min(self.positions.committed())
-            }
+            true => self
+                .replication
+                .members
+                .synced_by_all(self.positions.synced())
+                .unwrap_or(Lsn(0))
+                .min(self.positions.committed()),
             false => self.positions.committed(),
         }
     }
@@ -215,7 +220,7 @@ impl Volume {
         self.positions.sync(lsn);
         match self.role() {
             Role::Alone | Role::Owner => self.answer_flushed(),
-            Role::Follower => self.follower.answer(),
+            Role::Follower => self.replication.follower.answer(),
         }
     }
 

@@ -53,7 +53,7 @@ impl Volume {
     /// Before the tail is fixed, the log comes as far as that of another member, if it is longer (T3).
     pub(super) fn begin_agreeing(&mut self, fetch: Option<(Incarnation, Lsn)>, watermark: Lsn) {
         let longer = fetch.filter(|(_, through)| *through > self.positions.accepted());
-        self.agreement.fetching = longer.map(|(from, through)| Fetching {
+        self.replication.agreement.fetching = longer.map(|(from, through)| Fetching {
             from,
             through,
             watermark,
@@ -64,7 +64,7 @@ impl Volume {
 
     /// Requests that waited are carried out.
     pub(super) fn resume_early_requests(&mut self) {
-        for (id, request) in core::mem::take(&mut self.agreement.early_requests) {
+        for (id, request) in core::mem::take(&mut self.replication.agreement.early_requests) {
             self.on_request(id, request);
         }
     }
@@ -75,25 +75,30 @@ impl Volume {
             return;
         }
         let stall_max = self.cluster().stall_max;
-        match self.agreement.fetching {
-            Some(Fetching { through, .. }) if self.positions.accepted() >= through => self.agreement.fetching = None,
+        match self.replication.agreement.fetching {
+            Some(Fetching { through, .. }) if self.positions.accepted() >= through => {
+                self.replication.agreement.fetching = None
+            }
             // It may break off anywhere: nothing acknowledged is in what is left, and who had it is learnt anew (T3).
-            Some(Fetching { moved_at, .. }) if self.now >= moved_at + stall_max => self.agreement.fetching = None,
+            Some(Fetching { moved_at, .. }) if self.now >= moved_at + stall_max => {
+                self.replication.agreement.fetching = None
+            }
             Some(fetching) if self.now >= fetching.ask_again_at => {
                 let ask_again_at = self.now + self.cluster().resend_after;
-                self.agreement.fetching = Some(Fetching { ask_again_at, ..fetching });
+                self.replication.agreement.fetching = Some(Fetching { ask_again_at, ..fetching });
                 return self.send(fetching.from, Message::Fetch { from: self.positions.accepted() });
             }
             Some(_) => return,
             None => {}
         }
-        if self.agreement.tail.is_none() {
+        if self.replication.agreement.tail.is_none() {
             self.fix_tail();
         }
-        let Some(tail) = self.agreement.tail else { return };
+        let Some(tail) = self.replication.agreement.tail else { return };
         // W3: nothing of a term is accepted before the checkpoint has it.
         let recorded = self.recorded().is_some_and(|recorded| recorded.agreed);
-        let held = self.positions.held() >= tail && self.members.asked().all(|peer| peer.agreed && peer.held >= tail);
+        let held = self.positions.held() >= tail
+            && self.replication.members.asked().all(|peer| peer.agreed && peer.held >= tail);
         // What a read shows no later power cut may take back; the tail may have come from a member that its own had left it.
         let synced = self.positions.synced() >= tail || planted!(self, answer_before_synced);
         if !synced {
@@ -105,7 +110,7 @@ impl Volume {
     }
 
     fn fix_tail(&mut self) {
-        self.agreement.tail = Some(self.positions.fix_tail());
+        self.replication.agreement.tail = Some(self.positions.fix_tail());
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.
         self.groups.begin_another();
         self.hold_accepted();
@@ -121,8 +126,9 @@ impl Volume {
     }
 
     pub(super) fn take_fetched(&mut self, envelope: &Envelope, append: member::Append) {
-        let from_there = self.agreement.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
-        let in_backing = self.agreement.fetching.as_ref().map_or(Lsn(0), |fetching| fetching.watermark);
+        let from_there =
+            self.replication.agreement.fetching.as_ref().is_some_and(|fetching| fetching.from == envelope.from);
+        let in_backing = self.replication.agreement.fetching.as_ref().map_or(Lsn(0), |fetching| fetching.watermark);
         if from_there && append.committed > self.positions.held().max(in_backing) {
             // All members held that, this one as well: what is between here and there may be incomplete (S5, S10).
             self.release_payloads(append.payload);
@@ -135,7 +141,7 @@ impl Volume {
         let before = self.positions.accepted();
         self.take_append(append);
         if self.positions.accepted() > before
-            && let Some(fetching) = &mut self.agreement.fetching
+            && let Some(fetching) = &mut self.replication.agreement.fetching
         {
             (fetching.ask_again_at, fetching.moved_at) = (self.now, self.now);
         }
@@ -143,6 +149,10 @@ impl Volume {
 
     pub(super) fn agreeing_timeout(&self) -> Option<Instant> {
         let stall_max = self.config.cluster.as_ref()?.stall_max;
-        self.agreement.fetching.as_ref().map(|fetching| fetching.ask_again_at.min(fetching.moved_at + stall_max))
+        self.replication
+            .agreement
+            .fetching
+            .as_ref()
+            .map(|fetching| fetching.ask_again_at.min(fetching.moved_at + stall_max))
     }
 }

@@ -49,7 +49,7 @@ impl Volume {
     ///
     /// And a group is no larger than a window: of the one that a window ends in, all is pinned after a take-over (W17).
     fn part_from_older(&mut self, block: BlockIndex, kind: &Kind) {
-        if self.role() != Role::Owner || self.members.peers.is_empty() {
+        if self.role() != Role::Owner || self.replication.members.peers.is_empty() {
             return;
         }
         if self.open_group_bytes() >= self.cluster().window_bytes_max {
@@ -83,7 +83,7 @@ impl Volume {
         }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
-            self.former_cache.mark_stale(block, blocks);
+            self.replication.former_cache.mark_stale(block, blocks);
         }
         let other = frame.is_none().then(|| self.live.take_other_id());
         let id = match &mut self.flash {
@@ -200,7 +200,8 @@ impl Volume {
         }
         while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
             if flash.owed.is_empty() {
-                let awaited = self.acks.awaits_tier_sync() || self.follower.awaits_tier_sync(self.positions.synced());
+                let awaited =
+                    self.acks.awaits_tier_sync() || self.replication.follower.awaits_tier_sync(self.positions.synced());
                 if !flash.is_worth_writing() && !awaited {
                     break;
                 }
@@ -363,13 +364,14 @@ impl Volume {
         let blocked = low && flash.drained_awaits_sync();
         let asked =
             self.acks.tier_sync_would_help(self.positions.held(), self.positions.synced(), self.flush_is_media())
-                || self.follower.tier_sync_would_help(self.positions.held(), self.positions.synced())
+                || self.replication.follower.tier_sync_would_help(self.positions.held(), self.positions.synced())
                 || (self.last_proposed_on_media() > self.positions.synced()
                     && self.last_proposed_on_media() <= self.positions.held())
                 || (self.journal_awaits_tier_sync() && unsynced)
                 || (unsynced && self.phase == Phase::Stopping)
                 || (self.phase == Phase::Agreeing
                     && self
+                        .replication
                         .agreement
                         .tail()
                         .is_some_and(|tail| tail <= self.positions.held() && tail > self.positions.synced()));

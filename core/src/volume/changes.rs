@@ -34,15 +34,31 @@ struct Quiescing {
 }
 
 /// See the module.
-#[derive(Default)]
-pub(super) struct OpenChanges {
+pub(super) struct RecordChanges {
+    /// The record lets logs alone stand for what is acknowledged (A5).
+    log_needed: bool,
+    /// What the record says of flushes; no proposal counts here (A2).
+    flushed: Flushed,
     proposals: Vec<Proposal>,
     quiescing: Option<Quiescing>,
 }
 
+impl Default for RecordChanges {
+    fn default() -> RecordChanges {
+        RecordChanges { log_needed: true, flushed: Flushed::Unrecorded, proposals: Vec::new(), quiescing: None }
+    }
+}
+
+impl RecordChanges {
+    /// The record says this of logs and flushes.
+    pub(super) fn recorded(&mut self, log: LogState, flushed: Flushed) {
+        (self.log_needed, self.flushed) = (log == LogState::Needed, flushed);
+    }
+}
+
 impl Volume {
     pub(super) fn propose(&mut self, number: u64, members: Vec<Incarnation>, log: LogState, flushed: Flushed) {
-        let becomes_durable = flushed == Flushed::Durable && self.flushed_recorded != Flushed::Durable;
+        let becomes_durable = flushed == Flushed::Durable && self.replication.open_changes.flushed != Flushed::Durable;
         let on_media = match self.flush_is_media() {
             // Flushes were answered for what was only held.
             _ if becomes_durable => self.positions.committed(),
@@ -50,36 +66,37 @@ impl Volume {
             false => Lsn(0),
         };
         if !planted!(self, ask_recorded_only) {
-            let changes = self.members.propose(self.own().node, &members);
+            let changes = self.replication.members.propose(self.own().node, &members);
             self.carry_out(changes);
         }
         let acknowledged = self.positions.committed();
         let proposal = Proposal { number, members, log, flushed, acknowledged, on_media, covered_told: false };
-        self.open_changes.proposals.push(proposal);
+        self.replication.open_changes.proposals.push(proposal);
         self.look_at_copies();
     }
 
     pub(super) fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState, flushed: Flushed) {
-        self.open_changes.proposals.clear();
-        self.flushed_recorded = flushed;
-        self.standing.config = config;
+        self.replication.open_changes.proposals.clear();
+        self.replication.standing.config = config;
         self.checkpoints.want();
-        self.log_needed = log == LogState::Needed;
-        let changes = self.members.decide(self.own().node, members);
+        self.replication.open_changes.recorded(log, flushed);
+        let changes = self.replication.members.decide(self.own().node, members);
         self.carry_out(changes);
     }
 
     /// Logs alone may stand for what is acknowledged: the record says so, and so does every change of it (A5).
     pub(super) fn log_may_stand(&self) -> bool {
         planted!(self, logs_stand_early)
-            || self.log_needed && self.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
+            || self.replication.open_changes.log_needed
+                && self.replication.open_changes.proposals.iter().all(|proposal| proposal.log == LogState::Needed)
     }
 
     /// The record, or a change of it that is undecided, says that what a flush was answered for is durable: no flush is answered
     /// for less (A2, C4).
     pub(super) fn durable_is_promised(&self) -> bool {
-        let proposals = &self.open_changes.proposals;
-        let recorded = self.flushed_recorded == Flushed::Durable && !planted!(self, flush_for_less_than_recorded);
+        let proposals = &self.replication.open_changes.proposals;
+        let recorded =
+            self.replication.open_changes.flushed == Flushed::Durable && !planted!(self, flush_for_less_than_recorded);
         recorded || proposals.iter().any(|proposal| proposal.flushed == Flushed::Durable)
     }
 
@@ -94,7 +111,7 @@ impl Volume {
             Flush::Media | Flush::Destage => Some(Flushed::Durable),
             Flush::Replicated => Some(Flushed::Held),
             Flush::Best => {
-                let peers = &self.members.peers;
+                let peers = &self.replication.members.peers;
                 let in_memory = self.flash.is_none() || peers.iter().any(|peer| peer.agreed && peer.synced.is_none());
                 let all_have_said = peers.iter().all(|peer| peer.agreed);
                 match in_memory {
@@ -107,17 +124,19 @@ impl Volume {
 
     /// The last position that everybody must have on its medium before what is proposed may be recorded.
     pub(super) fn last_proposed_on_media(&self) -> Lsn {
-        let open = self.open_changes.proposals.iter().filter(|proposal| !proposal.covered_told);
+        let open = self.replication.open_changes.proposals.iter().filter(|proposal| !proposal.covered_told);
         open.map(|proposal| proposal.on_media).max().unwrap_or(Lsn(0))
     }
 
     /// Tells ownership which proposals are covered.
     pub(super) fn tell_covered(&mut self) {
         let mut told = Vec::new();
-        for at in 0..self.open_changes.proposals.len() {
-            if !self.open_changes.proposals[at].covered_told && self.is_covered(&self.open_changes.proposals[at]) {
-                self.open_changes.proposals[at].covered_told = true;
-                told.push(self.open_changes.proposals[at].number);
+        for at in 0..self.replication.open_changes.proposals.len() {
+            if !self.replication.open_changes.proposals[at].covered_told
+                && self.is_covered(&self.replication.open_changes.proposals[at])
+            {
+                self.replication.open_changes.proposals[at].covered_told = true;
+                told.push(self.replication.open_changes.proposals[at].number);
             }
         }
         for proposal in told {
@@ -130,18 +149,19 @@ impl Volume {
             return true;
         }
         let own = self.own().node;
-        let newest = self.standing.mark.number;
+        let newest = self.replication.standing.mark.number;
         let held = proposal.members.iter().filter(|who| who.node != own).all(|who| {
-            let peer = self.members.place_of(who).map(|at| &self.members.peers[at]);
+            let peer = self.replication.members.place_of(who).map(|at| &self.replication.members.peers[at]);
             peer.is_some_and(|peer| {
                 // Whom the record names already holds it by being asked; who comes has the present mark as well (S6).
-                let known = self.members.is_recorded(who) || peer.mark == newest || peer.marked_since_proposal;
+                let known =
+                    self.replication.members.is_recorded(who) || peer.mark == newest || peer.marked_since_proposal;
                 // One in memory changes what a flush promises from now on, one on flash must keep what it has promised.
                 let on_media = peer.synced.is_none_or(|synced| synced >= proposal.on_media);
                 peer.agreed && peer.held >= proposal.acknowledged && on_media && known
             })
         });
-        let written = self.policy_kept() == Policy::Through && self.standing.mark.pins.is_empty();
+        let written = self.policy_kept() == Policy::Through && self.replication.standing.mark.pins.is_empty();
         let in_backing =
             proposal.log == LogState::Needed || (written && self.backing_has_durably(proposal.acknowledged));
         let own_on_media = self.flash.is_none() || self.positions.synced() >= proposal.on_media;
@@ -157,30 +177,30 @@ impl Volume {
     // --- quiescing ---
 
     pub(super) fn quiesce(&mut self, to: Option<NodeId>) {
-        self.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
+        self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
         self.close_group();
     }
 
     pub(super) fn resume_requests(&mut self) {
-        self.open_changes.quiescing = None;
+        self.replication.open_changes.quiescing = None;
         self.resume_early_requests();
     }
 
     pub(super) fn is_quiescing(&self) -> bool {
-        self.open_changes.quiescing.is_some()
+        self.replication.open_changes.quiescing.is_some()
     }
 
     /// Nothing new goes to the backing: the next owner has all of it.
     pub(super) fn is_quiescing_to_member(&self) -> bool {
-        self.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
+        self.replication.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
     }
 
     pub(super) fn tell_quiet(&mut self) {
-        let Some(Quiescing { to, quiet_told: false }) = self.open_changes.quiescing else { return };
+        let Some(Quiescing { to, quiet_told: false }) = self.replication.open_changes.quiescing else { return };
         let requests_rest = self.reads.is_empty() && self.writes.is_empty() && self.acks.is_empty();
         let whole = match to {
             Some(node) => {
-                let peers = self.members.peers.iter();
+                let peers = self.replication.members.peers.iter();
                 peers
                     .filter(|peer| peer.who.node == node)
                     .any(|peer| peer.agreed && peer.held == self.positions.accepted())
@@ -191,7 +211,7 @@ impl Volume {
         {
             return;
         }
-        self.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });
+        self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });
         self.report(Report::Quiet);
     }
 
@@ -200,7 +220,7 @@ impl Volume {
         for who in changes.come {
             // From its answer to `Begin` on it is read from where that node is.
             let stream = self.open_stream(self.positions.accepted());
-            self.members.join(who, stream);
+            self.replication.members.join(who, stream);
         }
         for peer in changes.gone {
             self.close_stream(peer.stream);

@@ -106,12 +106,12 @@ impl Volume {
             return;
         }
         self.checkpoints.begin();
-        self.standing.committed = self.positions.committed();
+        self.replication.standing.committed = self.positions.committed();
         let next = Checkpoint {
             destaged: match self.role() {
                 Role::Alone | Role::Follower => self.positions.durable(),
                 // What members are not told must not be forgotten here, either (D5, D7).
-                Role::Owner => self.standing.mark.watermark.min(self.positions.durable()),
+                Role::Owner => self.replication.standing.mark.watermark.min(self.positions.durable()),
             },
             accepted: self.positions.accepted(),
             size_bytes: self.control.size_wanted().unwrap_or(self.size_bytes),
@@ -134,7 +134,7 @@ impl Volume {
             size_bytes: self.size_bytes,
             life: self.life,
             host: self.config.cluster.map(|cluster| cluster.host),
-            standing: self.config.cluster.map(|_| self.standing.clone()),
+            standing: self.config.cluster.map(|_| self.replication.standing.clone()),
             ..Checkpoint::default()
         }
     }
@@ -197,7 +197,7 @@ impl Volume {
         }
         self.end_resize(written.size_bytes);
         self.refresh_pins();
-        self.follower.answer();
+        self.replication.follower.answer();
         match self.role() {
             Role::Alone | Role::Follower => self.retire_through(written.destaged),
             Role::Owner => {

@@ -254,7 +254,8 @@ impl Volume {
 
     fn has_few_copies(&self) -> bool {
         let learners_count = planted!(self, count_learners);
-        let copies = if learners_count { self.members.peers.len() } else { self.members.copies() };
+        let copies =
+            if learners_count { self.replication.members.peers.len() } else { self.replication.members.copies() };
         copies < self.cluster().min_peers as usize
     }
 
@@ -262,7 +263,7 @@ impl Volume {
     pub(super) fn has_no_spare(&self) -> bool {
         self.role() == Role::Owner
             && self.cluster().min_peers > 0
-            && self.members.copies() <= self.cluster().min_peers as usize
+            && self.replication.members.copies() <= self.cluster().min_peers as usize
     }
 
     /// Nothing that is asked for keeps logs alone from standing for what is acknowledged (A5).

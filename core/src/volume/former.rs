@@ -86,13 +86,17 @@ impl Volume {
     // --- the former owner ---
 
     pub(super) fn note_handed_over(&mut self, term: Term) {
-        self.former_cache.handed_over = Some(term).filter(|_| self.is_quiescing_to_member());
+        self.replication.former_cache.handed_over = Some(term).filter(|_| self.is_quiescing_to_member());
     }
 
     /// What a volume that has handed over leaves to the follower that is opened on the same frames. None where it has not, or
     /// has not stopped. Nothing may write to the frames until then.
     pub fn kept_cache(&self) -> Option<KeptCache> {
-        let term = self.former_cache.handed_over.filter(|_| self.phase == Phase::Stopped && !self.tier.has_failed())?;
+        let term = self
+            .replication
+            .former_cache
+            .handed_over
+            .filter(|_| self.phase == Phase::Stopped && !self.tier.has_failed())?;
         let clean = |block: &BlockIndex| self.live.is_clean(*block);
         let frame = |block| Some((block, self.pool.evictable_frame(block)?));
         let blocks = self.pool.cached_blocks().into_iter().filter(clean).filter_map(frame).collect();
@@ -112,7 +116,7 @@ impl Volume {
         if !same || self.phase != Phase::Following || !untouched {
             return false;
         }
-        self.former_cache.kept_for = Some(kept.term);
+        self.replication.former_cache.kept_for = Some(kept.term);
         let clean = kept.blocks.into_iter().filter(|(block, _)| self.live.is_clean(*block)).collect();
         self.pool.adopt(clean);
         true
@@ -121,7 +125,7 @@ impl Volume {
     /// K2: sends what the cache has of what was asked for.
     pub(super) fn answer_ask(&mut self, envelope: &Envelope, number: u64, first: BlockIndex, blocks: u32) {
         // The owner of the hand-over's record takes a term of its own, the next one, before it serves (T2).
-        let keeps = self.former_cache.kept_for.is_some_and(|term| term.0 + 1 == self.term.0);
+        let keeps = self.replication.former_cache.kept_for.is_some_and(|term| term.0 + 1 == self.term.0);
         let kept = if keeps { self.pool.cached() } else { 0 };
         let mut records = Vec::new();
         let mut frames = Vec::new();
@@ -138,7 +142,7 @@ impl Volume {
             let lsn = Lsn(frames.len() as u64);
             records.push(Descriptor { lsn, block, group: Group(0), term: self.term, kind });
         }
-        self.peer_counters.cached_blocks_sent += frames.len() as u64;
+        self.replication.counters.cached_blocks_sent += frames.len() as u64;
         self.send_frames(envelope.from, Message::Cached { number, kept, records }, frames);
     }
 
@@ -148,8 +152,8 @@ impl Volume {
     pub(super) fn begin_asking(&mut self, former: Option<Incarnation>) {
         let blocks = self.size_bytes / BLOCK_BYTES;
         let (until, late_in_a_row) = (self.now + ASK_TIME, 0);
-        self.former_cache.kept_for = None;
-        self.former_cache.former = former.filter(|who| who.node != self.own().node).map(|who| Former {
+        self.replication.former_cache.kept_for = None;
+        self.replication.former_cache.former = former.filter(|who| who.node != self.own().node).map(|who| Former {
             who,
             until,
             blocks,
@@ -163,33 +167,34 @@ impl Volume {
 
     /// K3: the former owner may have the newest content of this block.
     pub(super) fn may_ask_for(&self, block: BlockIndex) -> bool {
-        let Some(former) = &self.former_cache.former else { return false };
+        let Some(former) = &self.replication.former_cache.former else { return false };
         // Whoever the record does not name any more may have missed a write.
-        let member = self.members.is_recorded(&former.who) || planted!(self, ask_who_left);
+        let member = self.replication.members.is_recorded(&former.who) || planted!(self, ask_who_left);
         member && self.now < former.until && block.0 < former.blocks && self.live.is_clean(block)
     }
 
     pub(super) fn ask_former(&mut self, fill: read::Fill) {
-        let Some(former) = &self.former_cache.former else { unreachable!("asked only where there is one") };
+        let Some(former) = &self.replication.former_cache.former else { unreachable!("asked only where there is one") };
         let who = former.who;
-        self.former_cache.numbers += 1;
-        let number = self.former_cache.numbers;
+        self.replication.former_cache.numbers += 1;
+        let number = self.replication.former_cache.numbers;
         let (first, blocks) = (fill.first, fill.frames.len() as u32);
         let until = self.now + ANSWER_WAIT;
-        self.former_cache.asked.push_back(Asked { number, until, fill });
+        self.replication.former_cache.asked.push_back(Asked { number, until, fill });
         self.send(who, Message::Ask { number, first, blocks });
     }
 
     /// K4: what came goes to its frames; the rest is read from the backing.
     pub(super) fn on_cached(&mut self, from: &Incarnation, message: Message, payload: Vec<Payload>) {
         let Message::Cached { number, kept, records } = message else { unreachable!("called with an answer") };
-        let known = self.former_cache.former.as_ref().is_some_and(|former| former.who == *from);
-        let place = self.former_cache.asked.iter().position(|asked| asked.number == number).filter(|_| known);
+        let known = self.replication.former_cache.former.as_ref().is_some_and(|former| former.who == *from);
+        let place =
+            self.replication.former_cache.asked.iter().position(|asked| asked.number == number).filter(|_| known);
         let Some(place) = place else { return self.release_payloads(payload) };
-        let asked = self.former_cache.asked.remove(place).expect("found above");
+        let asked = self.replication.former_cache.asked.remove(place).expect("found above");
         let blocks = asked.fill.frames.len();
         let mut there: Vec<bool> = alloc::vec![false; blocks];
-        let member = self.members.is_recorded(from) || planted!(self, ask_who_left);
+        let member = self.replication.members.is_recorded(from) || planted!(self, ask_who_left);
         for (record, payload) in records.iter().zip(&payload) {
             let at = record.block.0.wrapping_sub(asked.fill.first.0);
             let expected = Kind::Data { mask: SectorMask::FULL, checksum: payload.checksum };
@@ -209,9 +214,9 @@ impl Volume {
 
     /// Whether asking is worth while (K5).
     fn look_at_former(&mut self, hits: u64, misses: u64, kept: u32) {
-        self.peer_counters.former_hits += hits;
-        self.peer_counters.former_misses += misses;
-        let Some(former) = &mut self.former_cache.former else { return };
+        self.replication.counters.former_hits += hits;
+        self.replication.counters.former_misses += misses;
+        let Some(former) = &mut self.replication.former_cache.former else { return };
         former.late_in_a_row = 0;
         (former.hits, former.misses) = (former.hits + hits, former.misses + misses);
         (former.looked, former.found) = (former.looked + hits + misses, former.found + hits);
@@ -220,57 +225,58 @@ impl Volume {
             (former.looked, former.found) = (0, 0);
         }
         if kept == 0 || little {
-            self.former_cache.former = None;
+            self.replication.former_cache.former = None;
             self.give_up_asked();
         }
     }
 
     /// Answers that are late, and the end of the time.
     pub(super) fn settle_former(&mut self) {
-        while let Some(asked) = self.former_cache.asked.front()
+        while let Some(asked) = self.replication.former_cache.asked.front()
             && asked.until <= self.now
         {
-            let asked = self.former_cache.asked.pop_front().expect("looked at above");
+            let asked = self.replication.former_cache.asked.pop_front().expect("looked at above");
             let blocks = asked.fill.frames.len() as u64;
             self.end_asked(asked.fill, &[]);
-            self.peer_counters.former_misses += blocks;
-            if let Some(former) = &mut self.former_cache.former {
+            self.replication.counters.former_misses += blocks;
+            if let Some(former) = &mut self.replication.former_cache.former {
                 former.misses += blocks;
                 former.late_in_a_row += 1;
             }
         }
         let over = |former: &Former| former.until <= self.now || former.late_in_a_row >= LATE_MAX;
-        let gone = |former: &Former| !self.members.is_recorded(&former.who) && !planted!(self, ask_who_left);
-        if self.former_cache.former.as_ref().is_some_and(|former| over(former) || gone(former)) {
-            self.former_cache.former = None;
+        let gone =
+            |former: &Former| !self.replication.members.is_recorded(&former.who) && !planted!(self, ask_who_left);
+        if self.replication.former_cache.former.as_ref().is_some_and(|former| over(former) || gone(former)) {
+            self.replication.former_cache.former = None;
             self.give_up_asked();
         }
     }
 
     /// What was under way to the node, or from it, may be lost.
     pub(super) fn former_interrupted(&mut self, node: NodeId) {
-        if self.former_cache.former.as_ref().is_some_and(|former| former.who.node == node) {
+        if self.replication.former_cache.former.as_ref().is_some_and(|former| former.who.node == node) {
             self.give_up_asked();
         }
     }
 
     /// The backing is read instead.
     fn give_up_asked(&mut self) {
-        for asked in core::mem::take(&mut self.former_cache.asked) {
+        for asked in core::mem::take(&mut self.replication.former_cache.asked) {
             let blocks = asked.fill.frames.len() as u64;
-            self.peer_counters.former_misses += blocks;
+            self.replication.counters.former_misses += blocks;
             self.end_asked(asked.fill, &[]);
         }
     }
 
     pub(super) fn former_timeout(&self) -> Option<Instant> {
-        self.former_cache.asked.front().map(|asked| asked.until)
+        self.replication.former_cache.asked.front().map(|asked| asked.until)
     }
 
     /// Whose cache is asked, until when, and what it brought in this term.
     pub fn former(&self) -> Option<FormerStatus> {
-        let Former { who, until, hits, misses, .. } = self.former_cache.former.as_ref()?;
-        let asked = self.former_cache.asked.len() as u32;
+        let Former { who, until, hits, misses, .. } = self.replication.former_cache.former.as_ref()?;
+        let asked = self.replication.former_cache.asked.len() as u32;
         Some(FormerStatus { node: who.node, until: *until, hits: *hits, misses: *misses, asked })
     }
 }

@@ -28,7 +28,7 @@ impl Volume {
 
     /// S10: what this node has is less than what others rely on.
     pub(super) fn goes_back(&mut self) {
-        if !planted!(self, goes_on_in_former_state) && self.own_role.go_back() {
+        if !planted!(self, goes_on_in_former_state) && self.replication.own_role.go_back() {
             self.report(Report::WentBack);
         }
     }
@@ -47,15 +47,15 @@ impl Volume {
 
     /// Tells a peer what it has said, now and then.
     pub(super) fn say_what_was_heard(&mut self, at: usize) {
-        let peer = &self.members.peers[at];
+        let peer = &self.replication.members.peers[at];
         if self.now < peer.stream.said_at {
             return;
         }
         let by_itself = if peer.agreed { (peer.held, peer.mark) } else { (Lsn(0), MarkNumber(0)) };
         // What all members hold, each that is recorded has said to hold: to this owner, or to one before it.
-        let by_all = if self.members.is_recorded(&peer.who) { self.known_held() } else { Lsn(0) };
+        let by_all = if self.replication.members.is_recorded(&peer.who) { self.known_held() } else { Lsn(0) };
         let (to, held, mark) = (peer.who, by_itself.0.max(by_all), by_itself.1);
-        self.members.peers[at].stream.said_at = self.now + SAID_EVERY;
+        self.replication.members.peers[at].stream.said_at = self.now + SAID_EVERY;
         self.send(to, Message::Said { held, mark });
     }
 }

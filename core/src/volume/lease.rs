@@ -53,7 +53,8 @@ impl Lease {
 impl Volume {
     /// Reads may be answered, and writes to the backing begun (L3).
     pub(super) fn has_lease(&self) -> bool {
-        (self.lease.runs(self.now) && !self.own_role.is_stepping_down()) || planted!(self, read_without_lease)
+        (self.lease.runs(self.now) && !self.replication.own_role.is_stepping_down())
+            || planted!(self, read_without_lease)
     }
 
     /// While a write to the backing or the journal is under way: when the last lease under which one was begun ends, or has ended. A

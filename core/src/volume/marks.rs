@@ -40,20 +40,20 @@ impl Volume {
     /// The marks of a new term begin with this one, which `Begin` tells.
     pub(super) fn begin_marks(&mut self, watermark: Lsn, pins: Vec<crate::cluster::Pin>) {
         let size_bytes = self.size_bytes;
-        self.standing.mark =
+        self.replication.standing.mark =
             Mark { number: MarkNumber(1), watermark, through: watermark, part: Part::default(), size_bytes, pins };
         self.refresh_pins();
-        self.marks = Marks::default();
-        self.marks.told.push_back(Told { number: MarkNumber(1), watermark, through: watermark });
+        self.replication.marks = Marks::default();
+        self.replication.marks.told.push_back(Told { number: MarkNumber(1), watermark, through: watermark });
         self.checkpoints.want();
     }
 
     fn tell_mark(&mut self, watermark: Lsn, through: Lsn) {
-        let mark = &mut self.standing.mark;
+        let mark = &mut self.replication.standing.mark;
         mark.number = MarkNumber(mark.number.0 + 1);
         (mark.watermark, mark.through) = (watermark, through);
-        self.marks.told.push_back(Told { number: mark.number, watermark, through });
-        self.peer_counters.marks += 1;
+        self.replication.marks.told.push_back(Told { number: mark.number, watermark, through });
+        self.replication.counters.marks += 1;
         self.checkpoints.want();
         self.write_checkpoint();
         self.marks_changed();
@@ -61,35 +61,35 @@ impl Volume {
 
     /// Every peer's checkpoint is to have room for this size (A7).
     pub(super) fn tell_size(&mut self, size_bytes: u64) {
-        self.standing.mark.size_bytes = size_bytes;
-        self.marks.size_told = Some((MarkNumber(self.standing.mark.number.0 + 1), size_bytes));
-        self.tell_mark(self.standing.mark.watermark, self.standing.mark.through);
+        self.replication.standing.mark.size_bytes = size_bytes;
+        self.replication.marks.size_told = Some((MarkNumber(self.replication.standing.mark.number.0 + 1), size_bytes));
+        self.tell_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
     }
 
     /// Nothing is pinned any more (T6).
     pub(super) fn tell_no_pins(&mut self) {
-        self.standing.mark.pins.clear();
-        self.tell_mark(self.standing.mark.watermark, self.standing.mark.through);
+        self.replication.standing.mark.pins.clear();
+        self.tell_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
     }
 
     /// Somebody has a newer mark, or somebody is asked no more.
     pub(super) fn marks_changed(&mut self) {
-        if self.role() != Role::Owner || self.own_role.is_stepping_down() {
+        if self.role() != Role::Owner || self.replication.own_role.is_stepping_down() {
             return;
         }
         let all = match planted!(self, window_before_mark) {
             true => MarkNumber(u64::MAX),
-            false => self.recorded_mark().min(self.members.mark_of_all()),
+            false => self.recorded_mark().min(self.replication.members.mark_of_all()),
         };
         let mut changed = false;
-        while let Some(&Told { number, watermark, through }) = self.marks.told.front()
+        while let Some(&Told { number, watermark, through }) = self.replication.marks.told.front()
             && number <= all
         {
-            (self.marks.watermark, self.marks.through) = (watermark, through);
-            self.marks.told.pop_front();
+            (self.replication.marks.watermark, self.replication.marks.through) = (watermark, through);
+            self.replication.marks.told.pop_front();
             changed = true;
         }
-        if let Some((_, size_bytes)) = self.marks.size_told.take_if(|(number, _)| *number <= all) {
+        if let Some((_, size_bytes)) = self.replication.marks.size_told.take_if(|(number, _)| *number <= all) {
             self.report(Report::Grown(size_bytes));
         }
         if changed {
@@ -99,33 +99,33 @@ impl Volume {
 
     /// Ends what everybody knows to be durable in the backing (D5).
     pub(super) fn retire_told(&mut self) {
-        self.retire_through(self.checkpoints.newest().destaged.min(self.marks.watermark));
+        self.retire_through(self.checkpoints.newest().destaged.min(self.replication.marks.watermark));
     }
 
     /// The backing's sync has ended.
     pub(super) fn owe_watermark(&mut self) {
         if self.role() == Role::Owner {
-            self.marks.owed.get_or_insert((self.positions.durable(), self.positions.accepted()));
+            self.replication.marks.owed.get_or_insert((self.positions.durable(), self.positions.accepted()));
             self.tell_watermark();
         }
     }
 
     pub(super) fn tell_watermark(&mut self) {
-        while let Some((durable, after)) = self.marks.owed
+        while let Some((durable, after)) = self.replication.marks.owed
             && (self.positions.committed() >= after || planted!(self, watermark_over_uncommitted))
         {
             // More has become durable meanwhile: that waits for its own turn, which is now where nothing is uncommitted.
-            self.marks.owed =
+            self.replication.marks.owed =
                 (self.positions.durable() > durable).then_some((self.positions.durable(), self.positions.accepted()));
-            if durable > self.standing.mark.watermark {
-                self.tell_mark(durable, self.standing.mark.through.max(durable));
+            if durable > self.replication.standing.mark.watermark {
+                self.tell_mark(durable, self.replication.standing.mark.through.max(durable));
             }
         }
     }
 
     /// D2 and D3: may this position be under way to the backing?
     pub(super) fn is_in_window(&self, lsn: Lsn) -> bool {
-        self.role() != Role::Owner || lsn <= self.marks.through || planted!(self, destage_outside_window)
+        self.role() != Role::Owner || lsn <= self.replication.marks.through || planted!(self, destage_outside_window)
     }
 
     /// Asks for a larger window when the one that was told is used up.
@@ -135,17 +135,17 @@ impl Volume {
         }
         let Some(first) = self.live.cursor() else { return };
         let lsn = self.live.get(first).descriptor.lsn;
-        let told = lsn <= self.standing.mark.through;
+        let told = lsn <= self.replication.standing.mark.through;
         if told || !self.is_due(first) || self.has_all_pins() || self.pins_are_proven() {
             return;
         }
         let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
-        if !goes_on && self.standing.mark.watermark < self.destage.collected {
+        if !goes_on && self.replication.standing.mark.watermark < self.destage.collected {
             // The next group, or batch: when everybody knows that the one before is durable.
             return;
         }
         let through = self.window_from(first);
-        self.tell_mark(self.standing.mark.watermark, through);
+        self.tell_mark(self.replication.standing.mark.watermark, through);
     }
 
     /// How far a window may go that begins with this record.

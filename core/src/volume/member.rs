@@ -82,7 +82,7 @@ impl Volume {
             Message::Mark(mark) => {
                 if self.is_from_owner(&envelope) {
                     // A newer one is answered when the checkpoint has it (D3).
-                    self.follower.answer |= mark.number <= self.recorded_mark();
+                    self.replication.follower.answer |= mark.number <= self.recorded_mark();
                     self.take_mark(mark);
                 }
             }
@@ -111,7 +111,8 @@ impl Volume {
 
     /// Within a term, after `Begin` (S3, S9). That may have been before a restart: only the owner of a term sends these.
     fn is_from_owner(&mut self, envelope: &Envelope) -> bool {
-        self.standing.agreed && *self.follower.owner.get_or_insert(envelope.from) == envelope.from
+        self.replication.standing.agreed
+            && *self.replication.follower.owner.get_or_insert(envelope.from) == envelope.from
     }
 
     pub(super) fn release_payloads(&mut self, payload: Vec<Payload>) {
@@ -126,11 +127,11 @@ impl Volume {
 
     /// A new term has been heard of: what an older owner sent does not count any more.
     pub(super) fn forget_owner(&mut self) {
-        self.follower.owner = None;
-        self.follower.sealed = false;
-        self.follower.sync_wanted = Lsn(0);
-        self.follower.early_blocks = 0;
-        for (_, append) in core::mem::take(&mut self.follower.early) {
+        self.replication.follower.owner = None;
+        self.replication.follower.sealed = false;
+        self.replication.follower.sync_wanted = Lsn(0);
+        self.replication.follower.early_blocks = 0;
+        for (_, append) in core::mem::take(&mut self.replication.follower.early) {
             self.release_append(append);
         }
         self.end_fetch();
@@ -139,10 +140,10 @@ impl Volume {
     // --- Begin ---
 
     fn take_begin(&mut self, from: Incarnation, tail: Lsn, committed: Lsn, mark: Mark) {
-        if self.standing.agreed {
+        if self.replication.standing.agreed {
             // A repeated one is answered again.
-            if *self.follower.owner.get_or_insert(from) == from {
-                self.follower.answer = true;
+            if *self.replication.follower.owner.get_or_insert(from) == from {
+                self.replication.follower.answer = true;
             }
             return;
         }
@@ -162,11 +163,11 @@ impl Volume {
             }
             self.begin_at(first);
         }
-        self.follower.owner = Some(from);
-        self.follower.answer = true;
-        self.standing.agreed = true;
-        self.standing.mark = mark;
-        self.size_bytes = self.standing.mark.size_bytes;
+        self.replication.follower.owner = Some(from);
+        self.replication.follower.answer = true;
+        self.replication.standing.agreed = true;
+        self.replication.standing.mark = mark;
+        self.size_bytes = self.replication.standing.mark.size_bytes;
         self.learn_committed(committed);
         self.apply_mark();
         self.checkpoints.want();
@@ -192,11 +193,11 @@ impl Volume {
             return;
         }
         // What was waiting for this.
-        while let Some(first) = self.follower.early.first_entry()
+        while let Some(first) = self.replication.follower.early.first_entry()
             && *first.key() <= self.positions.accepted()
         {
             let append = first.remove();
-            self.follower.early_blocks -= append.payload.len() as u64;
+            self.replication.follower.early_blocks -= append.payload.len() as u64;
             self.take_now(append);
         }
     }
@@ -224,13 +225,14 @@ impl Volume {
         let blocks = append.payload.len() as u64;
         // What comes next must find frames, or none of these ever has its turn.
         let most = (self.cluster().peer_window_bytes_max / BLOCK_BYTES).min(u64::from(self.frames_reserved()));
-        let known = self.follower.early.get(&append.from).is_some_and(|other| other.through >= append.through);
-        if known || self.follower.early_blocks + blocks > most {
+        let known =
+            self.replication.follower.early.get(&append.from).is_some_and(|other| other.through >= append.through);
+        if known || self.replication.follower.early_blocks + blocks > most {
             return self.release_append(append);
         }
-        self.follower.early_blocks += blocks;
-        if let Some(shorter) = self.follower.early.insert(append.from, append) {
-            self.follower.early_blocks -= shorter.payload.len() as u64;
+        self.replication.follower.early_blocks += blocks;
+        if let Some(shorter) = self.replication.follower.early.insert(append.from, append) {
+            self.replication.follower.early_blocks -= shorter.payload.len() as u64;
             self.release_append(shorter);
         }
     }
@@ -253,8 +255,8 @@ impl Volume {
         };
         if let Some(why) = refused {
             self.release_payloads(payload);
-            self.follower.answer = true;
-            if let (Some(why), Some(owner)) = (why, self.follower.owner) {
+            self.replication.follower.answer = true;
+            if let (Some(why), Some(owner)) = (why, self.replication.follower.owner) {
                 self.refuse_peer(owner, why);
             }
             return false;
@@ -270,14 +272,14 @@ impl Volume {
         }
         if through <= known {
             // A duplicate: its answer was lost, perhaps.
-            self.follower.answer = true;
+            self.replication.follower.answer = true;
         }
         self.positions.accept_through(through);
         self.hold_accepted();
         self.learn_committed(committed);
-        if sync > self.follower.sync_wanted {
-            self.follower.sync_wanted = sync;
-            self.follower.answer |= self.positions.synced() >= sync;
+        if sync > self.replication.follower.sync_wanted {
+            self.replication.follower.sync_wanted = sync;
+            self.replication.follower.answer |= self.positions.synced() >= sync;
         }
         match mark {
             Some(mark) => self.take_mark(mark),
@@ -330,9 +332,9 @@ impl Volume {
 
     fn take_mark(&mut self, mark: Mark) {
         // Of two marks the higher number counts (S3).
-        if mark.number > self.standing.mark.number {
+        if mark.number > self.replication.standing.mark.number {
             self.size_bytes = self.size_bytes.max(mark.size_bytes);
-            self.standing.mark = mark;
+            self.replication.standing.mark = mark;
             self.checkpoints.want();
         }
         self.apply_mark();
@@ -340,7 +342,7 @@ impl Volume {
 
     /// What is below the watermark ends, when the checkpoint says so; what is in the window stays as it is (D4).
     pub(super) fn apply_mark(&mut self) {
-        let mark = &self.standing.mark;
+        let mark = &self.replication.standing.mark;
         let watermark = if planted!(self, free_before_mark) { self.positions.committed() } else { mark.watermark };
         let (watermark, through) = (watermark.min(self.positions.accepted()), mark.through);
         self.live.fix_through(through);
@@ -372,10 +374,10 @@ impl Volume {
 
     /// A new owner wants what this log has more (T3): one message for each time it asks.
     fn take_fetch(&mut self, to: Incarnation, from: Lsn) {
-        if self.follower.fetch_under_way.is_some() {
+        if self.replication.follower.fetch_under_way.is_some() {
             return;
         }
-        let reader = match self.follower.fetch {
+        let reader = match self.replication.follower.fetch {
             Some((asker, reader)) if asker == to => {
                 self.live.seek(reader, from);
                 reader
@@ -383,14 +385,14 @@ impl Volume {
             Some(_) | None => {
                 self.end_fetch();
                 let reader = self.live.begin_reading(from);
-                self.follower.fetch = Some((to, reader));
+                self.replication.follower.fetch = Some((to, reader));
                 reader
             }
         };
         // It asks again where nothing comes.
         if let Some(message) = self.gather(to, reader, from) {
-            if self.messages[message].waits() {
-                self.follower.fetch_under_way = Some(message);
+            if self.replication.streams.waits(message) {
+                self.replication.follower.fetch_under_way = Some(message);
             } else {
                 self.send_gathered(message);
             }
@@ -398,8 +400,8 @@ impl Volume {
     }
 
     fn end_fetch(&mut self) {
-        self.follower.fetch_under_way = None;
-        if let Some((_, reader)) = self.follower.fetch.take() {
+        self.replication.follower.fetch_under_way = None;
+        if let Some((_, reader)) = self.replication.follower.fetch.take() {
             self.live.end_reading(reader);
         }
     }
@@ -420,23 +422,24 @@ impl Volume {
 
     /// Tells the owner how far this node is, as soon as all it would say is so.
     pub(super) fn answer_owner(&mut self) {
-        let Some(owner) = self.follower.owner else { return };
-        let told = self.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
-        if !self.follower.answer || !told || self.tier.has_failed() || self.own_role.went_back() {
+        let Some(owner) = self.replication.follower.owner else { return };
+        let told = self.replication.standing.agreed && self.recorded().is_some_and(|recorded| recorded.agreed);
+        if !self.replication.follower.answer || !told || self.tier.has_failed() || self.replication.own_role.went_back()
+        {
             return;
         }
-        self.follower.answer = false;
+        self.replication.follower.answer = false;
         let held = self.outlives();
         let synced = self.flash.is_some().then_some(self.positions.synced().min(held));
         let mark = self.recorded_mark();
         let (accepted, room, host) = (self.positions.accepted(), self.room(), self.cluster().host);
-        self.peer_counters.messages += 1;
+        self.replication.counters.messages += 1;
         self.send(owner, Message::Held { accepted, held, synced, mark, room, host });
     }
 
     /// The tier has failed: the owner is told, once it says something.
     pub(super) fn refuse_peer(&mut self, to: Incarnation, why: Refusal) {
-        self.peer_counters.refusals += 1;
+        self.replication.counters.refusals += 1;
         self.send(to, Message::Refused { why });
     }
 }

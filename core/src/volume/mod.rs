@@ -20,7 +20,7 @@
 //! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
 //! [`journal`] many groups at once; [`positions`] how far each of these is, [`groups`] the barriers between them; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
-//! Of a log that several nodes keep (docs/protocol.md): [`role`] who this node is, [`terms`] how it comes to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
+//! Of a log that several nodes keep (docs/protocol.md): [`replication`] its parts: [`role`] who this node is, [`terms`] how it comes to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
 //! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
@@ -58,6 +58,7 @@ mod read;
 mod ready;
 mod recorder;
 mod recover;
+mod replication;
 mod rewrite;
 mod role;
 mod rules;
@@ -68,7 +69,7 @@ mod tier_state;
 mod write;
 
 use crate::api::*;
-use crate::cluster::{Flushed, Host, Incarnation, NodeId};
+use crate::cluster::{Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
 use crate::seen::Seen;
 use crate::status::*;
@@ -184,29 +185,13 @@ pub struct Volume {
     term: Term,
     start: Start,
     life: u32,
-    /// Where this member of a cluster stands; written with every checkpoint.
-    standing: Standing,
 
     pool: FramePool,
     live: LiveLog,
     flash: Option<FlashLog>,
 
-    own_role: role::OwnRole,
-    members: members::Members,
-    marks: marks::Marks,
-    pins: pins::Pins,
-    open_changes: changes::OpenChanges,
-    follower: member::Follower,
-    former_cache: former::FormerCache,
-    messages: Slab<stream::Building>,
-    agreement: agreeing::Agreement,
+    replication: replication::Replication,
     lease: lease::Lease,
-    /// The record lets logs alone stand for what is acknowledged (A5).
-    log_needed: bool,
-    /// What the record says of flushes; no proposal counts here (A2).
-    flushed_recorded: Flushed,
-    /// By then this node looks after its peers, if it runs.
-    streams_due: Option<Instant>,
 
     groups: groups::Groups,
     positions: positions::Positions,
@@ -227,7 +212,6 @@ pub struct Volume {
     holds: shares::Holds,
     now: Instant,
     counters: Counters,
-    peer_counters: PeerCounters,
     recorder: recorder::Recorder,
     dead: Vec<u32>,
 }
@@ -251,6 +235,7 @@ impl Volume {
         assert!(u64::from(config.backing_write_bytes_max) >= BLOCK_BYTES && config.backing_depth_max > 0);
         // The last frame is nobody's: on a memory tier every other one may hold a record.
         let pool = FramePool::new(config.frames - 1);
+        let role = if config.cluster.is_some() { Role::Follower } else { Role::Alone };
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -260,23 +245,11 @@ impl Volume {
             term: Term(0),
             start: Start(0),
             life: 0,
-            standing: Standing::default(),
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
-            own_role: role::OwnRole::new(if config.cluster.is_some() { Role::Follower } else { Role::Alone }),
-            members: Default::default(),
-            marks: Default::default(),
-            pins: Default::default(),
-            open_changes: Default::default(),
-            follower: Default::default(),
-            former_cache: Default::default(),
-            messages: Slab::new(),
-            agreement: Default::default(),
+            replication: replication::Replication::new(role),
             lease: lease::Lease::new(),
-            log_needed: true,
-            flushed_recorded: Flushed::Unrecorded,
-            streams_due: None,
             groups: groups::Groups::new(),
             positions: positions::Positions::new(),
             tier: Default::default(),
@@ -294,7 +267,6 @@ impl Volume {
             holds: shares::Holds::default(),
             now,
             counters: Counters::default(),
-            peer_counters: PeerCounters::default(),
             recorder: recorder::Recorder::new(u64::from(config.frames)),
             dead: Vec::new(),
             config,
@@ -406,7 +378,7 @@ impl Volume {
         self.advance(now);
         match self.phase {
             Phase::Recovering | Phase::Stopped | Phase::Refused(_) => {}
-            _ if self.own_role.is_stepping_down() => self.go_on_stepping_down(),
+            _ if self.replication.own_role.is_stepping_down() => self.go_on_stepping_down(),
             Phase::Following | Phase::Agreeing => self.settle_log(),
             Phase::Serving | Phase::Stopping => self.settle_serving(),
         }

@@ -48,18 +48,18 @@ pub(super) struct Pins {
 impl Volume {
     /// Looks anew at what is pinned: a mark has come, or the checkpoint has one.
     pub(super) fn refresh_pins(&mut self) {
-        let mut windows = self.standing.mark.pins.clone();
+        let mut windows = self.replication.standing.mark.pins.clone();
         for pin in self.recorded().into_iter().flat_map(|recorded| &recorded.mark.pins) {
             if !windows.contains(pin) {
                 windows.push(*pin);
             }
         }
-        if windows.iter().eq(self.pins.windows.iter().map(|window| &window.pin)) {
+        if windows.iter().eq(self.replication.pins.windows.iter().map(|window| &window.pin)) {
             return;
         }
-        self.pins.windows = windows.into_iter().map(Reach::of).collect();
+        self.replication.pins.windows = windows.into_iter().map(Reach::of).collect();
         self.live.unpin_all();
-        if self.pins.windows.is_empty() {
+        if self.replication.pins.windows.is_empty() {
             return self.live.forget_history();
         }
         // The blocks of the rest of the group as well: a record of the window that one of those has superseded may be found again
@@ -83,8 +83,12 @@ impl Volume {
     /// A record that came into the log may be of a pinned window, or of the rest of its group.
     pub(super) fn pin_if_in_window(&mut self, id: u32) {
         let descriptor = self.live.get(id).descriptor;
-        let windows =
-            self.pins.windows.iter_mut().filter_map(|window| window.pins(&descriptor).then_some(window.pin.above));
+        let windows = self
+            .replication
+            .pins
+            .windows
+            .iter_mut()
+            .filter_map(|window| window.pins(&descriptor).then_some(window.pin.above));
         if let Some(above) = windows.min() {
             self.pin_blocks_of(id, above);
         }
@@ -92,12 +96,12 @@ impl Volume {
 
     /// It says which blocks are pinned.
     fn tells_what_is_pinned(&self, lsn: Lsn) -> bool {
-        self.pins.windows.iter().any(|window| window.pin.above < lsn && lsn <= window.through)
+        self.replication.pins.windows.iter().any(|window| window.pin.above < lsn && lsn <= window.through)
     }
 
     /// The record stays though it is durable in the backing.
     pub(super) fn is_kept_by_pin(&self, id: u32, watermark: Lsn) -> bool {
-        if self.pins.windows.is_empty() || planted!(self, forget_pins) {
+        if self.replication.pins.windows.is_empty() || planted!(self, forget_pins) {
             return false;
         }
         self.tells_what_is_pinned(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
@@ -106,18 +110,18 @@ impl Volume {
     /// No other window is opened: should this owner be lost, its own would be one too many (T5), or nobody would ask for
     /// proof about it (T8).
     pub(super) fn has_all_pins(&self) -> bool {
-        self.standing.mark.pins.len() >= PINS_MAX || self.pins.unlisted
+        self.replication.standing.mark.pins.len() >= PINS_MAX || self.replication.pins.unlisted
     }
 
     /// Pins of a new term: those of former ones, and the window of the last owner that was heard, above the watermark.
     pub(super) fn pins_of_new_term(&mut self, watermark: Lsn, unfenced: &[Term]) -> Vec<Pin> {
-        self.pins.unlisted = unfenced.len() >= UNFENCED_MAX;
+        self.replication.pins.unlisted = unfenced.len() >= UNFENCED_MAX;
         let Some(&term) = unfenced.last() else { return Vec::new() };
-        let mark = &self.standing.mark;
+        let mark = &self.replication.standing.mark;
         let mut pins = mark.pins.clone();
         if mark.through > watermark && !planted!(self, forget_pins) {
             pins.push(Pin { term, above: watermark, through: mark.through, part: mark.part });
-            self.pins.first = Some(mark.through);
+            self.replication.pins.first = Some(mark.through);
         }
         pins
     }
@@ -125,7 +129,7 @@ impl Volume {
     /// The window of the former owner, while it is to be destaged before anything else.
     pub(super) fn first_window(&self) -> Option<Lsn> {
         let next = self.live.get(self.live.cursor()?).descriptor.lsn;
-        self.pins.first.filter(|through| next <= *through)
+        self.replication.pins.first.filter(|through| next <= *through)
     }
 
     // --- the last writing ---
@@ -135,36 +139,37 @@ impl Volume {
         if planted!(self, never_end_pins) {
             return;
         }
-        self.pins.unlisted = false;
-        if self.standing.mark.pins.is_empty() || planted!(self, end_pins_at_once) {
+        self.replication.pins.unlisted = false;
+        if self.replication.standing.mark.pins.is_empty() || planted!(self, end_pins_at_once) {
             return self.end_pins();
         }
-        if self.pins.rewriting == Rewriting::No {
-            self.pins.rewriting = Rewriting::Due;
+        if self.replication.pins.rewriting == Rewriting::No {
+            self.replication.pins.rewriting = Rewriting::Due;
         }
     }
 
     pub(super) fn pins_are_proven(&self) -> bool {
-        self.pins.rewriting != Rewriting::No
+        self.replication.pins.rewriting != Rewriting::No
     }
 
     /// Everything that was chosen has to be chosen again.
     pub(super) fn rewrite_pins_again(&mut self) {
-        if self.pins.rewriting == Rewriting::UnderWay {
-            self.pins.rewriting = Rewriting::Due;
-            self.pins.pieces.clear();
+        if self.replication.pins.rewriting == Rewriting::UnderWay {
+            self.replication.pins.rewriting = Rewriting::Due;
+            self.replication.pins.pieces.clear();
         }
     }
 
     /// Chooses the newest content of what is pinned. The caller has made sure that nothing is under way.
     pub(super) fn rewrite_pins(&mut self) -> bool {
-        let watermark = self.standing.mark.watermark;
-        if self.pins.rewriting != Rewriting::Due || watermark < self.positions.durable() {
+        let watermark = self.replication.standing.mark.watermark;
+        if self.replication.pins.rewriting != Rewriting::Due || watermark < self.positions.durable() {
             return false;
         }
-        self.pins.rewriting = Rewriting::UnderWay;
+        self.replication.pins.rewriting = Rewriting::UnderWay;
         let zeros = self.live.pinned_zeros(watermark);
-        self.pins.pieces = zeros.into_iter().map(|(id, pieces)| (self.live.get(id).descriptor.lsn, pieces)).collect();
+        self.replication.pins.pieces =
+            zeros.into_iter().map(|(id, pieces)| (self.live.get(id).descriptor.lsn, pieces)).collect();
         let mut next = self.live.oldest();
         let mut chosen = Vec::new();
         while let Some(id) = next {
@@ -172,7 +177,7 @@ impl Volume {
             if lsn > watermark {
                 break;
             }
-            let nothing = self.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
+            let nothing = self.replication.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
             if self.live.is_newest_pinned(id, watermark) && !nothing {
                 chosen.push((id, lsn));
             }
@@ -191,7 +196,7 @@ impl Volume {
 
     /// Of a zeroed range that is written again: which pieces.
     pub(super) fn pinned_pieces(&self, lsn: Lsn) -> Option<&[(BlockIndex, u64)]> {
-        self.pins.pieces.get(&lsn).map(Vec::as_slice)
+        self.replication.pins.pieces.get(&lsn).map(Vec::as_slice)
     }
 
     /// What the backing has is read from the log in pinned blocks only: of others newer content may have ended, here or where
@@ -208,15 +213,15 @@ impl Volume {
 
     /// The backing's sync has ended after all of it was written.
     pub(super) fn end_rewritten_pins(&mut self) {
-        if self.pins.rewriting == Rewriting::UnderWay {
+        if self.replication.pins.rewriting == Rewriting::UnderWay {
             self.end_pins();
         }
     }
 
     fn end_pins(&mut self) {
-        self.pins.rewriting = Rewriting::No;
-        self.pins.pieces.clear();
-        if !self.standing.mark.pins.is_empty() {
+        self.replication.pins.rewriting = Rewriting::No;
+        self.replication.pins.pieces.clear();
+        if !self.replication.standing.mark.pins.is_empty() {
             self.tell_no_pins();
         }
         self.report(Report::PinsEnded);

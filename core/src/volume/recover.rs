@@ -225,7 +225,7 @@ impl Volume {
     /// The numbers of this start, from what the one before it has left (defaults on a new tier).
     fn begin_start(&mut self, before: &Checkpoint) {
         self.start = Start(before.start.0 + 1);
-        self.standing = before.standing.clone().unwrap_or_default();
+        self.replication.standing = before.standing.clone().unwrap_or_default();
         let host = self.config.cluster.map(|cluster| cluster.host);
         let same_boot = host.is_some() && host == before.host;
         self.life = if same_boot || self.config.fresh { before.life } else { before.life + 1 };
@@ -593,7 +593,8 @@ impl Volume {
     fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Kept>)> {
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         log::once_in_log_order(&mut records, |record| (record.descriptor.lsn, record.batch));
-        let kept = self.config.cluster.map(|_| Kept::of(&self.standing, records.iter().map(|r| &r.descriptor)));
+        let kept =
+            self.config.cluster.map(|_| Kept::of(&self.replication.standing, records.iter().map(|r| &r.descriptor)));
         let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
         if !planted!(self, bring_back_destaged) {
             divide(&mut records, &log::goes_on(&descriptors, self.positions.destaged(), kept.as_ref()));
@@ -713,7 +714,7 @@ impl Volume {
             // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
             // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where
             // nobody does, nothing here can be told from a log that ends there.
-            Role::Follower | Role::Owner => self.standing.committed.clamp(self.positions.destaged(), last),
+            Role::Follower | Role::Owner => self.replication.standing.committed.clamp(self.positions.destaged(), last),
         };
         self.positions.begin_log(last, committed);
         // Nobody knows which of these were flushed: they are a group of their own, and so is what comes now.

@@ -94,6 +94,6 @@ impl OwnRole {
 impl Volume {
     /// What this node is for the volume.
     pub(super) fn role(&self) -> Role {
-        self.own_role.role
+        self.replication.own_role.role
     }
 }

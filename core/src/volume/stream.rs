@@ -67,7 +67,7 @@ pub(super) struct Stream {
 }
 
 /// A message whose payloads are being gathered, or are being sent.
-pub(super) struct Building {
+struct Building {
     to: Incarnation,
     from: Lsn,
     through: Lsn,
@@ -78,10 +78,19 @@ pub(super) struct Building {
     failed: bool,
 }
 
-impl Building {
-    /// Some of its payloads are on their way from flash.
-    pub(super) fn waits(&self) -> bool {
-        self.loads_left > 0
+/// What the streams to all peers have in common.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// Messages that are being put together, or sent.
+    messages: Slab<Building>,
+    /// By then this node looks after its peers, if it runs.
+    due: Option<Instant>,
+}
+
+impl Streams {
+    /// Some payloads of this message are on their way from flash.
+    pub(super) fn waits(&self, message: usize) -> bool {
+        self.messages[message].loads_left > 0
     }
 }
 
@@ -167,7 +176,7 @@ impl Volume {
 
     pub(super) fn envelope_to(&self, to: Incarnation) -> Envelope {
         let from = self.own();
-        Envelope { volume: self.id, term: self.term, config: self.standing.config, from, to }
+        Envelope { volume: self.id, term: self.term, config: self.replication.standing.config, from, to }
     }
 
     pub(super) fn send(&mut self, to: Incarnation, message: Message) {
@@ -177,10 +186,10 @@ impl Volume {
 
     /// Sends whatever may be sent to every peer.
     pub(super) fn send_streams(&mut self) {
-        for at in 0..self.members.peers.len() {
+        for at in 0..self.replication.members.peers.len() {
             self.send_again_if_due(at);
             self.say_what_was_heard(at);
-            if !self.members.peers[at].agreed {
+            if !self.replication.members.peers[at].agreed {
                 self.send_begin(at);
             } else {
                 while self.send_records(at) {}
@@ -189,21 +198,21 @@ impl Volume {
                 self.send_committed(at);
             }
             let after = self.cluster().resend_after;
-            self.members.peers[at].note_open(self.now, after);
+            self.replication.members.peers[at].note_open(self.now, after);
         }
         self.watch_learners();
         self.report_failures();
-        self.streams_due = self.streams_timeout();
+        self.replication.streams.due = self.streams_timeout();
     }
 
     /// The time in which this node did not run counts for nobody's silence: what it has not heard may lie in its sockets.
     pub(super) fn forgive_peers(&mut self) {
-        let Some(late) = self.streams_due.map(|due| self.now - due) else { return };
+        let Some(late) = self.replication.streams.due.map(|due| self.now - due) else { return };
         if late <= self.cluster().resend_after {
             return;
         }
-        self.streams_due = None;
-        for peer in &mut self.members.peers {
+        self.replication.streams.due = None;
+        for peer in &mut self.replication.members.peers {
             peer.stream.pace.forgive(late, self.now);
             for since in peer.stream.since.iter_mut().flatten() {
                 *since = (*since + late).min(self.now);
@@ -212,12 +221,12 @@ impl Volume {
     }
 
     fn send_begin(&mut self, at: usize) {
-        let Some(tail) = self.agreement.tail() else { return };
-        if core::mem::replace(&mut self.members.peers[at].stream.begin_sent, true) {
+        let Some(tail) = self.replication.agreement.tail() else { return };
+        if core::mem::replace(&mut self.replication.members.peers[at].stream.begin_sent, true) {
             return;
         }
-        let mark = self.standing.mark.clone();
-        let peer = &mut self.members.peers[at];
+        let mark = self.replication.standing.mark.clone();
+        let peer = &mut self.replication.members.peers[at];
         peer.stream.mark_told = mark.number;
         let (to, whole_from) = (peer.who, if peer.named { Lsn(0) } else { self.positions.accepted() });
         self.send(to, Message::Begin { tail, committed: self.positions.committed(), whole_from, mark });
@@ -226,20 +235,20 @@ impl Volume {
     /// Sends the next message with records, or begins to gather it. False: there is none to be sent now.
     fn send_records(&mut self, at: usize) -> bool {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
-        let peer = &self.members.peers[at];
+        let peer = &self.replication.members.peers[at];
         let nothing = peer.stream.sent >= self.positions.accepted();
         if nothing || peer.stream.building.is_some() || peer.stream.blocks_open() >= window {
             return false;
         }
         let (to, reader, from) = (peer.who, peer.stream.reader, peer.stream.sent);
         let Some(message) = self.gather(to, reader, from) else { return false };
-        let through = self.messages[message].through;
-        let stream = &mut self.members.peers[at].stream;
+        let through = self.replication.streams.messages[message].through;
+        let stream = &mut self.replication.members.peers[at].stream;
         stream.sent = through;
-        let blocks = self.messages[message].frames.len() as u64;
+        let blocks = self.replication.streams.messages[message].frames.len() as u64;
         stream.open.push_back(Open { through, blocks });
         stream.open_blocks += blocks;
-        if self.messages[message].loads_left > 0 {
+        if self.replication.streams.messages[message].loads_left > 0 {
             stream.building = Some(message);
             return false;
         }
@@ -278,7 +287,7 @@ impl Volume {
         }
         let loads_left = loads.len() as u32;
         let message = Building { to, from, through, records, frames, loads_left, failed: false };
-        let message = self.messages.insert(message);
+        let message = self.replication.streams.messages.insert(message);
         for (id, frame) in loads {
             self.load_for_peer(message, id, frame);
         }
@@ -314,48 +323,52 @@ impl Volume {
         let flash = self.flash.as_mut().expect("only flash is read back");
         flash.segments[segment as usize].busy -= 1;
         flash.drain_if_empty(segment);
-        let building = &mut self.messages[message];
+        let building = &mut self.replication.streams.messages[message];
         building.failed |= failed.is_some();
         building.loads_left -= 1;
         if building.loads_left > 0 {
             return;
         }
         let (to, failed) = (building.to, building.failed);
-        let waits = self.members.place_of(&to).filter(|&at| self.members.peers[at].stream.building == Some(message));
+        let waits = self
+            .replication
+            .members
+            .place_of(&to)
+            .filter(|&at| self.replication.members.peers[at].stream.building == Some(message));
         if let Some(at) = waits {
-            self.members.peers[at].stream.building = None;
+            self.replication.members.peers[at].stream.building = None;
         }
-        let asked_for = self.follower.fetch_under_way == Some(message);
+        let asked_for = self.replication.follower.fetch_under_way == Some(message);
         if asked_for {
-            self.follower.fetch_under_way = None;
+            self.replication.follower.fetch_under_way = None;
         }
         // A payload that cannot be read is not sent: the peer's record stays open, and ownership hears of it.
         if failed || (waits.is_none() && !asked_for) { self.end_message(message) } else { self.send_gathered(message) }
     }
 
     pub(super) fn send_gathered(&mut self, message: usize) {
-        let Building { to, from, through, .. } = self.messages[message];
-        let records = core::mem::take(&mut self.messages[message].records);
-        let blocks = self.messages[message].frames.len() as u64;
-        let (mark, sync) = match self.members.place_of(&to) {
+        let Building { to, from, through, .. } = self.replication.streams.messages[message];
+        let records = core::mem::take(&mut self.replication.streams.messages[message].records);
+        let blocks = self.replication.streams.messages[message].frames.len() as u64;
+        let (mark, sync) = match self.replication.members.place_of(&to) {
             Some(at) => {
-                if self.members.peers[at].named {
+                if self.replication.members.peers[at].named {
                     self.recorder.sent_to_member(through, self.now);
                 }
-                let newest = self.standing.mark.number;
+                let newest = self.replication.standing.mark.number;
                 let wanted = self.sync_wanted().min(through);
-                let stream = &mut self.members.peers[at].stream;
+                let stream = &mut self.replication.members.peers[at].stream;
                 stream.committed_told = self.positions.committed();
                 stream.committed_told_at = self.now;
                 stream.sync_told = stream.sync_told.max(wanted);
                 stream.pace.sent(through, blocks, self.now);
                 let told = core::mem::replace(&mut stream.mark_told, newest);
-                ((told < newest).then(|| self.standing.mark.clone()), wanted)
+                ((told < newest).then(|| self.replication.standing.mark.clone()), wanted)
             }
             None => (None, Lsn(0)),
         };
         let append = Message::Append { from, through, committed: self.positions.committed(), sync, records, mark };
-        self.peer_counters.blocks += blocks;
+        self.replication.counters.blocks += blocks;
         self.send_message(message, append);
     }
 
@@ -363,19 +376,20 @@ impl Volume {
     pub(super) fn send_frames(&mut self, to: Incarnation, message: Message, frames: Vec<FrameId>) {
         let (records, loads_left, failed) = (Vec::new(), 0, false);
         let building = Building { to, from: Lsn(0), through: Lsn(0), records, frames, loads_left, failed };
-        let at = self.messages.insert(building);
+        let at = self.replication.streams.messages.insert(building);
         self.send_message(at, message);
     }
 
     /// Frames of what is sent without being of the log: nothing is before the first position.
     pub(super) fn frames_of_answers(&self) -> u32 {
-        let answers = self.messages.iter().filter(|(_, message)| message.through == Lsn(0));
+        let answers = self.replication.streams.messages.iter().filter(|(_, message)| message.through == Lsn(0));
         answers.map(|(_, message)| message.frames.len() as u32).sum()
     }
 
     fn send_message(&mut self, at: usize, message: Message) {
-        let (to, frames) = (self.messages[at].to, self.messages[at].frames.clone());
-        self.peer_counters.messages += 1;
+        let (to, frames) =
+            (self.replication.streams.messages[at].to, self.replication.streams.messages[at].frames.clone());
+        self.replication.counters.messages += 1;
         let op = if frames.is_empty() {
             self.end_message(at);
             None
@@ -388,7 +402,7 @@ impl Volume {
 
     /// Nothing reads the message's frames any more.
     pub(super) fn end_message(&mut self, message: usize) {
-        for frame in self.messages.remove(message).frames {
+        for frame in self.replication.streams.messages.remove(message).frames {
             // One that was loaded for this alone has no other owner.
             if self.pool.owner(frame) == Owner::Taken && !self.is_staged(frame) {
                 self.pool.release(frame);
@@ -404,28 +418,28 @@ impl Volume {
     }
 
     fn send_mark(&mut self, at: usize) {
-        let newest = self.standing.mark.number;
-        let stream = &mut self.members.peers[at].stream;
+        let newest = self.replication.standing.mark.number;
+        let stream = &mut self.replication.members.peers[at].stream;
         if stream.mark_told < newest {
             stream.mark_told = newest;
-            let (to, mark) = (self.members.peers[at].who, self.standing.mark.clone());
+            let (to, mark) = (self.replication.members.peers[at].who, self.replication.standing.mark.clone());
             self.send(to, Message::Mark(mark));
         }
     }
 
     /// A message without records: asks for a sync, or tells what is committed.
     fn send_empty(&mut self, at: usize, sync: Lsn) {
-        let stream = &mut self.members.peers[at].stream;
+        let stream = &mut self.replication.members.peers[at].stream;
         (stream.committed_told, stream.committed_told_at) = (self.positions.committed(), self.now);
         stream.sync_told = stream.sync_told.max(sync);
-        let (to, from) = (self.members.peers[at].who, self.members.peers[at].stream.sent);
+        let (to, from) = (self.replication.members.peers[at].who, self.replication.members.peers[at].stream.sent);
         let committed = self.positions.committed();
-        self.peer_counters.messages += 1;
+        self.replication.counters.messages += 1;
         self.send(to, Message::Append { from, through: from, committed, sync, records: Vec::new(), mark: None });
     }
 
     fn send_sync(&mut self, at: usize) {
-        let peer = &self.members.peers[at];
+        let peer = &self.replication.members.peers[at];
         let wanted = self.sync_wanted().min(peer.stream.sent);
         if wanted > peer.stream.sync_told && peer.synced.is_some_and(|synced| synced < wanted) {
             self.send_empty(at, wanted);
@@ -433,7 +447,7 @@ impl Volume {
     }
 
     fn send_committed(&mut self, at: usize) {
-        let stream = &self.members.peers[at].stream;
+        let stream = &self.replication.members.peers[at].stream;
         if stream.committed_told < self.positions.committed() && self.now - stream.committed_told_at >= COMMITTED_DELAY
         {
             self.send_empty(at, Lsn(0));
@@ -442,8 +456,8 @@ impl Volume {
 
     /// From where the peer was last heard to be.
     fn send_again(&mut self, at: usize) {
-        self.peer_counters.resends += 1;
-        let peer = &mut self.members.peers[at];
+        self.replication.counters.resends += 1;
+        let peer = &mut self.replication.members.peers[at];
         peer.stream.begin_sent = false;
         peer.stream.mark_told = peer.mark;
         peer.stream.sync_told = peer.synced.unwrap_or(Lsn(0));
@@ -457,7 +471,7 @@ impl Volume {
     }
 
     fn send_again_if_due(&mut self, at: usize) {
-        let stream = &mut self.members.peers[at].stream;
+        let stream = &mut self.replication.members.peers[at].stream;
         if stream.since.iter().all(Option::is_none) || self.now < stream.send_again_at {
             return;
         }
@@ -467,9 +481,9 @@ impl Volume {
     }
 
     pub(super) fn on_interrupted(&mut self, node: NodeId) {
-        for at in 0..self.members.peers.len() {
-            if self.members.peers[at].who.node == node {
-                self.members.peers[at].stream.said_at = self.now;
+        for at in 0..self.replication.members.peers.len() {
+            if self.replication.members.peers[at].who.node == node {
+                self.replication.members.peers[at].stream.said_at = self.now;
                 self.send_again(at);
             }
         }
@@ -486,7 +500,7 @@ impl Volume {
                 .then_some(peer.stream.committed_told_at + COMMITTED_DELAY);
             [again, failed, tell, Some(peer.stream.said_at)].into_iter().flatten().min()
         };
-        self.members.peers.iter().filter_map(due).min()
+        self.replication.members.peers.iter().filter_map(due).min()
     }
 
     // --- what a peer says ---
@@ -496,13 +510,13 @@ impl Volume {
             unreachable!("called with what a peer holds")
         };
         let (now, after) = (self.now, self.cluster().resend_after);
-        let (accepted, newest) = (self.positions.accepted(), self.standing.mark.number);
+        let (accepted, newest) = (self.positions.accepted(), self.replication.standing.mark.number);
         let (stall_max, quickest) = (self.cluster().stall_max, self.quickest_but(at));
         // Of this term only this owner can have sent it: it knows less than it did (S10).
         if theirs > accepted || held > accepted || mark > newest {
             return self.goes_back();
         }
-        let peer = &mut self.members.peers[at];
+        let peer = &mut self.replication.members.peers[at];
         if !core::mem::replace(&mut peer.agreed, true) {
             peer.stream.sent = held;
             self.live.seek(peer.stream.reader, held);
@@ -535,10 +549,10 @@ impl Volume {
     /// A learner that is near becomes whole; one that has fallen behind is far again; ownership hears who is ready (S6).
     fn watch_learners(&mut self) {
         let window = self.cluster().peer_window_bytes_max / BLOCK_BYTES;
-        let (accepted, newest) = (self.positions.accepted(), self.standing.mark.number);
+        let (accepted, newest) = (self.positions.accepted(), self.replication.standing.mark.number);
         let mut ready = Vec::new();
         let mut changed = false;
-        for peer in self.members.peers.iter_mut().filter(|peer| peer.agreed) {
+        for peer in self.replication.members.peers.iter_mut().filter(|peer| peer.agreed) {
             peer.marked_since_proposal = peer.named && (peer.marked_since_proposal || peer.mark == newest);
             if peer.named {
                 continue;
@@ -569,19 +583,25 @@ impl Volume {
 
     /// How long the quickest of the other members usually takes to hold a message.
     fn quickest_but(&self, at: usize) -> Option<Duration> {
-        let who = self.members.peers[at].who;
-        self.members.asked().filter(|peer| peer.who != who).filter_map(|peer| peer.stream.pace.usual()).min()
+        let who = self.replication.members.peers[at].who;
+        self.replication
+            .members
+            .asked()
+            .filter(|peer| peer.who != who)
+            .filter_map(|peer| peer.stream.pace.usual())
+            .min()
     }
 
     fn report_failures(&mut self) {
         let stall = self.cluster().stall_max;
         let stalled = |peer: &Peer| peer.oldest_open().is_some_and(|since| self.now - since >= stall);
-        let failed: Vec<Incarnation> = self.members.peers.iter().filter(|p| stalled(p)).map(|peer| peer.who).collect();
+        let failed: Vec<Incarnation> =
+            self.replication.members.peers.iter().filter(|p| stalled(p)).map(|peer| peer.who).collect();
         for who in failed {
             self.peer_failed(&who, PeerFailure::Stalled);
         }
         let slow = |peer: &mut Peer| peer.stream.pace.take_slow().then_some(peer.who);
-        let slow: Vec<Incarnation> = self.members.peers.iter_mut().filter_map(slow).collect();
+        let slow: Vec<Incarnation> = self.replication.members.peers.iter_mut().filter_map(slow).collect();
         for who in slow {
             if !planted!(self, endure_slow_peers) {
                 self.peer_failed(&who, PeerFailure::Slow);
@@ -590,15 +610,15 @@ impl Volume {
     }
 
     pub(super) fn peer_failed(&mut self, who: &Incarnation, why: PeerFailure) {
-        let Some(at) = self.members.place_of(who) else { return };
-        let peer = &mut self.members.peers[at];
+        let Some(at) = self.replication.members.place_of(who) else { return };
+        let peer = &mut self.replication.members.peers[at];
         if core::mem::replace(&mut peer.failure_told, true) {
             return;
         }
         let learner = !peer.named;
         self.report(Report::PeerFailed { peer: *who, why });
         if learner {
-            let changes = self.members.forget(who.node);
+            let changes = self.replication.members.forget(who.node);
             self.carry_out(changes);
         }
     }

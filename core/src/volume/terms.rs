@@ -8,7 +8,7 @@
 //! Left to others: the agreement by which a term begins ([`super::agreeing`]), the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
 
 use super::*;
-use crate::cluster::{Config, Envelope, LogState, MarkNumber, Message, Refusal};
+use crate::cluster::{Config, Envelope, MarkNumber, Message, Refusal};
 
 impl Volume {
     /// Set-up of a volume that several nodes keep.
@@ -22,12 +22,22 @@ impl Volume {
 
     /// The other nodes, as an owner sees them: how far each is known to hold the log.
     pub fn peer_positions(&self) -> Vec<(Incarnation, Lsn)> {
-        self.members.peers.iter().map(|peer| (peer.who, if peer.agreed { peer.held } else { Lsn(0) })).collect()
+        self.replication
+            .members
+            .peers
+            .iter()
+            .map(|peer| (peer.who, if peer.agreed { peer.held } else { Lsn(0) }))
+            .collect()
     }
 
     /// Whether the log of each other node is in memory, as far as it has said so in this term.
     pub fn peers_in_memory(&self) -> Vec<(Incarnation, Option<bool>)> {
-        self.members.peers.iter().map(|peer| (peer.who, peer.agreed.then_some(peer.synced.is_none()))).collect()
+        self.replication
+            .members
+            .peers
+            .iter()
+            .map(|peer| (peer.who, peer.agreed.then_some(peer.synced.is_none())))
+            .collect()
     }
 
     /// What a flush that comes from now on promises (A2).
@@ -50,7 +60,7 @@ impl Volume {
 
     /// What nodes have told each other.
     pub fn peer_counters(&self) -> PeerCounters {
-        self.peer_counters
+        self.replication.counters
     }
 
     /// Where this node stands by its durable checkpoint; none: in an older term.
@@ -72,7 +82,7 @@ impl Volume {
         // A follower says what would be there after its death.
         let standing = match (self.role(), &self.checkpoints.newest().standing) {
             (Role::Follower, Some(recorded)) => recorded,
-            (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.standing,
+            (Role::Follower, None) | (Role::Owner | Role::Alone, _) => &self.replication.standing,
         };
         let outlives = if self.role() == Role::Follower { self.outlives() } else { self.positions.held() };
         Figures {
@@ -88,7 +98,7 @@ impl Volume {
             drained: self.role() == Role::Owner
                 && self.policy_kept() == Policy::Through
                 && self.control.effective == Policy::Through
-                && self.standing.mark.pins.is_empty(),
+                && self.replication.standing.mark.pins.is_empty(),
             wants_log: self.role() == Role::Owner && self.wants_log(),
             wants_flushed: self.wants_flushed(),
             tier_failed: self.tier.has_failed(),
@@ -99,13 +109,13 @@ impl Volume {
 
     pub(super) fn on_peer(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
         let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
-        if !known || self.own_role.is_stepping_down() {
+        if !known || self.replication.own_role.is_stepping_down() {
             return self.release_payloads(payload);
         }
         if let Message::Said { held, mark } = message {
             return self.on_said(&envelope, held, mark);
         }
-        if self.own_role.went_back() && self.role() == Role::Follower {
+        if self.replication.own_role.went_back() && self.role() == Role::Follower {
             self.release_payloads(payload);
             if !matches!(message, Message::Refused { .. }) {
                 self.refuse_peer(envelope.from, Refusal::TierFailed);
@@ -141,12 +151,12 @@ impl Volume {
         if envelope.to != self.own() && !planted!(self, take_for_others) {
             return Some(Refusal::OtherIncarnation);
         }
-        let older = envelope.term < self.term || (envelope.term == self.term && self.follower.sealed);
+        let older = envelope.term < self.term || (envelope.term == self.term && self.replication.follower.sealed);
         (older && !planted!(self, take_older_terms)).then_some(Refusal::OldTerm)
     }
 
     fn on_peer_of_owner(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
-        let place = self.members.place_of(&envelope.from);
+        let place = self.replication.members.place_of(&envelope.from);
         match message {
             Message::Held { .. } => {
                 if let Some(at) = place {
@@ -179,7 +189,7 @@ impl Volume {
 
     /// Somebody knows of a higher term than the own.
     fn outdated(&mut self, envelope: &Envelope) {
-        if self.own_role.outdate() {
+        if self.replication.own_role.outdate() {
             self.report(Report::Outdated { term: envelope.term, config: envelope.config });
         }
     }
@@ -189,21 +199,21 @@ impl Volume {
     pub(super) fn on_order(&mut self, order: Order) {
         assert_ne!(self.role(), Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
-            Order::Seal => self.follower.sealed = true,
-            Order::Unseal => self.follower.sealed = false,
+            Order::Seal => self.replication.follower.sealed = true,
+            Order::Unseal => self.replication.follower.sealed = false,
             Order::Remember { term, config } => {
-                self.own_role.want_remembered();
+                self.replication.own_role.want_remembered();
                 self.remember(term, config);
             }
             Order::Own(own) => self.begin_term(own),
             Order::Propose { proposal, members, log, flushed, .. } => self.propose(proposal, members, log, flushed),
             Order::Decide { config, members, log, flushed } => self.decide(config, &members, log, flushed),
             Order::Learn(who) => {
-                let changes = self.members.learn(who);
+                let changes = self.replication.members.learn(who);
                 self.carry_out(changes);
             }
             Order::Forget(node) => {
-                let changes = self.members.forget(node);
+                let changes = self.replication.members.forget(node);
                 self.carry_out(changes);
             }
             Order::Quiesce { to } => self.quiesce(to),
@@ -226,21 +236,21 @@ impl Volume {
         }
         if term > self.term {
             self.term = term;
-            self.standing.config = config;
-            self.standing.agreed = false;
+            self.replication.standing.config = config;
+            self.replication.standing.agreed = false;
             self.forget_owner();
             self.checkpoints.want();
-        } else if term == self.term && config > self.standing.config {
-            self.standing.config = config;
+        } else if term == self.term && config > self.replication.standing.config {
+            self.replication.standing.config = config;
             self.checkpoints.want();
         }
     }
 
     /// The checkpoint has what ownership asked to be remembered.
     pub(super) fn tell_remembered(&mut self) {
-        let same = self.recorded().is_some_and(|recorded| recorded.config == self.standing.config);
-        if same && self.own_role.take_remembered() {
-            self.report(Report::Remembered { term: self.term, config: self.standing.config });
+        let same = self.recorded().is_some_and(|recorded| recorded.config == self.replication.standing.config);
+        if same && self.replication.own_role.take_remembered() {
+            self.report(Report::Remembered { term: self.term, config: self.replication.standing.config });
         }
     }
 
@@ -248,19 +258,19 @@ impl Volume {
         assert_eq!(self.role(), Role::Follower, "who owns a term already begins no other: it steps down first");
         assert!(own.term >= self.term, "an owner's term is the highest that was seen");
         self.forget_owner();
-        self.own_role.own();
+        self.replication.own_role.own();
         self.phase = Phase::Agreeing;
         self.term = own.term;
-        self.standing.config = own.config;
-        self.standing.agreed = true;
+        self.replication.standing.config = own.config;
+        self.replication.standing.agreed = true;
         // What an owner of an earlier process, or of none, was granted is not this one's (L3).
         self.lease.forget();
-        self.log_needed = own.log == LogState::Needed;
-        self.flushed_recorded = own.flushed;
+        self.replication.open_changes.recorded(own.log, own.flushed);
         self.drop_clean_cache();
         // From here on everything is kept for whom the record names.
-        let changes = self.members.decide(self.own().node, &own.members);
+        let changes = self.replication.members.decide(self.own().node, &own.members);
         let watermark = self
+            .replication
             .standing
             .mark
             .watermark
@@ -288,7 +298,7 @@ impl Volume {
         let above = match self.role() {
             Role::Alone => return,
             Role::Follower => self.positions.committed(),
-            Role::Owner => self.members.whole_above(self.positions.committed()),
+            Role::Owner => self.replication.members.whole_above(self.positions.committed()),
         };
         let above = if planted!(self, free_uncommitted) { Lsn(u64::MAX) } else { above };
         let mut dead = core::mem::take(&mut self.dead);
@@ -303,7 +313,12 @@ impl Volume {
     /// Admission: every member's tier has room for it, and its window (S8).
     pub(super) fn peers_have_room(&self, blocks: u64, others: u32) -> bool {
         let Some(cluster) = &self.config.cluster else { return true };
-        self.members.have_room(self.positions.accepted(), blocks, others, cluster.peer_window_bytes_max / BLOCK_BYTES)
+        self.replication.members.have_room(
+            self.positions.accepted(),
+            blocks,
+            others,
+            cluster.peer_window_bytes_max / BLOCK_BYTES,
+        )
     }
 
     /// Cached content is valid for one ownership only: what is clean may have been written by another since.
@@ -320,10 +335,10 @@ impl Volume {
         if self.role() == Role::Alone {
             return;
         }
-        if !self.members.is_alone() {
-            self.own_role.outdate();
+        if !self.replication.members.is_alone() {
+            self.replication.own_role.outdate();
         }
-        self.report(Report::TierFailed { answers: !self.own_role.is_outdated() });
+        self.report(Report::TierFailed { answers: !self.replication.own_role.is_outdated() });
     }
 
     // --- stepping down ---
@@ -331,9 +346,9 @@ impl Volume {
     /// Nothing is answered from here on, and nothing begun (T9). Nor is anything counted as committed, or told as a
     /// watermark, because nobody is asked any more: the next owner believes what this tier says of its mark (T3, D7).
     fn step_down(&mut self) {
-        self.own_role.step_down();
+        self.replication.own_role.step_down();
         self.lease.end(self.now);
-        for peer in self.members.clear().gone {
+        for peer in self.replication.members.clear().gone {
             self.close_stream(peer.stream);
         }
         self.forget_owner();

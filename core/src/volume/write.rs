@@ -95,8 +95,8 @@ pub(super) fn needs(request: &Request) -> (u64, u32) {
 
 impl Volume {
     pub(super) fn on_request(&mut self, id: RequestId, request: Request) {
-        if (self.phase == Phase::Agreeing || self.is_quiescing()) && !self.own_role.is_stepping_down() {
-            return self.agreement.keep_request(id, request);
+        if (self.phase == Phase::Agreeing || self.is_quiescing()) && !self.replication.own_role.is_stepping_down() {
+            return self.replication.agreement.keep_request(id, request);
         }
         if self.phase != Phase::Serving || self.is_mute() {
             return self.refuse(id, request, RequestError::Shutdown);
@@ -180,7 +180,7 @@ impl Volume {
             let queue = match list {
                 0 => &mut self.writes.waiting,
                 1 => &mut self.writes.behind_locks,
-                _ => self.agreement.kept_requests(),
+                _ => self.replication.agreement.kept_requests(),
             };
             let mut kept = VecDeque::with_capacity(queue.len());
             while let Some((id, request)) = queue.pop_front() {
@@ -516,7 +516,7 @@ impl Volume {
             Some(flash) => flash.note_write(),
             None => self.recorder.logged(self.now),
         }
-        if !self.members.is_alone() {
+        if !self.replication.members.is_alone() {
             self.recorder.awaits_members(self.positions.accepted());
         }
     }

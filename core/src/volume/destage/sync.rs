@@ -56,7 +56,7 @@ impl Volume {
     pub(in super::super) fn on_backing_synced(&mut self, through: Lsn, failed: Option<IoError>) {
         self.destage.syncing = false;
         self.rest_backing();
-        if self.own_role.is_stepping_down() {
+        if self.replication.own_role.is_stepping_down() {
             return;
         }
         if let Some(error) = failed {
