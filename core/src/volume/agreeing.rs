@@ -120,7 +120,7 @@ impl Volume {
     fn serve(&mut self) {
         self.phase = Phase::Serving;
         self.end_replayed();
-        self.report(Report::Agreed { term: self.term });
+        self.report(Report::Agreed { term: self.identity.term() });
         self.look_at_copies();
         self.resume_early_requests();
     }

@@ -41,7 +41,10 @@ impl Volume {
     pub(super) fn append_record(&mut self, block: BlockIndex, kind: Kind, frame: Option<FrameId>) {
         self.part_from_older(block, &kind);
         let lsn = self.positions.accepted().next();
-        self.append_descriptor(Descriptor { lsn, block, group: self.groups.current(), term: self.term, kind }, frame);
+        self.append_descriptor(
+            Descriptor { lsn, block, group: self.groups.current(), term: self.identity.term(), kind },
+            frame,
+        );
     }
 
     /// Write-through supersedes nothing, and members cannot know that: they would drop an older record of the same group that
@@ -95,7 +98,8 @@ impl Volume {
                 None => other.expect("taken above"),
             },
             Some(flash) => {
-                let id = flash.append(&self.id, descriptor, frame, other, true).expect("admission left room");
+                let id =
+                    flash.append(self.identity.volume(), descriptor, frame, other, true).expect("admission left room");
                 if let Some(frame) = frame {
                     self.pool.pin(frame);
                     if whole {
@@ -108,12 +112,11 @@ impl Volume {
             }
         };
         if self.flash.is_none() {
-            let bytes = descriptor.encode(&self.id, u64::from(id));
+            let bytes = descriptor.encode(self.identity.volume(), u64::from(id));
             self.effects.push_back(Effect::Describe { index: id, bytes });
         }
         // Write-through counts each record's own completion, so none may end early.
         let supersede = self.control.effective == Policy::Back || self.role() == Role::Follower;
-        let mut dead = core::mem::take(&mut self.dead);
         let mut group = descriptor;
         if planted!(self, supersede_across_groups)
             && let Some(newest) = self.live.newest_record(block)
@@ -126,17 +129,8 @@ impl Volume {
         {
             self.live.set_state(newest, live::State::Queued);
         }
-        self.live.append(
-            id,
-            if planted!(self, supersede_across_groups) { group } else { descriptor },
-            supersede,
-            &mut dead,
-        );
-        self.counters.superseded_blocks += dead.len() as u64;
-        for id in dead.drain(..) {
-            self.free_place(id);
-        }
-        self.dead = dead;
+        self.live.append(id, if planted!(self, supersede_across_groups) { group } else { descriptor }, supersede);
+        self.recorder.counters.superseded_blocks += self.free_ended();
         self.note_age(lsn);
         if self.role() == Role::Follower {
             self.pin_if_in_window(id);
@@ -157,8 +151,18 @@ impl Volume {
         }
     }
 
+    /// What newer records have ended gives up its place; how many there were.
+    pub(super) fn free_ended(&mut self) -> u64 {
+        let mut freed = 0;
+        while let Some(id) = self.live.take_ended() {
+            self.free_place(id);
+            freed += 1;
+        }
+        freed
+    }
+
     /// A record has ended without becoming clean cache: its place is free.
-    pub(super) fn free_place(&mut self, id: u32) {
+    fn free_place(&mut self, id: u32) {
         match &mut self.flash {
             None => {
                 self.erase_entry(id);
@@ -215,10 +219,10 @@ impl Volume {
                         segment: flash.segments[batch.segment as usize].number,
                         sequence: batch.sequence,
                         synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
-                        start: self.start,
+                        start: self.identity.start(),
                         records: batch.records,
                     }
-                    .encode(&self.id, batch.at);
+                    .encode(self.identity.volume(), batch.at);
                     flash.flying.push_back(Flying {
                         sequence: batch.sequence,
                         segment: batch.segment,
@@ -230,14 +234,14 @@ impl Volume {
                         frames: batch.frames.clone(),
                         done: false,
                     });
-                    self.counters.tier_writes += 1;
-                    self.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
+                    self.recorder.counters.tier_writes += 1;
+                    self.recorder.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
                     let op = self.operations.begin(Op::Batch { sequence: batch.sequence }, self.now);
                     self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
                 }
                 Owed::Summary { segment, at, bytes } => {
                     let op = self.operations.begin(Op::Summary { segment }, self.now);
-                    self.counters.tier_writes += 1;
+                    self.recorder.counters.tier_writes += 1;
                     self.effects.push_back(Effect::TierWrite { op, at, head: bytes, frames: Vec::new() });
                 }
             }
@@ -323,7 +327,7 @@ impl Volume {
     /// acknowledged, and as no checkpoint can be written, destage ends with the group it is at. What was acknowledged
     /// stays in the log for the next start.
     pub(super) fn fail_tier(&mut self, _error: IoError) {
-        self.counters.tier_errors += 1;
+        self.recorder.counters.tier_errors += 1;
         if self.tier.fail() {
             self.control.reason_since = self.now;
             self.report_tier_failed();
@@ -394,7 +398,7 @@ impl Volume {
         flash.unsynced_blocks = 0;
         let sync = TierSync { held, batch: flash.batch_held, number: flash.sync_begins(), checkpoint };
         let op = self.begin_op(Op::TierSync(Box::new(sync)));
-        self.counters.tier_syncs += 1;
+        self.recorder.counters.tier_syncs += 1;
         self.effects.push_back(Effect::TierSync { op });
     }
 
@@ -440,7 +444,7 @@ impl Volume {
             }
             let at = self.segment_block(segment, 0);
             let op = self.begin_op(Op::Erase { segment });
-            self.counters.tier_writes += 1;
+            self.recorder.counters.tier_writes += 1;
             self.effects.push_back(Effect::TierWrite { op, at, head: vec![0; TIER_BLOCK_BYTES], frames: Vec::new() });
         }
     }
@@ -581,7 +585,7 @@ impl Volume {
         let flash = self.flash.as_mut().expect("only flash is compacted");
         let old_segment = flash.segment_of(id);
         let other = frame.is_none().then_some(id);
-        let Some(new) = flash.append(&self.id, descriptor, frame, other, false) else { return false };
+        let Some(new) = flash.append(self.identity.volume(), descriptor, frame, other, false) else { return false };
         if new != id {
             self.live.relocate(id, new);
         }
@@ -591,7 +595,7 @@ impl Volume {
             flash.stage(new, frame);
         }
         flash.forget_one(old_segment);
-        self.counters.compacted_blocks += 1;
+        self.recorder.counters.compacted_blocks += 1;
         true
     }
 

@@ -128,11 +128,11 @@ impl Volume {
     pub(super) fn next_checkpoint(&self) -> Checkpoint {
         Checkpoint {
             sequence: self.checkpoints.newest().sequence + 1,
-            start: self.start,
-            term: self.term,
+            start: self.identity.start(),
+            term: self.identity.term(),
             batches_synced: self.flash.as_ref().map_or(0, |flash| flash.batch_synced),
             size_bytes: self.size_bytes,
-            life: self.life,
+            life: self.identity.life(),
             host: self.config.cluster.map(|cluster| cluster.host),
             standing: self.config.cluster.map(|_| self.replication.standing.clone()),
             ..Checkpoint::default()
@@ -142,13 +142,13 @@ impl Volume {
     fn write_checkpoint_copy(&mut self, copy: Checkpoint) {
         let (at, head) = (copy.place(), self.encoded(&copy));
         let op = self.begin_op(Op::Checkpoint(Box::new(copy)));
-        self.counters.tier_writes += 1;
+        self.recorder.counters.tier_writes += 1;
         self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
     }
 
     /// As this tier has it.
     pub(super) fn encoded(&self, checkpoint: &Checkpoint) -> Vec<u8> {
-        checkpoint.encode(self.config.superblock.version, &self.id)
+        checkpoint.encode(self.config.superblock.version, self.identity.volume())
     }
 
     pub(super) fn on_checkpoint_written(&mut self, written: Box<Checkpoint>, failed: Option<IoError>) {

@@ -366,7 +366,7 @@ impl Volume {
 
     fn try_again_later(&mut self, error: IoError) {
         let d = &mut self.destage;
-        self.counters.backing_errors += 1;
+        self.recorder.counters.backing_errors += 1;
         d.failing = Some(error);
         d.retry_at = self.now + d.retry_delay;
         d.retry_delay = Duration((d.retry_delay.0 * 2).min(RETRY_DELAY_MAX.0));
@@ -735,7 +735,7 @@ impl Volume {
             };
             self.destage.writing[write].old_block = Some(old);
             let op = self.begin_op(Op::OldBlock { write });
-            self.counters.backing_reads += 1;
+            self.recorder.counters.backing_reads += 1;
             self.effects.push_back(Effect::BackingRead { op, at: block, frames: Frames::from_slice(&[old]) });
             return;
         }
@@ -774,8 +774,8 @@ impl Volume {
     fn write_parts(&mut self, write: usize, offset: u64, parts: Parts) {
         self.destage.writing[write].writes_left += 1;
         self.destage.writing[write].wrote = true;
-        self.counters.backing_writes += 1;
-        self.counters.backing_write_bytes += parts.iter().map(|part| u64::from(part.length)).sum::<u64>();
+        self.recorder.counters.backing_writes += 1;
+        self.recorder.counters.backing_write_bytes += parts.iter().map(|part| u64::from(part.length)).sum::<u64>();
         let op = self.begin_op(Op::Destage { write });
         self.effects.push_back(Effect::BackingWrite { op, offset, parts });
     }
@@ -804,7 +804,16 @@ impl Volume {
         let checks = if planted!(self, copy_sectors_unchecked) { Checks::new() } else { checks };
         let (block, base, to) = (record.descriptor.block, Source::Zero, BLOCK_BYTES as u16);
         let op = self.begin_op(Op::SectorsMerged { write });
-        self.effects.push_back(Effect::Merge { op, checks, target, base, from: 0, to, block, term: self.term });
+        self.effects.push_back(Effect::Merge {
+            op,
+            checks,
+            target,
+            base,
+            from: 0,
+            to,
+            block,
+            term: self.identity.term(),
+        });
     }
 
     /// The old block has the record's sectors, and this checksum. Or the payload has rotted in memory.
@@ -823,7 +832,7 @@ impl Volume {
         let (id, _) = self.destage.writing[write].records[0];
         let block = self.live.get(id).descriptor.block;
         let frame = self.destage.writing[write].old_block.expect("it was read");
-        let check = Some(Check { block, mask: SectorMask::FULL, term: self.term, checksum });
+        let check = Some(Check { block, mask: SectorMask::FULL, term: self.identity.term(), checksum });
         let parts = Parts::from_slice(&[Part { frame, from: 0, length: self.block_bytes(block) as u16, check }]);
         self.write_parts(write, block.byte(), parts);
     }
@@ -934,7 +943,7 @@ impl Volume {
         self.destage.unsynced_writes += 1;
         for (id, lsn) in records {
             self.live.set_state(id, State::Written);
-            self.counters.destaged_blocks += 1;
+            self.recorder.counters.destaged_blocks += 1;
             self.destage.unsynced_bytes += BLOCK_BYTES;
             // What was pinned and is written once more (T6) was counted when it was written first.
             if lsn > self.positions.durable() {

@@ -125,7 +125,7 @@ impl Volume {
     /// K2: sends what the cache has of what was asked for.
     pub(super) fn answer_ask(&mut self, envelope: &Envelope, number: u64, first: BlockIndex, blocks: u32) {
         // The owner of the hand-over's record takes a term of its own, the next one, before it serves (T2).
-        let keeps = self.replication.former_cache.kept_for.is_some_and(|term| term.0 + 1 == self.term.0);
+        let keeps = self.replication.former_cache.kept_for.is_some_and(|term| term.0 + 1 == self.identity.term().0);
         let kept = if keeps { self.pool.cached() } else { 0 };
         let mut records = Vec::new();
         let mut frames = Vec::new();
@@ -140,7 +140,7 @@ impl Volume {
             frames.push(frame);
             let kind = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
             let lsn = Lsn(frames.len() as u64);
-            records.push(Descriptor { lsn, block, group: Group(0), term: self.term, kind });
+            records.push(Descriptor { lsn, block, group: Group(0), term: self.identity.term(), kind });
         }
         self.replication.counters.cached_blocks_sent += frames.len() as u64;
         self.send_frames(envelope.from, Message::Cached { number, kept, records }, frames);
@@ -199,8 +199,8 @@ impl Volume {
             let at = record.block.0.wrapping_sub(asked.fill.first.0);
             let expected = Kind::Data { mask: SectorMask::FULL, checksum: payload.checksum };
             let whole = record.kind == expected || planted!(self, trust_cached);
-            self.counters.checksum_errors += u64::from(!whole);
-            if whole && member && record.term == self.term && at < blocks as u64 {
+            self.recorder.counters.checksum_errors += u64::from(!whole);
+            if whole && member && record.term == self.identity.term() && at < blocks as u64 {
                 there[at as usize] = true;
                 let (source, target) = (Source::Frame(payload.frame, 0), asked.fill.frames[at as usize]);
                 self.effects.push_back(Effect::Copy { source, target, start: 0, length: BLOCK_BYTES as u16 });

@@ -17,9 +17,9 @@ const SAID_EVERY: Duration = Duration::from_millis(500);
 impl Volume {
     /// What somebody has heard of this node, itself or by the word of an owner that all members held it.
     pub(super) fn on_said(&mut self, envelope: &Envelope, held: Lsn, mark: MarkNumber) {
-        let meant = envelope.volume == self.id && envelope.to == self.own();
+        let meant = envelope.volume == *self.identity.volume() && envelope.to == self.own();
         // Marks are of a term; what is held is of the incarnation.
-        let follows = self.role() == Role::Follower && envelope.term == self.term;
+        let follows = self.role() == Role::Follower && envelope.term == self.identity.term();
         let lacks = held > self.positions.held() || (follows && mark > self.recorded_mark());
         if meant && lacks {
             self.goes_back();

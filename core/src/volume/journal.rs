@@ -275,19 +275,19 @@ impl Volume {
 
     /// Mean size of groups; one that is still open counts when it is larger.
     pub(super) fn group_bytes_mean(&self) -> u64 {
-        let open = self.counters.write_bytes - self.journal.group_began;
+        let open = self.recorder.counters.write_bytes - self.journal.group_began;
         self.journal.group_bytes.unwrap_or(0).max(open)
     }
 
     /// Bytes that clients have written since the last group was closed.
     pub(super) fn open_group_bytes(&self) -> u64 {
-        self.counters.write_bytes - self.journal.group_began
+        self.recorder.counters.write_bytes - self.journal.group_began
     }
 
     pub(super) fn note_group_closed(&mut self) {
         let journal = &mut self.journal;
-        let bytes = self.counters.write_bytes - journal.group_began;
-        journal.group_began = self.counters.write_bytes;
+        let bytes = self.recorder.counters.write_bytes - journal.group_began;
+        journal.group_began = self.recorder.counters.write_bytes;
         let mean = journal.group_bytes.unwrap_or(bytes);
         journal.group_bytes = Some(mean - mean / GROUP_MEAN_WEIGHT + bytes / GROUP_MEAN_WEIGHT);
     }
@@ -472,7 +472,7 @@ impl Volume {
             } else {
                 self.live.set_state(id, State::Written);
                 self.destage.note_written_bytes(BLOCK_BYTES);
-                self.counters.journal_left_out += 1;
+                self.recorder.counters.journal_left_out += 1;
             }
         }
         kept.reverse();
@@ -490,7 +490,8 @@ impl Volume {
         };
         let records = self.journal.batch.iter().map(|&(id, _)| self.live.get(id).descriptor).collect();
         let (sequence, through) = (self.journal.sequence, self.destage.collected);
-        self.journal.head = JournalBatch { sequence, through, term: self.term, records }.encode(&self.id, area);
+        self.journal.head = JournalBatch { sequence, through, term: self.identity.term(), records }
+            .encode(self.identity.volume(), area);
         self.journal.at = area;
         self.journal.taken = 0;
         self.load_piece();
@@ -567,8 +568,8 @@ impl Volume {
         let blocks = (head.len() / TIER_BLOCK_BYTES + frames.len()) as u32;
         assert!(blocks > 0, "a piece has the head or a payload");
         let (op, at) = (self.begin_op(Op::JournalWrite), self.journal.at);
-        self.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
-        self.counters.journal_writes += 1;
+        self.recorder.counters.journal_write_bytes += u64::from(blocks) * BLOCK_BYTES;
+        self.recorder.counters.journal_writes += 1;
         self.journal.at += blocks;
         self.journal.stage = Stage::Writing;
         self.effects.push_back(Effect::JournalWrite { op, at, head, frames, checks });
@@ -596,7 +597,7 @@ impl Volume {
             return self.on_journal_synced(None);
         }
         let op = self.begin_op(Op::JournalSync);
-        self.counters.backing_syncs += 1;
+        self.recorder.counters.backing_syncs += 1;
         self.effects.push_back(Effect::JournalSync { op });
     }
 
@@ -613,7 +614,7 @@ impl Volume {
                 self.journal.stage = Stage::Idle;
             }
             Stage::Syncing => {
-                self.counters.journal_batches += 1;
+                self.recorder.counters.journal_batches += 1;
                 let area = self.journal.free_area();
                 self.journal.complete = Some(Complete { area, through: self.destage.collected });
                 self.journal.stage = Stage::ApplyingRanges;

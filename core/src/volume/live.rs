@@ -14,6 +14,7 @@ use super::free_ids::FreeIds;
 use super::ranges::ZeroMap;
 use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
 use crate::types::*;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -104,6 +105,8 @@ pub struct LiveLog {
     fixed_through: Lsn,
     /// The newest record that has ended an older one.
     superseded_by: Lsn,
+    /// Records that have ended, whose places are to be freed.
+    ended: VecDeque<u32>,
     /// Nor are those of these blocks, pinned from a position on.
     pinned: ZeroMap,
     /// Of these blocks everything up to a position is history, pinned or not: what was newer there has ended when no pin kept
@@ -130,6 +133,7 @@ impl LiveLog {
             kept_above: Lsn(u64::MAX),
             fixed_through: Lsn(0),
             superseded_by: Lsn(0),
+            ended: VecDeque::new(),
             pinned: ZeroMap::default(),
             history: ZeroMap::default(),
             index: BlockMap::with_capacity((payloads + others) as usize),
@@ -274,9 +278,9 @@ impl LiveLog {
     }
 
     /// Superseded records above this position stay until this is told again with a greater one; those up to it end,
-    /// and are pushed on `dead`. `Lsn(u64::MAX)`: none stays. It does not go back, except from there: what may have ended
+    /// see [`LiveLog::take_ended`]. `Lsn(u64::MAX)`: none stays. It does not go back, except from there: what may have ended
     /// below it is needed by nobody.
-    pub fn keep_above(&mut self, lsn: Lsn, dead: &mut Vec<u32>) {
+    pub fn keep_above(&mut self, lsn: Lsn) {
         let none_stayed = self.kept_above == Lsn(u64::MAX);
         if lsn == self.kept_above || (lsn < self.kept_above && !none_stayed) {
             return;
@@ -294,11 +298,16 @@ impl LiveLog {
         {
             if self.table.get(id).state == State::Superseded {
                 self.unlink(id); // which moves the reader on
-                dead.push(id);
+                self.ended.push_back(id);
             } else {
                 self.advance(keeper);
             }
         }
+    }
+
+    /// The next of the records that newer ones have ended: its place is to be freed.
+    pub fn take_ended(&mut self) -> Option<u32> {
+        self.ended.pop_front()
     }
 
     /// The newest record that has ended an older one, or nothing. Whatever records have ended by being superseded, their
@@ -459,8 +468,8 @@ impl LiveLog {
     }
 
     /// Accepts a record at the end of the log. With `supersede`, older records of the same barrier group whose every
-    /// sector it covers, and which the backing is not writing right now, end here: they are pushed on `dead`.
-    pub fn append(&mut self, id: u32, descriptor: Descriptor, supersede: bool, dead: &mut Vec<u32>) {
+    /// sector it covers, and which the backing is not writing right now, end here: see [`LiveLog::take_ended`].
+    pub fn append(&mut self, id: u32, descriptor: Descriptor, supersede: bool) {
         debug_assert!(self.tail == NONE || self.table.get(self.tail).descriptor.lsn < descriptor.lsn);
         let mask = match descriptor.kind {
             Kind::Data { mask, .. } | Kind::ZeroSectors { mask } => mask,
@@ -469,7 +478,7 @@ impl LiveLog {
         match descriptor.kind {
             Kind::Data { .. } | Kind::ZeroSectors { .. } => {
                 let older = if supersede {
-                    self.end_covered(&descriptor, descriptor.block, mask, dead)
+                    self.end_covered(&descriptor, descriptor.block, mask)
                 } else {
                     self.newest(descriptor.block)
                 };
@@ -480,7 +489,7 @@ impl LiveLog {
                 let (first, count) = (descriptor.block, u64::from(blocks));
                 let inside = if supersede { self.index.within(first, count) } else { Vec::new() };
                 for (block, _) in inside {
-                    self.end_covered_and_reindex(&descriptor, block, dead);
+                    self.end_covered_and_reindex(&descriptor, block);
                 }
                 self.zeros.zero(first, count, descriptor.lsn);
                 self.link(id, descriptor, mask, NONE);
@@ -519,7 +528,7 @@ impl LiveLog {
     }
 
     /// Ends the records at the head of a block's chain that `by` supersedes; the first that stays.
-    fn end_covered(&mut self, by: &Descriptor, block: BlockIndex, mask: SectorMask, dead: &mut Vec<u32>) -> u32 {
+    fn end_covered(&mut self, by: &Descriptor, block: BlockIndex, mask: SectorMask) -> u32 {
         let mut id = self.newest(block);
         while id != NONE {
             let record = *self.table.get(id);
@@ -537,16 +546,16 @@ impl LiveLog {
                 self.cursor = self.first_current(self.cursor);
             } else {
                 self.unlink(id);
-                dead.push(id);
+                self.ended.push_back(id);
             }
             id = record.older;
         }
         id
     }
 
-    fn end_covered_and_reindex(&mut self, by: &Descriptor, block: BlockIndex, dead: &mut Vec<u32>) {
+    fn end_covered_and_reindex(&mut self, by: &Descriptor, block: BlockIndex) {
         let before = self.newest(block);
-        let after = self.end_covered(by, block, SectorMask::FULL, dead);
+        let after = self.end_covered(by, block, SectorMask::FULL);
         if after == NONE {
             self.index.remove(block);
         } else if after != before {
@@ -787,7 +796,7 @@ mod tests {
                 let kind = Kind::Data { mask: SectorMask(mask), checksum: 0 };
                 let lsn = Lsn(u64::from(id) + 1);
                 let descriptor = Descriptor { lsn, block: BlockIndex(7), group: Group(1), term: Term(1), kind };
-                live.append(id, descriptor, false, &mut Vec::new());
+                live.append(id, descriptor, false);
             }
             live.set_state(0, state);
             let is_chosen = matches!(state, State::Queued | State::Batched | State::InFlight);

@@ -183,7 +183,7 @@ impl Volume {
 
     pub(super) fn take_append(&mut self, append: Append) {
         if !self.is_as_described(&append) {
-            self.counters.checksum_errors += 1;
+            self.recorder.counters.checksum_errors += 1;
             return self.release_append(append);
         }
         if append.from > self.positions.accepted() && !planted!(self, take_gaps) {

@@ -14,6 +14,7 @@
 //! for the tier to vouch for it).
 //!
 //! What each file owns:
+//! [`identity`] what all that this start writes is marked with;
 //! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
 //! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier, [`tier_state`] whether the tier works;
 //! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
@@ -41,6 +42,7 @@ mod former_state;
 mod frames;
 mod free_ids;
 mod groups;
+mod identity;
 mod journal;
 mod kept;
 mod largest;
@@ -179,12 +181,9 @@ pub struct Volume {
     /// Broken on purpose, for the simulator.
     #[cfg(feature = "mutants")]
     pub rules: Rules,
-    id: [u8; 16],
     phase: Phase,
     size_bytes: u64,
-    term: Term,
-    start: Start,
-    life: u32,
+    identity: identity::Identity,
 
     pool: FramePool,
     live: LiveLog,
@@ -208,12 +207,9 @@ pub struct Volume {
 
     effects: VecDeque<Effect>,
     operations: operations::Operations,
-    claims: shares::Claims,
-    holds: shares::Holds,
+    shares: shares::Shares,
     now: Instant,
-    counters: Counters,
     recorder: recorder::Recorder,
-    dead: Vec<u32>,
 }
 
 /// A client must not keep everybody else waiting with one question: about 10 ms.
@@ -239,12 +235,9 @@ impl Volume {
         let mut volume = Volume {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
-            id: config.superblock.volume,
             phase: Phase::Recovering,
             size_bytes: config.size_bytes,
-            term: Term(0),
-            start: Start(0),
-            life: 0,
+            identity: identity::Identity::new(config.superblock.volume),
             pool,
             live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
@@ -263,12 +256,9 @@ impl Volume {
             recovery: None,
             effects: VecDeque::with_capacity(256),
             operations: operations::Operations::new(),
-            claims: shares::Claims::default(),
-            holds: shares::Holds::default(),
+            shares: Default::default(),
             now,
-            counters: Counters::default(),
             recorder: recorder::Recorder::new(u64::from(config.frames)),
-            dead: Vec::new(),
             config,
         };
         // An arena begins with whatever its memory holds.
@@ -285,22 +275,22 @@ impl Volume {
 
     /// Identity; payload checksums are computed with it.
     pub fn id(&self) -> &[u8; 16] {
-        &self.id
+        self.identity.volume()
     }
 
     /// Term of this owner, or the highest that a member has seen; payload checksums of writes are computed with it. Known from `Serving` on.
     pub fn term(&self) -> Term {
-        self.term
+        self.identity.term()
     }
 
     /// Number of this start of the tier.
     pub fn start(&self) -> Start {
-        self.start
+        self.identity.start()
     }
 
     /// What this tier may have lost of what it had held counts in it: another number is another incarnation.
     pub fn life(&self) -> u32 {
-        self.life
+        self.identity.life()
     }
 
     /// Largest request that is accepted: what is always kept back from dirty data and fits into an empty log, at most
@@ -499,12 +489,12 @@ impl Volume {
     pub fn status(&self, now: Instant) -> Status {
         // A zeroed range has no bytes, and yet the image is not complete without it: it counts as one block.
         let dirty_bytes = u64::from(self.live.payload_blocks() + self.live.others()) * BLOCK_BYTES;
-        let mut counters = self.counters;
+        let mut counters = self.recorder.counters;
         counters.evictions = self.pool.evictions;
         Status {
             phase: self.phase,
             size_bytes: self.size_bytes,
-            term: self.term,
+            term: self.identity.term(),
             requested: self.control.requested,
             effective: self.policy_kept(),
             reason: if self.tier.has_failed() { Reason::TierError } else { self.control.reason },
@@ -615,7 +605,7 @@ impl Volume {
             as_requested || self.control.reason != Reason::AsRequested,
             "another policy than asked for has a reason"
         );
-        self.recorder.validate(&self.counters);
+        self.recorder.validate();
     }
 }
 
@@ -655,73 +645,5 @@ mod tests {
             Instant(0),
         );
         assert_eq!(volume.pool.chunks_used(), 0);
-    }
-
-    fn volume_of(frames: u32) -> Volume {
-        let layout = TierLayout::flash(1 << 16).expect("a possible size");
-        let superblock = Superblock {
-            version: Version::Two,
-            tier: 1,
-            volume: [1; 16],
-            name: [0; 64],
-            size_bytes: 1 << 30,
-            created_unix_s: 1,
-            layout,
-        };
-        let config = VolumeConfig {
-            superblock,
-            fresh: true,
-            size_bytes: 1 << 30,
-            policy: Policy::Back,
-            frames,
-            backing_align: 512,
-            backing_depth_max: 1,
-            backing_write_bytes_max: 4096,
-            destage_round_bytes_max: 4096,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration(0),
-            drain_max: Duration(0),
-            cluster: None,
-        };
-        Volume::new(config, Instant(0))
-    }
-
-    #[test]
-    fn whatever_slow_clients_hold_others_find_room() {
-        for frames in [256, 4096, 16384, 1 << 18] {
-            let mut volume = volume_of(frames);
-            let largest = volume.request_bytes_max().div_ceil(BLOCK_BYTES as u32) + 1;
-            let total = volume.pool.total();
-            assert!(volume.may_hold(0, largest), "{frames}: alone, the largest request");
-            // Each takes as much as it gets and never lets go.
-            for client in 1..=3 {
-                let mut held = 0;
-                for piece in [largest, 64, 8, 1] {
-                    while volume.may_hold(held, piece) {
-                        volume.hold(piece);
-                        held += piece;
-                    }
-                }
-                assert!(held < total / 3, "{frames}: client {client} holds {held} of {total}");
-                assert!(volume.may_hold(0, 1), "{frames}: after client {client}");
-                // All of it pinned, the frames that are kept and those of a small payload are left.
-                let left = total - volume.holds.frames;
-                assert!(left > volume.frames_kept() + 1, "{frames}: {left} are left");
-            }
-        }
-    }
-
-    #[test]
-    fn who_was_refused_is_told_once_when_somebody_lets_go() {
-        let mut volume = volume_of(4096);
-        let most = volume.holds_max();
-        volume.hold(most);
-        assert!(!volume.may_hold(0, 1));
-        assert!(!volume.frames_are_free());
-        volume.let_go(most);
-        assert!(volume.frames_are_free());
-        assert!(!volume.frames_are_free(), "once");
-        assert!(volume.may_hold(0, 1));
     }
 }

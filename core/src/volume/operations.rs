@@ -117,7 +117,7 @@ impl Volume {
             Outcome::Ok | Outcome::Bytes(_) | Outcome::Merged(_) => None,
         };
         if failed == Some(IoError::Checksum) {
-            self.counters.checksum_errors += 1;
+            self.recorder.counters.checksum_errors += 1;
         }
         match op {
             Op::Batch { sequence } => self.on_batch_done(sequence, failed),

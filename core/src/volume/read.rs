@@ -306,14 +306,14 @@ impl Volume {
             for &(mask, how) in plan {
                 let source = match how {
                     Plan::Zero => {
-                        self.counters.read_blocks_of_zeros += 1;
+                        self.recorder.counters.read_blocks_of_zeros += 1;
                         Source::Zero
                     }
                     Plan::Memory(frame) => {
                         if self.live.is_clean(block) {
-                            self.counters.read_blocks_from_cache += 1;
+                            self.recorder.counters.read_blocks_from_cache += 1;
                         } else {
-                            self.counters.read_blocks_from_log += 1;
+                            self.recorder.counters.read_blocks_from_log += 1;
                         }
                         if let Target::Client(_) = target {
                             self.pool.touch(frame);
@@ -321,7 +321,7 @@ impl Volume {
                         Source::Frame(frame, 0)
                     }
                     Plan::Load(id) => {
-                        self.counters.read_blocks_from_log += 1;
+                        self.recorder.counters.read_blocks_from_log += 1;
                         left += 1;
                         let frame = self.load_record(read, id);
                         if let Target::Edge { .. } = target {
@@ -435,8 +435,8 @@ impl Volume {
         let (at, frames) = (fill.first, fill.frames.clone());
         let fill = self.reads.fills.insert(fill);
         let op = self.begin_op(Op::ReadBacking { fill });
-        self.counters.backing_reads += 1;
-        self.counters.read_blocks_from_backing += frames.len() as u64;
+        self.recorder.counters.backing_reads += 1;
+        self.recorder.counters.read_blocks_from_backing += frames.len() as u64;
         self.effects.push_back(Effect::BackingRead { op, at, frames });
     }
 
@@ -513,7 +513,7 @@ impl Volume {
         let fill = self.reads.fills.remove(fill);
         let seen = &mut self.recorder.seen;
         match (failed, self.reads.reading[fill.read].target) {
-            (Some(_), _) => self.counters.backing_errors += 1,
+            (Some(_), _) => self.recorder.counters.backing_errors += 1,
             (None, Target::Client(_)) => seen.reads.backing.record(took),
             (None, Target::Edge { .. }) => seen.writes.backing.record(took),
             (None, Target::Prefetch(_) | Target::Nobody) => {}
@@ -532,7 +532,7 @@ impl Volume {
             if keep {
                 self.pool.cache(frame, block, Lsn(0));
             } else {
-                self.counters.fills_dropped += u64::from(came);
+                self.recorder.counters.fills_dropped += u64::from(came);
                 self.pool.release(frame);
             }
         }

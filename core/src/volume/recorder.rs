@@ -110,6 +110,8 @@ impl OpenRequests {
 /// See the module.
 pub(super) struct Recorder {
     pub(super) seen: Box<Seen>,
+    /// What happened so often, or to so many bytes.
+    pub(super) counters: Counters,
     reuse: ReuseSampler,
     open: OpenRequests,
     /// Answered since the last count, and whether memory alone had what was read.
@@ -128,6 +130,7 @@ impl Recorder {
         Recorder {
             reuse: ReuseSampler::new(&seen.miss_ratio),
             seen,
+            counters: Counters::default(),
             open: OpenRequests { places: alloc::vec![None; OPEN_PLACES_MIN], len: 0 },
             answered: Vec::with_capacity(ANSWERED_MAX),
             logged: 0,
@@ -292,7 +295,8 @@ impl Recorder {
     }
 
     /// Open requests are what is known of them.
-    pub(super) fn validate(&self, counters: &Counters) {
+    pub(super) fn validate(&self) {
+        let counters = &self.counters;
         assert_eq!(self.open.len, self.open.places.iter().flatten().count());
         assert!(self.open.places.iter().flatten().all(|open| self.open.find(open.id).is_ok()), "each is found");
         assert!(self.sent <= self.on_way.len());

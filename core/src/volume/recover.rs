@@ -175,7 +175,7 @@ impl Volume {
                     self.keep_whole();
                     self.apply_mark();
                 } else {
-                    self.journal.resume(self.term);
+                    self.journal.resume(self.identity.term());
                     self.phase = Phase::Serving;
                     self.end_replayed();
                 }
@@ -188,7 +188,7 @@ impl Volume {
         let copies = [1u32, 2].map(|place| {
             let at = (place as usize - 1) * TIER_BLOCK_BYTES;
             let block = bytes.get(at..at + TIER_BLOCK_BYTES)?;
-            Checkpoint::decode(version, &self.id, TierBlock(place), block).ok()
+            Checkpoint::decode(version, self.identity.volume(), TierBlock(place), block).ok()
         });
         let mut valid: Vec<Checkpoint> = copies.into_iter().flatten().collect();
         valid.sort_unstable_by_key(|checkpoint| checkpoint.sequence);
@@ -224,19 +224,14 @@ impl Volume {
 
     /// The numbers of this start, from what the one before it has left (defaults on a new tier).
     fn begin_start(&mut self, before: &Checkpoint) {
-        self.start = Start(before.start.0 + 1);
         self.replication.standing = before.standing.clone().unwrap_or_default();
         let host = self.config.cluster.map(|cluster| cluster.host);
         let same_boot = host.is_some() && host == before.host;
-        self.life = if same_boot || self.config.fresh { before.life } else { before.life + 1 };
-        match &mut self.config.cluster {
-            // Whoever starts is a new owner.
-            None => self.term = Term(before.term.0 + 1),
-            Some(cluster) => {
-                self.term = before.term;
-                cluster.own.tier = self.config.superblock.tier;
-                cluster.own.life = self.life;
-            }
+        // Whoever starts is a new owner, unless others have a say in that.
+        self.identity.begin_start(before, self.config.cluster.is_none(), same_boot || self.config.fresh);
+        if let Some(cluster) = &mut self.config.cluster {
+            cluster.own.tier = self.config.superblock.tier;
+            cluster.own.life = self.identity.life();
         }
     }
 
@@ -252,7 +247,7 @@ impl Volume {
     fn on_table(&mut self, first: u32, bytes: &[u8]) {
         let layout = self.config.superblock.layout;
         let base = first * crate::format::DESCRIPTORS_PER_BLOCK;
-        let id = self.id;
+        let id = *self.identity.volume();
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
             let index = base + i as u32;
@@ -316,7 +311,7 @@ impl Volume {
         if bytes.len() != TIER_BLOCK_BYTES {
             return self.refuse_tier(TOO_SHORT);
         }
-        match Batch::decode(&self.id, at, bytes) {
+        match Batch::decode(self.identity.volume(), at, bytes) {
             Ok(batch) => {
                 self.recovery_mut().found.lives.insert(segment, batch.segment);
                 self.scan_summary(segment, self.config.superblock.layout.summary_blocks, Step::SummaryOf { segment });
@@ -353,7 +348,7 @@ impl Volume {
         self.recovery_mut().pending -= 1;
         let layout = self.config.superblock.layout;
         let at = self.segment_block(segment, layout.segment_blocks - layout.summary_blocks);
-        let summary = Summary::decode(&self.id, at, bytes).ok();
+        let summary = Summary::decode(self.identity.volume(), at, bytes).ok();
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         if let Some(summary) = &summary {
             recovery.counter_max = recovery.counter_max.max(summary.segment as u32);
@@ -384,7 +379,7 @@ impl Volume {
         let place = self.segment_block(segment, at);
         let number = self.recovery_mut().found.lives[&segment];
         let end = layout.segment_blocks - layout.summary_blocks;
-        if let Ok(batch) = Batch::decode(&self.id, place, bytes)
+        if let Ok(batch) = Batch::decode(self.identity.volume(), place, bytes)
             && batch.segment == number
         {
             let next = at + 1 + batch.payload_blocks();
@@ -422,7 +417,7 @@ impl Volume {
         let mut next = at;
         for block in bytes.chunks_exact(TIER_BLOCK_BYTES) {
             let place = self.segment_block(segment, next);
-            if let Ok(batch) = Batch::decode(&self.id, place, block)
+            if let Ok(batch) = Batch::decode(self.identity.volume(), place, block)
                 && !planted!(self, forget_marks)
             {
                 let recovery = self.recovery_mut();
@@ -558,7 +553,7 @@ impl Volume {
             segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
         half_full.retain(|_, summary| summary.records.len() <= Summary::capacity(layout.summary_blocks));
         self.plan_rewrites(kept, &erase, half_full, &segments);
-        let start = self.start;
+        let start = self.identity.start();
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
         for (segment, (number, used, last)) in segments {
             flash.restore_segment(segment, number, used, last);
@@ -674,15 +669,12 @@ impl Volume {
     /// The records are known: makes them the log, and has the checkpoint of the new start written.
     fn load(&mut self, last: Lsn) {
         let Some((records, kept)) = self.choose_records() else { return };
-        let mut dead = core::mem::take(&mut self.dead);
         for mut record in records {
             self.groups.found(record.descriptor.group); // in log order: the last one stays
             self.claim_place(&mut record);
             // What of a member's may end has ended.
-            self.live.append(record.id, record.descriptor, kept.is_none(), &mut dead);
-            for id in dead.drain(..) {
-                self.free_place(id);
-            }
+            self.live.append(record.id, record.descriptor, kept.is_none());
+            self.free_ended();
             if let Some(kept) = &kept
                 && record.descriptor.lsn <= self.positions.durable()
             {
@@ -691,7 +683,6 @@ impl Volume {
                 self.live.advance_cursor();
             }
         }
-        self.dead = dead;
         self.begin_log(last);
         let next = Checkpoint { destaged: self.positions.durable(), accepted: last, ..self.next_checkpoint() };
         let copy = Checkpoint { sequence: next.sequence + 1, ..next.clone() };
@@ -709,7 +700,9 @@ impl Volume {
         let committed = match self.role() {
             Role::Alone => last,
             // Where this life may have lost something, others may have, too: nobody is known to hold it any more (T10).
-            Role::Follower | Role::Owner if self.life > self.checkpoints.newest().life => self.positions.destaged(),
+            Role::Follower | Role::Owner if self.identity.life() > self.checkpoints.newest().life => {
+                self.positions.destaged()
+            }
             // Never more than is here. A member has said to hold what is committed, and its death takes nothing of that (`outlives`). So the
             // checkpoint knows of more than there is where a learner had not held all of it yet, which nobody counts on; or where the
             // tier's device has lost in this boot what it had taken: then others know that it was held, and say so (S10), and where

@@ -117,8 +117,8 @@ impl Volume {
         let at = TierBlock(self.config.superblock.layout.payload_first + recovery.verify[first].id);
         let frames = recovery.verify[first..first + count].iter().map(|doubt| doubt.frame).collect();
         let op = self.begin_op(Op::Recover(Step::Rewritten { chunk }));
-        self.counters.tier_writes += 1;
-        self.counters.tier_write_blocks += count as u64;
+        self.recorder.counters.tier_writes += 1;
+        self.recorder.counters.tier_write_blocks += count as u64;
         self.effects.push_back(Effect::TierWrite { op, at, head: Vec::new(), frames });
     }
 
@@ -173,15 +173,17 @@ impl Volume {
         {
             let head = match what {
                 Rewrite::Zeros => alloc::vec![0; TIER_BLOCK_BYTES],
-                Rewrite::Header(batch) => batch.encode(&self.id, at),
-                Rewrite::Summary(summary) => summary.encode(&self.id, at, self.config.superblock.layout.summary_blocks),
+                Rewrite::Header(batch) => batch.encode(self.identity.volume(), at),
+                Rewrite::Summary(summary) => {
+                    summary.encode(self.identity.volume(), at, self.config.superblock.layout.summary_blocks)
+                }
                 Rewrite::Checkpoint(checkpoint) => self.encoded(&checkpoint),
                 Rewrite::Superblock => self.config.superblock.encode(),
             };
             self.recovery_mut().pending += 1;
             let op = self.begin_op(Op::Recover(Step::Rewrite));
-            self.counters.tier_writes += 1;
-            self.counters.tier_write_blocks += (head.len() / TIER_BLOCK_BYTES) as u64;
+            self.recorder.counters.tier_writes += 1;
+            self.recorder.counters.tier_write_blocks += (head.len() / TIER_BLOCK_BYTES) as u64;
             self.effects.push_back(Effect::TierWrite { op, at, head, frames: Vec::new() });
         }
         if self.recovery_mut().pending == 0 {

@@ -21,7 +21,7 @@ use super::*;
 
 /// Payloads that wait for frames, in the order of their asking.
 #[derive(Default)]
-pub(super) struct Claims {
+struct Claims {
     queue: VecDeque<(ClientId, u32)>,
     /// The first of them was told to ask again, and has not done so yet.
     told: bool,
@@ -29,13 +29,20 @@ pub(super) struct Claims {
 
 /// Frames that are in use until a client does its part.
 #[derive(Default)]
-pub(super) struct Holds {
+struct Holds {
     /// How many, of all clients.
-    pub(super) frames: u32,
+    frames: u32,
     /// A client was refused since it was last told to try again.
     refused: bool,
     /// Some have been let go since then.
     freed: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Shares {
+    claims: Claims,
+    holds: Holds,
 }
 
 impl Claims {
@@ -70,11 +77,11 @@ impl Volume {
     /// waited longer: the client's place is kept until it asks again, which it must at [`Effect::FramesFree`], or is withdrawn by
     /// [`Volume::withdraw`].
     pub fn take_frames(&mut self, client: ClientId, count: u32, into: &mut Frames) -> bool {
-        if !self.has_room_for_payload(count + self.claims.ahead_of(client)) {
-            self.claims.wait(client, count);
+        if !self.has_room_for_payload(count + self.shares.claims.ahead_of(client)) {
+            self.shares.claims.wait(client, count);
             return false;
         }
-        self.claims.remove(client);
+        self.shares.claims.remove(client);
         for _ in 0..count {
             into.push(self.pool.allocate_for_payload().expect("there is room"));
         }
@@ -95,7 +102,7 @@ impl Volume {
 
     /// The client does not wait for frames any more: its connection has ended.
     pub fn withdraw(&mut self, client: ClientId) {
-        self.claims.remove(client);
+        self.shares.claims.remove(client);
     }
 
     /// Gives back frames whose request never came.
@@ -113,22 +120,22 @@ impl Volume {
     /// client costs a third of what clients may hold, each further one less. The largest request is always granted
     /// while the others hold little.
     pub fn may_hold(&mut self, held: u32, more: u32) -> bool {
-        let left = self.holds_max().saturating_sub(self.holds.frames);
+        let left = self.holds_max().saturating_sub(self.shares.holds.frames);
         let granted = 2 * u64::from(held + more) <= u64::from(left);
-        self.holds.refused |= !granted;
+        self.shares.holds.refused |= !granted;
         granted
     }
 
     /// A client holds so many frames more.
     pub fn hold(&mut self, frames: u32) {
-        self.holds.frames += frames;
+        self.shares.holds.frames += frames;
     }
 
     /// A client holds so many frames less.
     pub fn let_go(&mut self, frames: u32) {
-        assert!(frames <= self.holds.frames, "what is let go was held");
-        self.holds.frames -= frames;
-        self.holds.freed |= self.holds.refused && frames > 0;
+        assert!(frames <= self.shares.holds.frames, "what is let go was held");
+        self.shares.holds.frames -= frames;
+        self.shares.holds.freed |= self.shares.holds.refused && frames > 0;
     }
 
     /// Frames that clients may hold together: three times the largest request, or a quarter of a large arena.
@@ -138,17 +145,17 @@ impl Volume {
 
     /// Who was refused frames would get them now; it is to be told once.
     pub(super) fn frames_are_free(&mut self) -> bool {
-        let holds = core::mem::take(&mut self.holds.freed);
+        let holds = core::mem::take(&mut self.shares.holds.freed);
         if holds {
-            self.holds.refused = false;
+            self.shares.holds.refused = false;
         }
         self.first_claim_fits() || holds
     }
 
     fn first_claim_fits(&mut self) -> bool {
-        let Some(&(_, count)) = self.claims.queue.front() else { return false };
-        let fits = !self.claims.told && self.has_room_for_payload(count);
-        self.claims.told |= fits;
+        let Some(&(_, count)) = self.shares.claims.queue.front() else { return false };
+        let fits = !self.shares.claims.told && self.has_room_for_payload(count);
+        self.shares.claims.told |= fits;
         fits
     }
 
@@ -177,5 +184,79 @@ impl Volume {
     /// Frames in which destage may have payloads at one time that it had to load.
     pub(super) fn loads_max(&self) -> u32 {
         self.frames_reserved() / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{TierLayout, Version};
+
+    fn volume_of(frames: u32) -> Volume {
+        let layout = TierLayout::flash(1 << 16).expect("a possible size");
+        let superblock = Superblock {
+            version: Version::Two,
+            tier: 1,
+            volume: [1; 16],
+            name: [0; 64],
+            size_bytes: 1 << 30,
+            created_unix_s: 1,
+            layout,
+        };
+        let config = VolumeConfig {
+            superblock,
+            fresh: true,
+            size_bytes: 1 << 30,
+            policy: Policy::Back,
+            frames,
+            backing_align: 512,
+            backing_depth_max: 1,
+            backing_write_bytes_max: 4096,
+            destage_round_bytes_max: 4096,
+            journal_blocks: 0,
+            destage: DestageMode::Auto,
+            destage_delay: Duration(0),
+            drain_max: Duration(0),
+            cluster: None,
+        };
+        Volume::new(config, Instant(0))
+    }
+
+    #[test]
+    fn whatever_slow_clients_hold_others_find_room() {
+        for frames in [256, 4096, 16384, 1 << 18] {
+            let mut volume = volume_of(frames);
+            let largest = volume.request_bytes_max().div_ceil(BLOCK_BYTES as u32) + 1;
+            let total = volume.pool.total();
+            assert!(volume.may_hold(0, largest), "{frames}: alone, the largest request");
+            // Each takes as much as it gets and never lets go.
+            for client in 1..=3 {
+                let mut held = 0;
+                for piece in [largest, 64, 8, 1] {
+                    while volume.may_hold(held, piece) {
+                        volume.hold(piece);
+                        held += piece;
+                    }
+                }
+                assert!(held < total / 3, "{frames}: client {client} holds {held} of {total}");
+                assert!(volume.may_hold(0, 1), "{frames}: after client {client}");
+                // All of it pinned, the frames that are kept and those of a small payload are left.
+                let left = total - volume.shares.holds.frames;
+                assert!(left > volume.frames_kept() + 1, "{frames}: {left} are left");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_when_somebody_lets_go() {
+        let mut volume = volume_of(4096);
+        let most = volume.holds_max();
+        volume.hold(most);
+        assert!(!volume.may_hold(0, 1));
+        assert!(!volume.frames_are_free());
+        volume.let_go(most);
+        assert!(volume.frames_are_free());
+        assert!(!volume.frames_are_free(), "once");
+        assert!(volume.may_hold(0, 1));
     }
 }

@@ -176,7 +176,13 @@ impl Volume {
 
     pub(super) fn envelope_to(&self, to: Incarnation) -> Envelope {
         let from = self.own();
-        Envelope { volume: self.id, term: self.term, config: self.replication.standing.config, from, to }
+        Envelope {
+            volume: *self.identity.volume(),
+            term: self.identity.term(),
+            config: self.replication.standing.config,
+            from,
+            to,
+        }
     }
 
     pub(super) fn send(&mut self, to: Incarnation, message: Message) {

@@ -65,7 +65,7 @@ impl Volume {
 
     /// Where this node stands by its durable checkpoint; none: in an older term.
     pub(super) fn recorded(&self) -> Option<&Standing> {
-        self.checkpoints.newest().standing.as_ref().filter(|_| self.checkpoints.newest().term == self.term)
+        self.checkpoints.newest().standing.as_ref().filter(|_| self.checkpoints.newest().term == self.identity.term())
     }
 
     /// The newest mark of the term in the durable checkpoint.
@@ -86,7 +86,7 @@ impl Volume {
         };
         let outlives = if self.role() == Role::Follower { self.outlives() } else { self.positions.held() };
         Figures {
-            term: if self.role() == Role::Follower { self.checkpoints.newest().term } else { self.term },
+            term: if self.role() == Role::Follower { self.checkpoints.newest().term } else { self.identity.term() },
             config: standing.config,
             agreed: standing.agreed,
             accepted: self.positions.accepted(),
@@ -130,7 +130,7 @@ impl Volume {
             }
             return;
         }
-        if envelope.term > self.term && self.role() == Role::Owner {
+        if envelope.term > self.identity.term() && self.role() == Role::Owner {
             self.release_payloads(payload);
             return self.outdated(&envelope);
         }
@@ -145,13 +145,14 @@ impl Volume {
 
     /// Why a message cannot be listened to.
     fn unfit(&self, envelope: &Envelope) -> Option<Refusal> {
-        if envelope.volume != self.id {
+        if envelope.volume != *self.identity.volume() {
             return Some(Refusal::UnknownVolume);
         }
         if envelope.to != self.own() && !planted!(self, take_for_others) {
             return Some(Refusal::OtherIncarnation);
         }
-        let older = envelope.term < self.term || (envelope.term == self.term && self.replication.follower.sealed);
+        let older = envelope.term < self.identity.term()
+            || (envelope.term == self.identity.term() && self.replication.follower.sealed);
         (older && !planted!(self, take_older_terms)).then_some(Refusal::OldTerm)
     }
 
@@ -234,13 +235,13 @@ impl Volume {
         if self.role() == Role::Owner {
             return;
         }
-        if term > self.term {
-            self.term = term;
+        if term > self.identity.term() {
+            self.identity.see(term);
             self.replication.standing.config = config;
             self.replication.standing.agreed = false;
             self.forget_owner();
             self.checkpoints.want();
-        } else if term == self.term && config > self.replication.standing.config {
+        } else if term == self.identity.term() && config > self.replication.standing.config {
             self.replication.standing.config = config;
             self.checkpoints.want();
         }
@@ -250,17 +251,17 @@ impl Volume {
     pub(super) fn tell_remembered(&mut self) {
         let same = self.recorded().is_some_and(|recorded| recorded.config == self.replication.standing.config);
         if same && self.replication.own_role.take_remembered() {
-            self.report(Report::Remembered { term: self.term, config: self.replication.standing.config });
+            self.report(Report::Remembered { term: self.identity.term(), config: self.replication.standing.config });
         }
     }
 
     fn begin_term(&mut self, own: Own) {
         assert_eq!(self.role(), Role::Follower, "who owns a term already begins no other: it steps down first");
-        assert!(own.term >= self.term, "an owner's term is the highest that was seen");
+        assert!(own.term >= self.identity.term(), "an owner's term is the highest that was seen");
         self.forget_owner();
         self.replication.own_role.own();
         self.phase = Phase::Agreeing;
-        self.term = own.term;
+        self.identity.see(own.term);
         self.replication.standing.config = own.config;
         self.replication.standing.agreed = true;
         // What an owner of an earlier process, or of none, was granted is not this one's (L3).
@@ -281,7 +282,7 @@ impl Volume {
         let pins = self.pins_of_new_term(watermark, &own.unfenced);
         self.begin_marks(watermark, pins);
         self.confine_kept(watermark);
-        self.journal.resume(self.term);
+        self.journal.resume(self.identity.term());
         self.begin_agreeing(own.fetch, own.watermark);
         self.begin_asking(own.former);
         self.carry_out(changes);
@@ -301,13 +302,8 @@ impl Volume {
             Role::Owner => self.replication.members.whole_above(self.positions.committed()),
         };
         let above = if planted!(self, free_uncommitted) { Lsn(u64::MAX) } else { above };
-        let mut dead = core::mem::take(&mut self.dead);
-        self.live.keep_above(above, &mut dead);
-        self.counters.superseded_blocks += dead.len() as u64;
-        for id in dead.drain(..) {
-            self.free_place(id);
-        }
-        self.dead = dead;
+        self.live.keep_above(above);
+        self.recorder.counters.superseded_blocks += self.free_ended();
     }
 
     /// Admission: every member's tier has room for it, and its window (S8).

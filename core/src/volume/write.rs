@@ -106,8 +106,8 @@ impl Volume {
         }
         match request {
             Request::Read { offset, length } => {
-                self.counters.reads += 1;
-                self.counters.read_bytes += u64::from(length);
+                self.recorder.counters.reads += 1;
+                self.recorder.counters.read_bytes += u64::from(length);
                 self.recorder.reads(offset, length);
                 self.read(Target::Client(id), offset, length);
             }
@@ -120,7 +120,7 @@ impl Volume {
                 if self.writes.waiting.is_empty() && self.may_admit(&request) {
                     self.begin_write(id, request);
                 } else {
-                    self.counters.throttled_writes += 1;
+                    self.recorder.counters.throttled_writes += 1;
                     self.recorder.waits(id);
                     self.writes.waiting.push_back((id, request));
                 }
@@ -198,7 +198,7 @@ impl Volume {
     }
 
     fn flush(&mut self, id: RequestId) {
-        self.counters.flushes += 1;
+        self.recorder.counters.flushes += 1;
         if self.tier.has_failed() {
             return self.answer(id, Err(RequestError::Io));
         }
@@ -420,7 +420,16 @@ impl Volume {
             }
         };
         let op = self.begin_op(Op::Merge { task, edge });
-        self.effects.push_back(Effect::Merge { op, checks, target: frame, base, from, to, block, term: self.term });
+        self.effects.push_back(Effect::Merge {
+            op,
+            checks,
+            target: frame,
+            base,
+            from,
+            to,
+            block,
+            term: self.identity.term(),
+        });
         // Unpinned when the merge is done: until it is polled, a client must not be given one of these frames.
         self.writes.tasks[task].edges[edge].pieces = pieces;
     }
@@ -484,16 +493,16 @@ impl Volume {
         let before = self.positions.accepted();
         let fua = match request {
             Request::Write { offset, length, payload, fua } => {
-                self.counters.writes += 1;
-                self.counters.write_bytes += u64::from(length);
+                self.recorder.counters.writes += 1;
+                self.recorder.counters.write_bytes += u64::from(length);
                 self.recorder.writes(offset, u64::from(length));
                 self.accept_data(offset, u64::from(length), &payload, edges);
                 self.note_write();
                 fua
             }
             Request::Zero { offset, length, hole, fua } => {
-                self.counters.zeros += 1;
-                self.counters.zero_bytes += length;
+                self.recorder.counters.zeros += 1;
+                self.recorder.counters.zero_bytes += length;
                 self.accept_zeros(offset, length, hole, edges);
                 fua
             }

@@ -37,7 +37,7 @@ impl Volume {
         }
         self.destage.syncing = true;
         self.destage.busy_since.get_or_insert(self.now);
-        self.counters.backing_syncs += 1;
+        self.recorder.counters.backing_syncs += 1;
         let op = self.begin_op(Op::BackingSync { through });
         self.effects.push_back(Effect::BackingSync { op });
     }
