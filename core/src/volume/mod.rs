@@ -6,9 +6,8 @@
 //!                            +-> destage, group by group -> backing synced it (durable) -> checkpoint (destaged)
 //! ```
 //!
-//! The positions keep one order, checked by [`Volume::validate`]:
-//! `destaged <= durable <= held <= accepted` and `synced <= held`; `committed` is what every member of the log holds,
-//! where one node has the volume to itself: `held`.
+//! The order that these positions keep is stated in [`positions`], and checked by [`Volume::validate`]; `committed` is what every
+//! member of the log holds, where one node has the volume to itself: `held`.
 //! Which of them answers a client is the acknowledgement rule ([`acks`]), and the only difference between policies:
 //! write-back waits for `committed` (a flush for `synced`), write-through for the backing as well (a flush for its sync, and
 //! for the tier to vouch for it).
@@ -372,6 +371,9 @@ impl Volume {
             Phase::Following | Phase::Agreeing => self.settle_log(),
             Phase::Serving | Phase::Stopping => self.settle_serving(),
         }
+        if cfg!(debug_assertions) {
+            self.validate_positions();
+        }
     }
 
     /// The log of a member, and of an owner before it serves.
@@ -579,9 +581,17 @@ impl Volume {
         extents
     }
 
+    fn validate_positions(&self) {
+        match self.phase {
+            Phase::Recovering | Phase::Refused(_) => {}
+            Phase::Following | Phase::Agreeing | Phase::Stopped => self.positions.validate(false),
+            Phase::Serving | Phase::Stopping => self.positions.validate(true),
+        }
+    }
+
     /// Checks every invariant of the state; for tests and simulation.
     pub fn validate(&self) {
-        self.positions.validate(self.role() == Role::Alone);
+        self.validate_positions();
         assert!(
             self.live.superseded_by() <= self.positions.accepted(),
             "what has ended another is in the log, or on its way"

@@ -3,6 +3,33 @@
 //! Only this file changes one of them, and each change is named by what has happened. Apart from the three that set the log
 //! up anew ([`Positions::begin_start`], [`Positions::begin_log`], [`Positions::begin_at`]) none takes a position back.
 //!
+//! # The chain
+//!
+//! Of a node that serves, alone or as the owner of a term:
+//!
+//! ```text
+//! destaged <= durable <= committed <= held <= accepted
+//! destaged <= synced  <= held
+//! ```
+//!
+//! - What goes to the backing is committed (D1), and what is committed is held by the own tier as well.
+//! - A record ends by a checkpoint, and a checkpoint counts when a sync of the tier has ended that began after it was written:
+//!   that sync covers all that the tier held by then. So what has ended in the log was durable in its medium.
+//! - Between `synced` and `durable` there is no order, nor between `synced` and `committed`: on flash, records reach the backing,
+//!   and the members, before the tier is synced.
+//!
+//! A member that follows, and an owner before it serves, know by another's word what is committed and what the backing has.
+//! On flash both may be ahead of what the own tier has completed, and the checkpoint may say so. What is left is
+//!
+//! ```text
+//! destaged <= durable <= committed <= accepted
+//! synced   <= held    <= accepted
+//! ```
+//!
+//! While a tier is being read there is no chain: `destaged` and `durable` are known first.
+//!
+//! [`Positions::validate`] asserts this: after each step of the simulation, and wherever debug assertions are on.
+//!
 //! Left to others: what follows from a position that has moved (the acknowledgement rule, [`super::acks`]; destage).
 
 use super::*;
@@ -82,14 +109,17 @@ impl Positions {
         self.recovered
     }
 
-    /// Asserts the order that the positions keep. `alone`: one node has the volume to itself.
-    pub(super) fn validate(&self, alone: bool) {
-        assert!(self.destaged <= self.durable);
-        assert!(self.durable <= self.accepted);
-        assert!(self.held <= self.accepted);
-        assert!(self.synced <= self.held);
-        assert!(self.durable <= self.committed || alone, "D1");
-        assert!(self.committed <= self.accepted);
+    /// Asserts the chain. `serves`: requests are answered, or were until a stop began.
+    pub(super) fn validate(&self, serves: bool) {
+        assert!(self.destaged <= self.durable, "a record has ended that the backing does not have");
+        assert!(self.durable <= self.committed, "D1: the backing has what some member may not hold");
+        assert!(self.committed <= self.accepted, "something is committed that is not in the log");
+        assert!(self.synced <= self.held, "the tier's medium has more than the tier");
+        assert!(self.held <= self.accepted, "the tier holds more than the log");
+        if serves {
+            assert!(self.committed <= self.held, "the own tier does not hold what all are said to hold");
+            assert!(self.destaged <= self.synced, "a record has ended by a checkpoint that was not synced after it");
+        }
     }
 
     // --- the log is set up ---
