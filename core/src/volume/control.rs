@@ -136,13 +136,7 @@ impl Volume {
                     self.turn_to(Policy::Through);
                 }
             }
-            Control::Release if self.control.keep_through => {
-                self.end_keeping();
-                if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
-                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
-                }
-                self.answer_control(id, Ok(()));
-            }
+            Control::Release if self.control.keep_through => self.release_keeping(id),
             Control::SetDestage(mode) => {
                 self.journal.requested = mode;
                 self.choose_mode();
@@ -158,57 +152,75 @@ impl Volume {
             Control::Hold(span) => {
                 self.begin_goal(id, Then::Hold(span));
             }
-            Control::Release => {
-                // A hold that has not begun never will: who asked for it may have gone away.
-                if let Some(goal) = self.control.goal.take_if(|goal| matches!(goal.then, Then::Hold(_))) {
-                    self.answer_control(goal.id, Err(ControlError::HoldEnded));
-                }
-                let result = match self.control.hold {
-                    Hold::Until(_) => Ok(()),
-                    Hold::Ended => Err(ControlError::HoldEnded),
-                    Hold::No => Err(ControlError::NotHeld),
-                };
-                self.control.hold = Hold::No;
-                self.answer_control(id, result);
+            Control::Release => self.release_hold(id),
+            Control::Resize(bytes) => self.begin_resize(id, bytes),
+            Control::Stop { drain } => self.begin_stopping(id, drain),
+        }
+    }
+
+    /// The image need not be kept complete any more.
+    fn release_keeping(&mut self, id: ControlId) {
+        self.end_keeping();
+        if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
+            self.answer_control(goal.id, Err(ControlError::HoldEnded));
+        }
+        self.answer_control(id, Ok(()));
+    }
+
+    /// The backing may be written to again.
+    fn release_hold(&mut self, id: ControlId) {
+        // A hold that has not begun never will: who asked for it may have gone away.
+        if let Some(goal) = self.control.goal.take_if(|goal| matches!(goal.then, Then::Hold(_))) {
+            self.answer_control(goal.id, Err(ControlError::HoldEnded));
+        }
+        let result = match self.control.hold {
+            Hold::Until(_) => Ok(()),
+            Hold::Ended => Err(ControlError::HoldEnded),
+            Hold::No => Err(ControlError::NotHeld),
+        };
+        self.control.hold = Hold::No;
+        self.answer_control(id, result);
+    }
+
+    /// Answered when a durable checkpoint has the new size, and with other members the record (A7).
+    fn begin_resize(&mut self, id: ControlId, bytes: u64) {
+        let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
+        if !fits {
+            return self.answer_control(id, Err(ControlError::BadSize));
+        }
+        if self.tier.has_failed() {
+            return self.answer_control(id, Err(ControlError::TierFailed));
+        }
+        if self.control.resize.is_some() {
+            return self.answer_control(id, Err(ControlError::Busy));
+        }
+        if planted!(self, grow_before_checkpoint) {
+            self.size_bytes = bytes;
+            return self.answer_control(id, Ok(()));
+        }
+        self.control.resize = Some((id, bytes));
+        match self.role() {
+            Role::Owner => self.tell_size(bytes),
+            Role::Alone | Role::Follower => {
+                self.checkpoints.want();
+                self.write_checkpoint();
             }
-            Control::Resize(bytes) => {
-                let fits = bytes >= self.size_bytes && bytes <= VOLUME_BYTES_MAX && bytes.is_multiple_of(SECTOR_BYTES);
-                if !fits {
-                    return self.answer_control(id, Err(ControlError::BadSize));
-                }
-                if self.tier.has_failed() {
-                    return self.answer_control(id, Err(ControlError::TierFailed));
-                }
-                if self.control.resize.is_some() {
-                    return self.answer_control(id, Err(ControlError::Busy));
-                }
-                if planted!(self, grow_before_checkpoint) {
-                    self.size_bytes = bytes;
-                    return self.answer_control(id, Ok(()));
-                }
-                self.control.resize = Some((id, bytes));
-                match self.role() {
-                    Role::Owner => self.tell_size(bytes),
-                    Role::Alone | Role::Follower => {
-                        self.checkpoints.want();
-                        self.write_checkpoint();
-                    }
-                }
-            }
-            Control::Stop { drain } => {
-                if let Some(goal) = self.control.goal.take() {
-                    self.answer_control(goal.id, Err(ControlError::Busy));
-                }
-                self.control.hold = Hold::No;
-                self.phase = Phase::Stopping;
-                self.set_reason(Reason::Stopping);
-                self.refuse_waiting(RequestError::Shutdown);
-                if drain {
-                    self.begin_goal(id, Then::Stop);
-                } else {
-                    self.begin_stop(id);
-                }
-            }
+        }
+    }
+
+    /// Nothing new is taken from here on. With a drain the log is emptied first.
+    fn begin_stopping(&mut self, id: ControlId, drain: bool) {
+        if let Some(goal) = self.control.goal.take() {
+            self.answer_control(goal.id, Err(ControlError::Busy));
+        }
+        self.control.hold = Hold::No;
+        self.phase = Phase::Stopping;
+        self.set_reason(Reason::Stopping);
+        self.refuse_waiting(RequestError::Shutdown);
+        if drain {
+            self.begin_goal(id, Then::Stop);
+        } else {
+            self.begin_stop(id);
         }
     }
 

@@ -18,6 +18,10 @@
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
 //! is written again, same bytes in the same place, and synced before anything relies on it ([`super::rewrite`]).
 
+mod segments;
+
+use self::segments::Segments;
+pub(super) use self::segments::ToRewrite;
 use super::flash::{following_number, segment_number};
 use super::kept::Kept;
 use super::live::{NONE, State};
@@ -463,102 +467,38 @@ impl Volume {
         self.verify_some();
     }
 
+    /// All batches that count are known, and verified: what is in use, what the log is made of, and what must be written again.
     pub(super) fn finish_flash(&mut self) {
-        let layout = self.config.superblock.layout;
-        let data_blocks = layout.segment_blocks - layout.summary_blocks;
+        // A member has what it has: its owner gives out the positions. Any other must not give one out again.
+        let member = self.config.cluster.is_some();
+        let destaged = self.positions.destaged();
+        let last = if member { destaged } else { self.checkpoints.newest().accepted.max(destaged) };
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         let bad_from = recovery.bad_from.unwrap_or(u64::MAX);
         let FoundBatches { lives, sealed, batches, cut_off, synced, .. } = core::mem::take(&mut recovery.found);
-        // Number, used blocks and last batch of each segment that is in use.
-        let mut segments: BTreeMap<u32, (u64, u32, u64)> =
-            lives.into_iter().map(|(segment, number)| (segment, (number, 0, 0))).collect();
-        let mut last_batch = synced;
-        // A member has what it has: its owner gives out the positions. Any other must not give one out again.
-        let member = self.config.cluster.is_some();
-        let mut last = if member {
-            self.positions.destaged()
-        } else {
-            self.checkpoints.newest().accepted.max(self.positions.destaged())
-        };
-        let mut kept = Vec::new();
-        let mut erase = Vec::new();
-        // What was not full when its process died is never written to again: without a summary its head would be the only witness.
-        let mut half_full: BTreeMap<u32, Summary> = BTreeMap::new();
+        let mut segments = Segments::new(self.config.superblock.layout, lives, synced, last);
         for (sequence, found) in batches {
             if sequence < bad_from || !member {
-                last = found.batch.records.iter().map(|record| record.lsn).fold(last, Lsn::max);
+                segments.note_positions(&found);
             }
-            if sequence >= bad_from {
-                erase.push((found.segment, found.at));
-                continue;
-            }
-            last_batch = last_batch.max(sequence);
-            let used = segments.get_mut(&found.segment).expect("its head was read");
-            let told = half_full.entry(found.segment).or_insert_with(|| Summary {
-                segment: used.0,
-                first_batch: sequence,
-                last_batch: sequence,
-                records: Vec::new(),
-            });
-            told.last_batch = sequence;
-            let mut at = found.at + 1;
-            for &descriptor in &found.batch.records {
-                let (id, payload) = if descriptor.has_payload() {
-                    at += 1;
-                    (found.segment * layout.segment_blocks + at - 1, at - 1)
-                } else {
-                    (NONE, 0)
-                };
-                told.records.push((descriptor, payload));
-                recovery.records.push(FoundRecord { descriptor, id, batch: sequence, segment: found.segment });
-            }
-            used.1 = used.1.max(at);
-            used.2 = used.2.max(sequence);
-            if sequence > synced {
-                kept.push(found);
-            }
+            if sequence < bad_from { segments.take_batch(found) } else { segments.cut_off(&found) }
         }
         for found in cut_off {
-            erase.push((found.segment, found.at));
+            segments.cut_off(&found);
         }
-        for (&segment, (_, used, _)) in &segments {
-            if !sealed.contains_key(&segment) && *used < data_blocks {
-                // The end of what is kept: what was cut off there before may be gone from sight only.
-                erase.push((segment, *used));
-            }
-        }
+        segments.erase_behind_ends(&sealed);
         for (segment, summary) in sealed {
-            last_batch = last_batch.max(summary.last_batch);
-            for (descriptor, payload) in summary.records {
-                last = last.max(descriptor.lsn);
-                let at = segment * layout.segment_blocks;
-                let id = if descriptor.has_payload() { at.saturating_add(payload) } else { NONE };
-                recovery.records.push(FoundRecord { descriptor, id, batch: summary.last_batch, segment });
-            }
-            let known = segments.get_mut(&segment).expect("its head was read");
-            known.1 = data_blocks;
-            known.2 = summary.last_batch;
+            segments.take_summary(segment, summary);
         }
-        // A summary that lists batches which are cut off would bring them back once the numbers have grown past it; so
-        // would one that was erased and is gone from sight only.
-        let summaries = core::mem::take(&mut recovery.summaries);
-        let untold = segments.keys().filter(|segment| !summaries.contains_key(segment));
-        let lying = summaries.iter().filter(|(_, last)| **last > last_batch).map(|(segment, _)| segment);
-        erase.extend(untold.chain(lying).map(|&segment| (segment, data_blocks)));
-        erase.extend(core::mem::take(&mut recovery.left_summaries).into_iter().map(|segment| (segment, data_blocks)));
-        if planted!(self, keep_cut_off_batches) {
-            erase.clear();
-        }
-        let counter_max =
-            segments.values().map(|(number, ..)| *number as u32).max().unwrap_or(0).max(recovery.counter_max);
-        half_full.retain(|_, summary| summary.records.len() <= Summary::capacity(layout.summary_blocks));
-        self.plan_rewrites(kept, &erase, half_full, &segments);
-        let start = self.identity.start();
+        segments.erase_false_summaries(&recovery.summaries, &recovery.left_summaries);
+        recovery.records = segments.take_records();
+        let counter_max = segments.counter_max().max(recovery.counter_max);
+        let (last, last_batch) = segments.last();
+        let next_number = following_number(segment_number(self.identity.start(), counter_max));
         let flash = self.flash.as_mut().expect("a flash tier is being recovered");
-        for (segment, (number, used, last)) in segments {
-            flash.restore_segment(segment, number, used, last);
-        }
-        flash.resume(following_number(segment_number(start, counter_max)), last_batch);
+        segments.restore(flash);
+        flash.resume(next_number, last_batch);
+        self.plan_rewrites(segments.into_rewrites());
         self.load(last);
     }
 

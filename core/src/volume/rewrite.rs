@@ -16,7 +16,7 @@
 //! One sync covers them, before the new start's checkpoint. What this costs is bounded: the log never has more than
 //! [`super::append::UNSYNCED_BLOCKS_MAX`] unsynced, twice, and a summary, or one block, for each segment.
 
-use super::recover::Step;
+use super::recover::{Step, ToRewrite};
 use super::*;
 use crate::format::{Batch, Summary, TIER_BLOCK_BYTES};
 use crate::log::FoundBatch;
@@ -132,18 +132,13 @@ impl Volume {
         self.verify_some();
     }
 
-    /// All is known: what is kept above the synced mark, which `(segment, block)` is to be erased, what the summaries say of
-    /// segments that had none, and which segments are in use.
-    pub(super) fn plan_rewrites<T>(
-        &mut self,
-        kept: Vec<FoundBatch>,
-        erase: &[(u32, u32)],
-        half_full: BTreeMap<u32, Summary>,
-        in_use: &BTreeMap<u32, T>,
-    ) {
+    /// All is known: what is written, in which place.
+    pub(super) fn plan_rewrites(&mut self, to_rewrite: ToRewrite) {
+        let ToRewrite { kept, erase, half_full, in_use } = to_rewrite;
         let layout = self.config.superblock.layout;
+        let cut_off = erase.iter().filter(|_| !planted!(self, keep_cut_off_batches));
         let mut rewrites: Rewrites =
-            erase.iter().map(|&(segment, at)| (self.segment_block(segment, at), Rewrite::Zeros)).collect();
+            cut_off.map(|&(segment, at)| (self.segment_block(segment, at), Rewrite::Zeros)).collect();
         if !planted!(self, trust_unsynced) {
             for FoundBatch { segment, at, batch } in kept {
                 rewrites.insert(self.segment_block(segment, at), Rewrite::Header(batch));
@@ -154,7 +149,7 @@ impl Volume {
                     rewrites.insert(place, Rewrite::Summary(summary));
                 }
             }
-            for free in (0..layout.segments()).filter(|segment| !in_use.contains_key(segment)) {
+            for free in (0..layout.segments()).filter(|segment| !in_use.contains(segment)) {
                 rewrites.insert(self.segment_block(free, 0), Rewrite::Zeros);
             }
             rewrites.insert(
