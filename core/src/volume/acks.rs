@@ -97,21 +97,29 @@ impl Volume {
 
     /// Answers the request when its ground is reached.
     pub(super) fn answer_at(&mut self, id: RequestId, lsn: Lsn, ground: Ground) {
-        if planted!(self, acknowledge_before_held) && matches!(ground, Ground::Held) {
+        if self.holds(ground, lsn) {
             return self.answer(id, Ok(()));
         }
         let since = self.now;
         match ground {
-            Ground::Held if self.positions.committed() >= lsn => self.answer(id, Ok(())),
             Ground::Held => self.acks.held.push_back(Waiter { lsn, id, since }),
-            Ground::Synced if self.flushed() >= lsn || planted!(self, flush_without_sync) => self.answer(id, Ok(())),
             Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since }),
             Ground::Written(left) => {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
                 self.acks.written.insert(lsn, Through { id, first, left, since });
             }
-            Ground::Vouched if self.vouched(lsn) => self.answer(id, Ok(())),
             Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since }),
+        }
+    }
+
+    /// There is this ground now, for everything up to here.
+    fn holds(&self, ground: Ground, lsn: Lsn) -> bool {
+        match ground {
+            Ground::Held => self.positions.committed() >= lsn || planted!(self, acknowledge_before_held),
+            Ground::Synced => self.flushed() >= lsn || planted!(self, flush_without_sync),
+            // Each record is counted when the backing has completed it, and none has by now.
+            Ground::Written(_) => false,
+            Ground::Vouched => self.vouched(lsn),
         }
     }
 
@@ -150,9 +158,7 @@ impl Volume {
         if self.replication.own_role.is_stepping_down() && !planted!(self, commit_alone_at_the_end) {
             return;
         }
-        let own_only = planted!(self, acknowledge_before_members);
-        let all =
-            if own_only { self.positions.held() } else { self.replication.members.held_by_all(self.positions.held()) };
+        let all = self.held_by_all();
         if self.positions.commit(all) {
             self.keep_whole();
             self.tell_watermark();
@@ -170,6 +176,12 @@ impl Volume {
         if self.role() == Role::Owner {
             self.answer_flushed();
         }
+    }
+
+    /// The own tier, and everybody who is asked, holds everything up to here (A1).
+    fn held_by_all(&self) -> Lsn {
+        let own = self.positions.held();
+        if planted!(self, acknowledge_before_members) { own } else { self.replication.members.held_by_all(own) }
     }
 
     fn note_members_hold(&mut self) {
@@ -285,6 +297,9 @@ impl Volume {
 
     /// Everything that is not durable will be written again: what was counted as written no longer counts.
     pub(super) fn recount_written(&mut self) {
+        if planted!(self, count_lost_writes) {
+            return;
+        }
         for through in self.acks.written.values_mut() {
             through.left = 0;
         }

@@ -80,6 +80,17 @@ impl Volume {
         if !whole {
             self.stage_unwritten(block);
         }
+        self.outdate_copies(block, blocks, whole);
+        let id = self.give_place(descriptor, frame, whole);
+        self.index_record(id, descriptor);
+        self.note_age(lsn);
+        if self.role() == Role::Follower {
+            self.pin_if_in_window(id);
+        }
+    }
+
+    /// What is cached of these blocks, or is being read of them, is their content no more.
+    fn outdate_copies(&mut self, block: BlockIndex, blocks: u64, whole: bool) {
         let keeps = planted!(self, keep_overwritten) && self.role() == Role::Follower;
         if !keeps && (!planted!(self, keep_cached_below) || whole) {
             self.pool.uncache_range(block, blocks);
@@ -88,53 +99,58 @@ impl Volume {
             self.reads.mark_stale(block, blocks);
             self.replication.former_cache.mark_stale(block, blocks);
         }
+    }
+
+    /// On a memory tier the frame is the place, and the descriptor is stored at once; on flash the record joins the batch that
+    /// collects.
+    fn give_place(&mut self, descriptor: Descriptor, frame: Option<FrameId>, whole: bool) -> u32 {
         let other = frame.is_none().then(|| self.live.take_other_id());
-        let id = match &mut self.flash {
-            None => match frame {
-                Some(frame) => {
-                    self.pool.give_to_log(frame);
-                    frame.0
-                }
-                None => other.expect("taken above"),
-            },
+        match &mut self.flash {
+            None => {
+                let id = match frame {
+                    Some(frame) => {
+                        self.pool.give_to_log(frame);
+                        frame.0
+                    }
+                    None => other.expect("taken above"),
+                };
+                let bytes = descriptor.encode(self.identity.volume(), u64::from(id));
+                self.effects.push_back(Effect::Describe { index: id, bytes });
+                id
+            }
             Some(flash) => {
-                let id =
-                    flash.append(self.identity.volume(), descriptor, frame, other, true).expect("admission left room");
+                let volume = self.identity.volume();
+                let id = flash.append(volume, descriptor, frame, other, true).expect("admission left room");
                 if let Some(frame) = frame {
                     self.pool.pin(frame);
                     if whole {
-                        self.pool.cache(frame, block, lsn);
+                        self.pool.cache(frame, descriptor.block, descriptor.lsn);
                     } else {
                         flash.stage(id, frame);
                     }
                 }
                 id
             }
-        };
-        if self.flash.is_none() {
-            let bytes = descriptor.encode(self.identity.volume(), u64::from(id));
-            self.effects.push_back(Effect::Describe { index: id, bytes });
         }
-        // Write-through counts each record's own completion, so none may end early.
-        let supersede = self.control.effective == Policy::Back || self.role() == Role::Follower;
-        let mut group = descriptor;
+    }
+
+    /// The record is the newest of its blocks, and ends what it covers.
+    fn index_record(&mut self, id: u32, mut descriptor: Descriptor) {
         if planted!(self, supersede_across_groups)
-            && let Some(newest) = self.live.newest_record(block)
+            && let Some(newest) = self.live.newest_record(descriptor.block)
         {
-            group.group = self.live.get(newest).descriptor.group;
+            descriptor.group = self.live.get(newest).descriptor.group;
         }
         if planted!(self, supersede_batched)
-            && let Some(newest) = self.live.newest_record(block)
+            && let Some(newest) = self.live.newest_record(descriptor.block)
             && self.live.get(newest).state == live::State::Batched
         {
             self.live.set_state(newest, live::State::Queued);
         }
-        self.live.append(id, if planted!(self, supersede_across_groups) { group } else { descriptor }, supersede);
+        // Write-through counts each record's own completion, so none may end early.
+        let supersede = self.control.effective == Policy::Back || self.role() == Role::Follower;
+        self.live.append(id, descriptor, supersede);
         self.recorder.counters.superseded_blocks += self.free_ended();
-        self.note_age(lsn);
-        if self.role() == Role::Follower {
-            self.pin_if_in_window(id);
-        }
     }
 
     /// Flash: a block's newest whole record is about to leave the cache under a record of some sectors. Until its batch
@@ -194,58 +210,65 @@ impl Volume {
 
     /// Flash: writes what has collected.
     pub(super) fn write_log(&mut self) {
-        let mark_unsynced = planted!(self, mark_unsynced_as_synced);
-        let Some(flash) = &mut self.flash else { return };
-        if self.tier.has_failed() {
-            return;
-        }
-        if self.tier.is_syncing() && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX {
-            return;
-        }
-        while flash.flying.len() < BATCHES_IN_FLIGHT_MAX {
-            if flash.owed.is_empty() {
-                let awaited =
-                    self.acks.awaits_tier_sync() || self.replication.follower.awaits_tier_sync(self.positions.synced());
-                if !flash.is_worth_writing() && !awaited {
-                    break;
-                }
-                flash.close_batch();
-            }
-            let Some(owed) = flash.owed.pop_front() else { break };
+        while let Some(owed) = self.next_owed() {
             match owed {
-                Owed::Batch(batch) => {
-                    let records = batch.records.len();
-                    let head = Batch {
-                        segment: flash.segments[batch.segment as usize].number,
-                        sequence: batch.sequence,
-                        synced_through: if mark_unsynced { flash.batch_held } else { flash.batch_synced },
-                        start: self.identity.start(),
-                        records: batch.records,
-                    }
-                    .encode(self.identity.volume(), batch.at);
-                    flash.flying.push_back(Flying {
-                        sequence: batch.sequence,
-                        segment: batch.segment,
-                        at: batch.at,
-                        lsn_max: batch.lsn_max,
-                        writes: batch.writes,
-                        begun: self.now,
-                        records,
-                        frames: batch.frames.clone(),
-                        done: false,
-                    });
-                    self.recorder.counters.tier_writes += 1;
-                    self.recorder.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
-                    let op = self.operations.begin(Op::Batch { sequence: batch.sequence }, self.now);
-                    self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
-                }
+                Owed::Batch(batch) => self.write_batch(batch),
                 Owed::Summary { segment, at, bytes } => {
-                    let op = self.operations.begin(Op::Summary { segment }, self.now);
+                    let op = self.begin_op(Op::Summary { segment });
                     self.recorder.counters.tier_writes += 1;
                     self.effects.push_back(Effect::TierWrite { op, at, head: bytes, frames: Vec::new() });
                 }
             }
         }
+    }
+
+    /// Flash: what may be written now, in order; a batch that collects is closed for it when it is worth a write, or awaited.
+    fn next_owed(&mut self) -> Option<Owed> {
+        let flash = self.flash.as_mut()?;
+        if self.tier.has_failed()
+            || (self.tier.is_syncing() && flash.unsynced_blocks >= UNSYNCED_BLOCKS_MAX)
+            || flash.flying.len() >= BATCHES_IN_FLIGHT_MAX
+        {
+            return None;
+        }
+        if flash.owed.is_empty() {
+            let awaited =
+                self.acks.awaits_tier_sync() || self.replication.follower.awaits_tier_sync(self.positions.synced());
+            if !flash.is_worth_writing() && !awaited {
+                return None;
+            }
+            flash.close_batch();
+        }
+        flash.owed.pop_front()
+    }
+
+    fn write_batch(&mut self, batch: flash::Building) {
+        let mark_held = planted!(self, mark_unsynced_as_synced);
+        let flash = self.flash.as_mut().expect("batches are written to flash");
+        let records = batch.records.len();
+        let head = Batch {
+            segment: flash.segments[batch.segment as usize].number,
+            sequence: batch.sequence,
+            synced_through: if mark_held { flash.batch_held } else { flash.batch_synced },
+            start: self.identity.start(),
+            records: batch.records,
+        }
+        .encode(self.identity.volume(), batch.at);
+        flash.flying.push_back(Flying {
+            sequence: batch.sequence,
+            segment: batch.segment,
+            at: batch.at,
+            lsn_max: batch.lsn_max,
+            writes: batch.writes,
+            begun: self.now,
+            records,
+            frames: batch.frames.clone(),
+            done: false,
+        });
+        self.recorder.counters.tier_writes += 1;
+        self.recorder.counters.tier_write_blocks += 1 + batch.frames.len() as u64;
+        let op = self.begin_op(Op::Batch { sequence: batch.sequence });
+        self.effects.push_back(Effect::TierWrite { op, at: batch.at, head, frames: batch.frames });
     }
 
     pub(super) fn on_batch_done(&mut self, sequence: u64, failed: Option<IoError>) {

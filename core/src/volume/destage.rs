@@ -14,6 +14,7 @@
 //! a group that is still open drain what was not rewritten for the longest time: what is rewritten supersedes its
 //! older self in the log and never reaches the backing twice.
 
+mod collect;
 mod sync;
 
 use super::ahead::Ahead;
@@ -307,8 +308,7 @@ impl Volume {
     /// Moves as much as the rules allow.
     pub(super) fn destage(&mut self) {
         self.choose_mode();
-        let gate = self.destage.ready || planted!(self, destage_before_lock);
-        if !gate || !self.has_lease() {
+        if !self.backing_is_ready() || !self.has_lease() {
             return;
         }
         if self.destage.failing.is_some() {
@@ -334,6 +334,11 @@ impl Volume {
         self.sync_backing_if_wanted();
     }
 
+    /// Rule 5.
+    fn backing_is_ready(&self) -> bool {
+        self.destage.ready || planted!(self, destage_before_lock)
+    }
+
     /// Everything since the last good sync is written again.
     pub(super) fn rewind(&mut self) {
         self.rewrite_pins_again();
@@ -351,9 +356,7 @@ impl Volume {
         d.busy = Duration(0);
         d.collected = self.positions.durable();
         self.live.rewind_cursor(self.positions.durable());
-        if !planted!(self, count_lost_writes) {
-            self.recount_written();
-        }
+        self.recount_written();
         self.end_batch();
         self.destage.lost = false;
     }
@@ -414,88 +417,6 @@ impl Volume {
         self.destage.unsynced_bytes >= self.destage.round_bytes
     }
 
-    /// Chooses what goes out next. False: nothing may be chosen now.
-    fn collect(&mut self) -> bool {
-        if self.journal.is_busy() {
-            return self.apply_batch();
-        }
-        if self.pins_are_proven() && !self.must_journal() {
-            let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
-            return settled && !self.destage.syncing && self.rewrite_pins();
-        }
-        if self.is_quiescing_to_member() && !self.must_journal() {
-            return false;
-        }
-        let Some(first) = self.live.cursor() else { return false };
-        if !self.is_eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
-            return false;
-        }
-        // Everything chosen before is durable in the backing.
-        let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
-        if self.wants_journal() {
-            let recorded =
-                self.positions.destaged() >= self.destage.collected || planted!(self, next_group_before_checkpoint);
-            if settled && recorded {
-                self.begin_batch();
-            } else if settled && self.positions.durable() < self.destage.collected && !planted!(self, await_superseded)
-            {
-                // What was chosen last was superseded before it went out: the sync that ends it waits for nothing.
-                self.destage.unsynced_since = Some(self.now);
-            }
-            return false;
-        }
-        let descriptor = self.live.get(first).descriptor;
-        if descriptor.group != self.destage.group {
-            let complete =
-                settled && (self.vouched(self.destage.collected) || planted!(self, next_group_before_checkpoint));
-            if !complete && !planted!(self, ignore_groups) {
-                return false;
-            }
-            self.destage.group = descriptor.group;
-            self.destage.group_after = self.destage.collected;
-            self.destage.repeatable = true;
-        }
-        if !self.journal_is_erased() {
-            return false;
-        }
-        self.destage.repeatable &= self.live.get(first).covers_its_block();
-        if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
-            // May overlap anything before or after it: alone.
-            if self.destage.in_flight > 0 {
-                return false;
-            }
-            self.choose(first, descriptor.lsn);
-            return true;
-        }
-        let mut chunk: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
-        while let Some(id) = self.live.cursor() {
-            let d = self.live.get(id).descriptor;
-            let fits = chunk.len() < CHUNK_RECORDS_MAX
-                && (chunk.len() as u64) * BLOCK_BYTES + self.destage.unsynced_bytes < self.destage.round_bytes;
-            let range = matches!(d.kind, Kind::ZeroBlocks { .. });
-            if !fits || d.group != descriptor.group || range || !self.is_eligible(id) {
-                break;
-            }
-            self.destage.repeatable &= self.live.get(id).covers_its_block();
-            chunk.push((d.block, id, d.lsn));
-            self.live.set_state(id, State::Queued);
-            self.live.advance_cursor();
-            self.destage.collected = d.lsn;
-        }
-        self.read_ahead(&chunk);
-        // By address, and by age within a block: rule 3 defers, it does not reorder.
-        chunk.sort_unstable_by_key(|&(block, _, lsn)| (block, lsn));
-        self.destage.queue.extend(chunk.into_iter().map(|(_, id, lsn)| (id, lsn)));
-        true
-    }
-
-    fn choose(&mut self, id: u32, lsn: Lsn) {
-        self.live.set_state(id, State::Queued);
-        self.live.advance_cursor();
-        self.destage.collected = lsn;
-        self.destage.queue.push_back((id, lsn));
-    }
-
     /// Backing operations in flight at one time, now.
     fn depth_now(&self) -> u32 {
         let most = self.config.backing_depth_max;
@@ -534,11 +455,15 @@ impl Volume {
                 self.destage.deferred.push((id, lsn));
                 break;
             }
-            // There was no frame for it, and it waits to be tried again: so does everything behind it.
-            if self.destage.failing.is_some() && !planted!(self, overtake_deferred) {
+            if self.waits_for_frames() {
                 break;
             }
         }
+    }
+
+    /// There was no frame for what was to go out, and it waits to be tried again: so does everything behind it.
+    fn waits_for_frames(&self) -> bool {
+        self.destage.failing.is_some() && !planted!(self, overtake_deferred)
     }
 
     /// Rule 3.
@@ -723,8 +648,7 @@ impl Volume {
             let mut parts = Parts::new();
             for (&(id, _), &frame) in records.iter().zip(&frames) {
                 let length = self.block_bytes(self.live.get(id).descriptor.block) as u16;
-                let check = (!planted!(self, skip_check)).then(|| self.check_of(id));
-                parts.push(Part { frame, from: 0, length, check });
+                parts.push(Part { frame, from: 0, length, check: self.check_for_backing(id) });
             }
             return self.write_parts(write, block.byte(), parts);
         }
@@ -750,6 +674,11 @@ impl Volume {
             let parts = Parts::from_slice(&[Part { frame, from, length, check }]);
             self.write_parts(write, block.byte() + u64::from(from), parts);
         }
+    }
+
+    /// What the executor makes sure of before a whole payload leaves memory.
+    fn check_for_backing(&self, id: u32) -> Option<Check> {
+        (!planted!(self, skip_check)).then(|| self.check_of(id))
     }
 
     /// Nothing of the backing's is under way; what waits for a lease is not.
