@@ -33,7 +33,7 @@ pub(super) struct Follower {
     /// Whose `Begin` was taken in this term.
     owner: Option<Incarnation>,
     /// The node asks for ownership: the present term is listened to no more (T2).
-    pub(super) sealed: bool,
+    sealed: bool,
     /// What came before its turn, by where it begins.
     early: BTreeMap<Lsn, Append>,
     early_blocks: u64,
@@ -43,7 +43,8 @@ pub(super) struct Follower {
     sync_wanted: Lsn,
     /// A new owner reads our log.
     fetch: Option<(Incarnation, usize)>,
-    pub(super) fetch_under_way: Option<usize>,
+    /// The message for it whose payloads are on their way from flash.
+    fetch_under_way: Option<usize>,
 }
 
 impl Follower {
@@ -55,6 +56,21 @@ impl Follower {
     /// The owner waits for a sync.
     pub(super) fn awaits_tier_sync(&self, synced: Lsn) -> bool {
         self.sync_wanted > synced
+    }
+
+    /// The node asks for ownership, or does so no more.
+    pub(super) fn seal(&mut self, sealed: bool) {
+        self.sealed = sealed;
+    }
+
+    /// The present term is listened to no more (T2).
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// The payloads of a message have come. True: a new owner has asked for it.
+    pub(super) fn end_gathering(&mut self, message: usize) -> bool {
+        self.fetch_under_way.take_if(|under_way| *under_way == message).is_some()
     }
 
     /// The tier has got further.

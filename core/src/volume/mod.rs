@@ -12,16 +12,23 @@
 //! write-back waits for `committed` (a flush for `synced`), write-through for the backing as well (a flush for its sync, and
 //! for the tier to vouch for it).
 //!
-//! What each file owns:
-//! [`identity`] what all that this start writes is marked with;
-//! [`live`] records in log order and by block, [`free_ids`] numbers for those without a payload; [`frames`] memory and
-//! read cache, [`shares`] who may take how much of it; [`flash`] places on a flash tier, [`tier_state`] whether the tier works;
-//! [`append`] putting records into the log; [`acks`] who waits for what; [`mod@write`] admission, unaligned edges;
-//! [`read`] resolving and filling, [`ready`] when a client may see it; [`destage`] groups to the backing, [`ahead`] what it reads from flash in runs,
-//! [`journal`] many groups at once; [`positions`] how far each of these is, [`groups`] the barriers between them; [`operations`] what is under way; [`checkpoint`] what changes slowly, on its way to the tier; [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
-//! [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that.
-//! Of a log that several nodes keep (docs/protocol.md): [`replication`] its parts: [`role`] who this node is, [`terms`] how it comes to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act as that, [`changes`] of the record, [`members`] the others as their owner sees
-//! them, [`stream`] what they are sent, [`former`] reads from the cache of the owner before, [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`member`] the role of one of them.
+//! [`Volume`] routes: events to where they are decided, completions to where they were asked for ([`operations`]), and what
+//! is to be settled in its order. Each part of it has a file, and mostly only that file can change what it owns:
+//!
+//! - **log**: [`positions`] how far it is, [`groups`] the barriers in it, [`live`] its records in order and by block, [`free_ids`]
+//!   numbers for those without a payload, [`append`] how they come into it, [`identity`] what they are marked with;
+//! - **tier**: [`flash`] places on one of flash, [`tier_state`] whether it works, [`checkpoint`] what changes slowly,
+//!   [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! - **memory**: [`frames`] and the read cache, [`shares`] who may take how much of it;
+//! - **clients**: [`acks`] who waits for what, [`mod@write`] admission and unaligned edges, [`read`] resolving and filling, [`ready`]
+//!   when a client may see it;
+//! - **backing**: [`destage`] groups to it, [`ahead`] what that reads from flash in runs, [`journal`] many groups at once;
+//! - **operator**: [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that;
+//! - **log of several nodes** (docs/protocol.md): [`replication`] has the parts. [`role`] who this node is, [`terms`] how it comes
+//!   to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act, [`former_state`] what was put back, [`changes`] of
+//!   the record; [`members`] the others as their owner sees them, [`stream`] what they are sent and [`pace`] how fast they take it,
+//!   [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`former`] reads from its cache; [`member`]
+//!   the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 

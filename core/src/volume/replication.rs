@@ -1,8 +1,8 @@
 //! What a volume has besides when several nodes keep its log (docs/protocol.md), in parts of a subject each. A volume that one node
 //! has to itself has all of it, empty, and none of it ever moves.
 //!
-//! The parts keep their fields to themselves, but for two that are plain values: where this node stands, which every
-//! checkpoint has, and what was counted.
+//! Each part is changed by the file that has it. Three are plain values that several of these files work on: where this node stands,
+//! which every checkpoint has; what is known of each peer ([`members::Peer`]); and what was counted.
 
 use super::*;
 

@@ -344,10 +344,7 @@ impl Volume {
         if let Some(at) = waits {
             self.replication.members.peers[at].stream.building = None;
         }
-        let asked_for = self.replication.follower.fetch_under_way == Some(message);
-        if asked_for {
-            self.replication.follower.fetch_under_way = None;
-        }
+        let asked_for = self.replication.follower.end_gathering(message);
         // A payload that cannot be read is not sent: the peer's record stays open, and ownership hears of it.
         if failed || (waits.is_none() && !asked_for) { self.end_message(message) } else { self.send_gathered(message) }
     }

@@ -152,7 +152,7 @@ impl Volume {
             return Some(Refusal::OtherIncarnation);
         }
         let older = envelope.term < self.identity.term()
-            || (envelope.term == self.identity.term() && self.replication.follower.sealed);
+            || (envelope.term == self.identity.term() && self.replication.follower.is_sealed());
         (older && !planted!(self, take_older_terms)).then_some(Refusal::OldTerm)
     }
 
@@ -200,8 +200,8 @@ impl Volume {
     pub(super) fn on_order(&mut self, order: Order) {
         assert_ne!(self.role(), Role::Alone, "ownership of a volume that one node has to itself is not decided");
         match order {
-            Order::Seal => self.replication.follower.sealed = true,
-            Order::Unseal => self.replication.follower.sealed = false,
+            Order::Seal => self.replication.follower.seal(true),
+            Order::Unseal => self.replication.follower.seal(false),
             Order::Remember { term, config } => {
                 self.replication.own_role.want_remembered();
                 self.remember(term, config);
