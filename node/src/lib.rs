@@ -15,13 +15,6 @@ mod addresses;
 mod allowed;
 mod board;
 mod cluster;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "deletion, the operator's ways out and the embedded store have no command; its tests use all of it"
-    )
-)]
 mod coordinator;
 mod datapath;
 mod degraded;

@@ -119,7 +119,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("node/src/cluster/pins.rs", &["open"], STATE),
     ("node/src/cluster/watchdog.rs", &["begin", "end_watchdog"], STATE),
     ("node/src/cluster/resolve.rs", &["password"], CONFIG),
-    ("node/src/coordinator/embedded.rs", &["load"], STATE),
     ("node/src/coordinator/memory.rs", &["open", "joined", "load_seen"], STATE),
     ("doctor/src/checks/management.rs", &["controller"], DEVICE),
     ("doctor/src/checks/management.rs", &["ask"], FOUND),

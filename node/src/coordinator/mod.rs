@@ -16,7 +16,6 @@
 pub mod answers;
 pub mod asks;
 pub mod clients;
-mod embedded;
 pub mod etcd;
 mod limits;
 pub mod memory;
@@ -360,25 +359,6 @@ impl Coordinator {
             || Err(Error::Damaged { key: key.clone(), why: "it is gone".into() }),
             |text| self.decode(&key, text),
         )
-    }
-
-    /// Sets them anew. Who serves goes by the former ones until told, so lease and grace are changed while nobody serves.
-    pub async fn set(&self, from: &Settings, to: &Settings, audit: &Audit) -> Result<Outcome<Settings>, Error> {
-        assert_eq!(to.timing().check(), Ok(()), "settings are checked where they come from");
-        let key = self.key("settings");
-        let transaction = Transaction {
-            compare: vec![equals(key.clone(), from.encode())],
-            then: vec![Operation::Put { key: key.clone(), value: to.encode() }, self.put_audit(audit)],
-            otherwise: vec![Read::Key(key.clone())],
-        };
-        match self.ask(transaction).await? {
-            Asked::Changed => Ok(Outcome::Won),
-            Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
-            Asked::Found(answer) => match value_of(&answer.found[0]) {
-                Some(text) => Ok(Outcome::Lost(self.decode(&key, text)?)),
-                None => Err(Error::Damaged { key, why: "it is gone".into() }),
-            },
-        }
     }
 
     /// Carries out a transaction if this is our cluster.
@@ -776,15 +756,6 @@ impl Coordinator {
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
         self.change_record(volume, transaction, &gone).await
-    }
-
-    /// The volume of this name.
-    pub async fn find(&self, name: &str) -> Result<Option<VolumeId>, Error> {
-        let key = self.name_key(name);
-        let found = self.look(vec![Read::Key(key.clone())]).await?;
-        let Some(text) = value_of(&found[0]) else { return Ok(None) };
-        let id = VolumeId::try_from(text.to_owned());
-        id.map(Some).map_err(|error| Error::Damaged { key, why: error.to_string() })
     }
 
     /// What is asked of a volume.

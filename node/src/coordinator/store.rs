@@ -1,15 +1,15 @@
 //! What every coordinator can do, and all that is asked of it: compare keys, then change them or read them, as one step.
 //!
-//! - [`embedded`](super::embedded) keeps the keys of one node in its state folder, [`etcd`](super::etcd) those of a cluster.
+//! - [`etcd`](super::etcd) keeps the keys; for tests that need none, a map in this process does.
 //! - A transaction takes effect whole or not at all, in an order that all who ask see alike (it is linearizable), and is
 //!   durable before it is answered.
 //! - Nothing of etcd beyond this is used for safety: no lock, no lease, no revision.
 
-use super::embedded::Embedded;
 use super::etcd::Etcd;
 use super::etcd::health::Trouble;
+#[cfg(test)]
+use super::tests::in_memory::InMemory;
 use std::fmt;
-use std::sync::Arc;
 
 /// What is done if every comparison holds, and what is read if one does not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -118,18 +118,20 @@ pub const CHANGES_MAX: usize = 64;
 
 /// Where the keys lie.
 pub enum Store {
-    /// In this node's state folder; whoever shares it sees one order.
-    Embedded(Arc<Embedded>),
     /// In etcd.
     Etcd(Etcd),
+    /// In this process; whoever shares it sees one order.
+    #[cfg(test)]
+    InMemory(std::sync::Arc<InMemory>),
 }
 
 impl Store {
     /// Carries out a transaction.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
         match self {
-            Store::Embedded(embedded) => embedded.transact(transaction),
             Store::Etcd(etcd) => etcd.transact(transaction).await,
+            #[cfg(test)]
+            Store::InMemory(all) => Ok(all.transact(transaction)),
         }
     }
 
@@ -137,32 +139,36 @@ impl Store {
     /// is a sign to be careful, and nothing rests on it.
     pub fn rewinds_seen(&self) -> u32 {
         match self {
-            Store::Embedded(_) => 0,
             Store::Etcd(etcd) => etcd.rewinds_seen(),
+            #[cfg(test)]
+            Store::InMemory(_) => 0,
         }
     }
 
     /// What an operator should do about it, as it was found last.
     pub fn trouble(&self) -> Vec<Trouble> {
         match self {
-            Store::Embedded(_) => Vec::new(),
             Store::Etcd(etcd) => etcd.trouble(),
+            #[cfg(test)]
+            Store::InMemory(_) => Vec::new(),
         }
     }
 
     /// Asks it how it is; every wait is bounded.
     pub async fn look_at_health(&self) {
         match self {
-            Store::Embedded(_) => {}
             Store::Etcd(etcd) => etcd.look_at_health().await,
+            #[cfg(test)]
+            Store::InMemory(_) => {}
         }
     }
 
     /// Tells of changes of keys that begin with `prefix`; needs a runtime.
     pub fn changes(&self, prefix: &str) -> Changes {
         match self {
-            Store::Embedded(embedded) => embedded.changes(prefix),
             Store::Etcd(etcd) => etcd.changes(prefix),
+            #[cfg(test)]
+            Store::InMemory(all) => all.changes(prefix),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 fn real(stand: &mut Stand) -> &mut forebay_tests::etcd::Etcd {
     match &mut stand.kind {
         Kind::Etcd(etcd) => etcd,
-        Kind::Embedded(_) => panic!("it is etcd"),
+        Kind::InMemory(_) => panic!("it is etcd"),
     }
 }
 

@@ -231,8 +231,8 @@ fn concurrent_writers_lose_and_double_nothing(stand: &Stand) {
 }
 
 #[test]
-fn concurrent_writers_lose_and_double_nothing_in_the_embedded_one() {
-    concurrent_writers_lose_and_double_nothing(&Stand::embedded("writers"));
+fn concurrent_writers_lose_and_double_nothing_in_memory() {
+    concurrent_writers_lose_and_double_nothing(&Stand::in_memory("writers"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ impl Full {
 
 #[test]
 fn who_has_seen_nothing_but_deletions_tells_of_a_rewind_as_well() {
-    let stand = Stand::embedded("deletions-only");
+    let stand = Stand::in_memory("deletions-only");
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     let lasting = VolumeId([2; 16]);
     block_on(async {
@@ -42,7 +42,7 @@ fn who_has_seen_nothing_but_deletions_tells_of_a_rewind_as_well() {
 
 #[test]
 fn a_rewind_that_could_not_be_written_down_keeps_everything_else_from_being_taken() {
-    let stand = Stand::embedded("rewind-unwritten");
+    let stand = Stand::in_memory("rewind-unwritten");
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     block_on(async {
         node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
@@ -67,7 +67,7 @@ fn a_rewind_that_could_not_be_written_down_keeps_everything_else_from_being_take
 #[test]
 fn what_a_deletion_forgets_is_forgotten_also_where_that_could_not_be_written_at_first() {
     use forebay_core::cluster::RewindId;
-    let stand = Stand::embedded("forget-again");
+    let stand = Stand::in_memory("forget-again");
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     block_on(async {
         node.create(&definition("vm1", VM1), &Kept::Record(released(1))).await.unwrap();
@@ -92,7 +92,7 @@ fn a_change_that_is_done_is_not_told_as_failed_because_a_rewind_could_not_be_wri
     let backup = stand.folder.join("backup");
     let etcd = |stand: &mut Stand, act: &dyn Fn(&mut forebay_tests::etcd::Etcd)| match &mut stand.kind {
         Kind::Etcd(etcd) => act(etcd),
-        Kind::Embedded(_) => panic!("it is etcd"),
+        Kind::InMemory(_) => panic!("it is etcd"),
     };
     etcd(&mut stand, &|etcd| etcd.backup(&backup));
     block_on(async {
