@@ -280,6 +280,63 @@ async fn requests_are_answered_once<R: Request<Answer: Clone + PartialEq + fmt::
     assert_eq!(other.seal_of(&b, &request(4)).await.unwrap(), None);
 }
 
+/// Nodes of neighbouring versions find each other's: keys and texts of both kinds of requests, of what seals them, and of what owners
+/// tell, byte for byte.
+#[test]
+fn requests_and_what_is_told_lie_under_the_keys_that_they_always_had() {
+    let stand = Stand::in_memory("golden-keys");
+    let Kind::InMemory(all) = &stand.kind else { panic!("it is in memory") };
+    let node = stand.joined("a");
+    let (id, text) = (VolumeId([7; 16]), "07070707-0707-0707-0707-070707070707");
+    let seal_text = r#"{"version":1,"certificate":"c","signature":"s"}"#;
+    let seal = Seal::decode(seal_text).unwrap();
+    // Which keys there are besides those that any cluster has.
+    let found = || -> Vec<(String, String)> {
+        let entries = all.entries().into_iter();
+        let entries = entries.map(|(key, value)| (key.strip_prefix("/forebay/lab/").unwrap().to_owned(), value));
+        entries.filter(|(key, _)| !matches!(key.as_str(), "identity" | "settings")).collect()
+    };
+    let expect = |expected: &[(String, &str)]| {
+        let expected: Vec<(String, String)> =
+            expected.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect();
+        assert_eq!(found(), expected);
+    };
+    let call = Call { version: VERSION, id, from: named("a"), volume: VM1, wish: Wish::Release };
+    let answered = Answered { version: VERSION, not_done: Some(NotDone::Conflict), why: "no".into() };
+    let ask = Ask { version: crate::coordinator::asks::VERSION, id, from: named("a"), pairs: vec![] };
+    let seen = ask.refused("no".into());
+    let call_text = format!(
+        r#"{{"version":1,"id":"{text}","from":"a","volume":"01010101-0101-0101-0101-010101010101","wish":"release"}}"#
+    );
+    let ask_text = format!(r#"{{"version":2,"id":"{text}","from":"a","pairs":[]}}"#);
+    let seen_text = format!(r#"{{"version":2,"id":"{text}","why":"no"}}"#);
+    block_on(async {
+        let b = named("b");
+        assert_eq!(node.request(&b, &call, &seal).await.unwrap(), Outcome::Won);
+        expect(&[(format!("call/b/{text}"), &call_text), (format!("seal/call/b/{text}"), seal_text)]);
+        assert_eq!(node.respond(&b, &call, &answered, &seal).await.unwrap(), Outcome::Won);
+        let not_done = r#"{"version":1,"not_done":"conflict","why":"no"}"#;
+        expect(&[(format!("answer/a/{text}"), not_done), (format!("seal/answer/a/{text}"), seal_text)]);
+        assert_eq!(node.withdraw(&b, &call).await.unwrap(), Outcome::Won);
+        expect(&[]);
+        assert_eq!(node.request(&b, &ask, &seal).await.unwrap(), Outcome::Won);
+        expect(&[(format!("ask/b/{text}"), &ask_text), (format!("seal/ask/b/{text}"), seal_text)]);
+        assert_eq!(node.respond(&b, &ask, &seen, &seal).await.unwrap(), Outcome::Won);
+        expect(&[(format!("seal/seen/a/{text}"), seal_text), (format!("seen/a/{text}"), &seen_text)]);
+        assert_eq!(node.withdraw(&b, &ask).await.unwrap(), Outcome::Won);
+        let nonce = Nonce { version: VERSION, name: b, nonce: id };
+        assert_eq!(node.renew_nonce(None, &nonce).await.unwrap(), Outcome::Won);
+        node.tell(&OwnedVolumes { version: VERSION, name: named("a"), at_ms: 5, volumes: vec![] }).await.unwrap();
+        node.begin_leaving(&Leaving { version: VERSION, name: named("a"), at_ms: 5 }).await.unwrap();
+        let nonce_text = format!(r#"{{"version":1,"name":"b","nonce":"{text}"}}"#);
+        expect(&[
+            ("leaving/a".into(), r#"{"version":1,"name":"a","at_ms":5}"#),
+            ("nonce/b".into(), &nonce_text),
+            ("told/a".into(), r#"{"version":1,"name":"a","at_ms":5,"volumes":[]}"#),
+        ]);
+    });
+}
+
 /// A nonce is told in the place of the one before it, and another one that is there is noticed.
 fn nonces_take_turns(stand: &Stand) {
     let node = stand.joined("a");

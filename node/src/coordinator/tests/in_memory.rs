@@ -51,6 +51,12 @@ impl InMemory {
         state.listeners.push((prefix.to_owned(), sender));
         receiver
     }
+
+    /// All keys with their values, in order.
+    pub fn entries(&self) -> Vec<Entry> {
+        let state = self.0.lock().expect("nothing panics while it is held");
+        state.entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
 }
 
 impl State {
