@@ -719,6 +719,11 @@ fn the_operators_word_for_a_loss_is_not_taken_for_a_later_one() {
 }
 
 #[test]
+fn the_operators_word_for_a_loss_goes_with_no_take_over_that_comes_first() {
+    take_over_comes_before_the_opening_that_was_asked_for(Rules::default());
+}
+
+#[test]
 fn a_volume_becomes_write_through_and_back_under_load() {
     let mut world = whole(2, 1, false);
     world.request(Requested { through: true, ..world.setup.requested });

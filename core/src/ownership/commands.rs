@@ -358,7 +358,8 @@ impl Ownership {
     fn fall_silent(&mut self) {
         let Role::Owning(owning) = &mut self.role else { return };
         owning.silent_since.get_or_insert(self.now);
-        let unsent = |change: &mut Change| !change.restores && matches!(change.stage, Stage::Preparing | Stage::Ready);
+        let unsent =
+            |change: &mut Change| !change.restores() && matches!(change.stage, Stage::Preparing | Stage::Ready);
         if !planted!(self, drops_in_silence) && self.coordinator.change.take_if(unsent).is_some() {
             self.on_undone();
         }
@@ -554,11 +555,11 @@ impl Ownership {
             self.fail_opening(CommandError::RecordChanged);
         } else if takes_synced {
             let (record, since) = (record.clone(), *since);
-            if let Some(opening) = &mut self.opening {
-                opening.stage = OpeningStage::Proposed;
-            }
+            let Some(opening) = &mut self.opening else { return };
+            opening.stage = OpeningStage::Proposed;
+            let by = opening.accepts_loss();
             // It has the log that says what may be under way to the backing: that is pinned, like at any take-over (T5).
-            self.ask_as_it_is_now(record, since);
+            self.ask_as_it_is_now(record, since, by);
         } else {
             let record = record.clone();
             self.open_if_proven(record);
@@ -622,6 +623,7 @@ impl Ownership {
     fn propose_opening(&mut self, record: Record) {
         let Some(opening) = &mut self.opening else { return };
         opening.stage = OpeningStage::Proposed;
+        let by = opening.accepts_loss();
         let log = if self.requested.through { LogState::Through } else { LogState::Needed };
         let new = record.opened(self.own, self.setup.host, log);
         self.order(Order::Seal);
@@ -629,7 +631,7 @@ impl Ownership {
         let (owner, former, owner_heard) = (None, Vec::new(), None);
         let handed_by = None;
         self.role = Role::Asking(Asking { owner, term: record.term, sealed: true, owner_heard, former, handed_by });
-        self.propose(record, new, Stage::Ready);
+        self.propose(record, new, Stage::Ready, by);
     }
 
     /// The transaction was won; it was an opening's, if one was under way.

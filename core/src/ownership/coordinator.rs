@@ -26,7 +26,7 @@ pub(super) struct Coordinator {
     pub(super) went_back: Option<Record>,
     /// The same, as the last look has found it (C6).
     shown_before: Option<Record>,
-    /// The operator's command to write the record anew.
+    /// Who waits for the record to be written anew.
     pub(super) restores: Option<ControlId>,
     /// How many changes the volume was told of: the number of the newest.
     pub(super) proposals: u64,
@@ -50,8 +50,15 @@ pub(super) struct Change {
     pub(super) compare: Record,
     pub(super) new: Record,
     pub(super) stage: Stage,
+    /// What the operator has overridden for it, and for no other change.
+    pub(super) by: Option<Override>,
+}
+
+impl Change {
     /// It writes the record anew after the coordinator went back (C3).
-    pub(super) restores: bool,
+    pub(super) fn restores(&self) -> bool {
+        matches!(self.by, Some(Override::Restores(_)))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +85,7 @@ impl Coordinator {
 
     /// A change is complete, and nobody was sent it: nothing can take effect of it.
     pub(super) fn has_unsent_change(&self) -> bool {
-        self.change.as_ref().is_some_and(|change| change.stage == Stage::Ready && !change.restores)
+        self.change.as_ref().is_some_and(|change| change.stage == Stage::Ready && !change.restores())
     }
 
     /// It has answered since.
@@ -121,21 +128,22 @@ impl Ownership {
         }
     }
 
-    pub(super) fn propose(&mut self, compare: Record, new: Record, stage: Stage) {
+    /// `by`: what the operator has overridden, so that this may be proposed.
+    pub(super) fn propose(&mut self, compare: Record, new: Record, stage: Stage, by: Option<Override>) {
         debug_assert!(self.coordinator.change.is_none(), "one change at a time");
         debug_assert_eq!(new.validate(), Ok(()), "{new:?}");
         debug_assert!(new.version() > compare.version(), "C1");
-        self.coordinator.change = Some(Change { compare, new, stage, restores: false });
+        self.coordinator.change = Some(Change { compare, new, stage, by });
     }
 
     pub(super) fn settle_coordinator(&mut self) {
-        let writes_anew = self.coordinator.change.as_ref().is_some_and(|change| change.restores);
+        let writes_anew = self.coordinator.change.as_ref().is_some_and(Change::restores);
         debug_assert!(self.coordinator.restores.is_none() || writes_anew, "who waits for it is answered");
         if self.coordinator.went_back.is_some() {
             // Until the operator has had the record written anew.
             self.look();
         }
-        let vetoed = |change: &Change| !change.restores && change.compare.version() < self.seen;
+        let vetoed = |change: &Change| !change.restores() && change.compare.version() < self.seen;
         if self.coordinator.went_back.is_none() && self.coordinator.change.as_ref().is_some_and(vetoed) {
             // What is compared with is older than what was seen: the record decides.
             self.look_again();
@@ -148,7 +156,7 @@ impl Ownership {
         coordinator.retry = None;
         let frozen = coordinator.went_back.is_some();
         let ready = |change: &&mut Change| {
-            matches!(change.stage, Stage::Ready | Stage::Unknown) && (!frozen || change.restores) && may_send
+            matches!(change.stage, Stage::Ready | Stage::Unknown) && (!frozen || change.restores()) && may_send
         };
         let op = OpId(coordinator.op_next);
         let (seen, sent) = (self.seen, self.now);
@@ -159,8 +167,8 @@ impl Ownership {
         } else if let Some(change) = coordinator.change.as_mut().filter(ready) {
             change.stage = Stage::Sent;
             let (compare, new) = (change.compare.clone(), change.new.clone());
-            let restores = coordinator.restores.filter(|_| change.restores).map(Override::Restores);
-            let by = restores.or(self.opening.as_ref().and_then(Opening::accepts_loss));
+            let of_opening = self.opening.as_ref().filter(|_| planted!(self, word_for_any_change));
+            let by = change.by.or(of_opening.and_then(Opening::accepts_loss));
             coordinator.open = Some(Open { op, sent, seen, new: Some(new.clone()) });
             self.effects.push_back(Effect::Commit { op, compare, new, by });
         } else {
@@ -217,7 +225,7 @@ impl Ownership {
                 }
                 // A candidate looks first: the owner that it took for dead may have been heard meanwhile (T2).
                 // So does who writes it anew: what others know may be more by now, and they are asked for each attempt.
-                let restores = self.coordinator.change.as_ref().is_some_and(|change| change.restores);
+                let restores = self.coordinator.change.as_ref().is_some_and(Change::restores);
                 if restores || matches!(self.role, Role::Asking(_)) || planted!(self, read_decides) {
                     self.want_read();
                 }
@@ -299,7 +307,7 @@ impl Ownership {
         if let Some(change) = self.coordinator.change.as_mut().filter(|change| change.stage == Stage::Sent) {
             change.stage = Stage::Unknown;
         }
-        if self.coordinator.change.take_if(|change| change.restores && change.stage == Stage::Unknown).is_some()
+        if self.coordinator.change.take_if(|change| change.restores() && change.stage == Stage::Unknown).is_some()
             && let Some(id) = self.coordinator.restores.take()
         {
             self.answer(id, Err(CommandError::RecordWentBack));
@@ -307,7 +315,7 @@ impl Ownership {
     }
 
     fn won(&mut self, change: Change) {
-        if change.restores && !matches!(self.role, Role::Owning(_)) {
+        if change.restores() && !matches!(self.role, Role::Owning(_)) {
             self.restored();
             return self.learn(change.new);
         }
@@ -319,7 +327,7 @@ impl Ownership {
     }
 
     fn lost(&mut self, change: Change, record: Record) {
-        if change.restores
+        if change.restores()
             && let Some(id) = self.coordinator.restores.take()
         {
             self.answer(id, Err(CommandError::Superseded));
@@ -327,7 +335,7 @@ impl Ownership {
         if planted!(self, compares_with_the_winner) && matches!(self.role, Role::Owning(_) | Role::Asking(_)) {
             let term = Term(record.term.0.max(change.new.term.0));
             let new = Record { term, config: Config(record.config.0 + 1), ..change.new };
-            self.coordinator.change = Some(Change { compare: record, new, stage: Stage::Ready, restores: false });
+            self.coordinator.change = Some(Change { compare: record, new, stage: Stage::Ready, by: None });
             return;
         }
         self.learn(record);

@@ -1,7 +1,7 @@
 //! A node that is not the owner: outside, learner, member, and candidate (L2, S7, T1, T2, T10).
 
 use super::coordinator::Stage;
-use super::{Effect, Ownership, Role};
+use super::{Effect, Override, Ownership, Role};
 use crate::api::Order;
 use crate::cluster::*;
 use crate::types::*;
@@ -332,7 +332,7 @@ impl Ownership {
                 self.go_outside(Why::EarlierLife);
             }
             if planted!(self, earlier_life_asks) && !opening {
-                self.ask(as_they_are_now(&record, |_| Some(self.own)), record.clone());
+                self.ask(as_they_are_now(&record, |_| Some(self.own)), record.clone(), None);
             }
         } else if !self.is_being_taught(&record) {
             self.go_outside(Why::NotNamed);
@@ -375,7 +375,7 @@ impl Ownership {
             // The process before this one began the term when no lease but its own could be left (T4).
             self.last_grant = self.last_grant.filter(|(_, to)| to.is_some());
         }
-        self.ask(record.clone(), record);
+        self.ask(record.clone(), record, None);
     }
 
     /// T1: the record was read to ask.
@@ -388,14 +388,14 @@ impl Ownership {
         let may = record.names(self.own) && record.owner != self.own.node;
         let outsider = planted!(self, outsiders_ask) && self.own.tier != 0 && record.log != LogState::Released;
         if !sealed && !grown && (may || outsider) && record.log != LogState::Released {
-            self.ask(record.clone(), record);
+            self.ask(record.clone(), record, None);
         } else {
             self.take_place(record);
         }
     }
 
-    /// T2. `base` is the record with its members as they are now; `compare` as it was read.
-    pub(super) fn ask(&mut self, base: Record, compare: Record) {
+    /// T2. `base` is the record with its members as they are now; `compare` as it was read; `by`: what the operator has overridden for it.
+    pub(super) fn ask(&mut self, base: Record, compare: Record, by: Option<Override>) {
         let down = &self.links_down;
         let mut new = base.taken_over(self.own, self.setup.host, |node| down.contains(&node));
         let never_begun = compare.owner == self.own.node && self.begun < compare.term && compare.names(self.own);
@@ -407,7 +407,7 @@ impl Ownership {
         self.order(Order::Seal);
         let (term, former) = (compare.term, base.members);
         self.role = Role::Asking(Asking { owner, term, sealed: true, owner_heard: None, former, handed_by });
-        self.propose(compare, new, Stage::Ready);
+        self.propose(compare, new, Stage::Ready, by);
     }
 
     /// The owner of the term before this record's, if it is a member still and not this node. Whether it has handed over, and
@@ -427,7 +427,7 @@ impl Ownership {
         let Role::Asking(asking) = &self.role else { return };
         let (owner, term, sealed) = (asking.owner, asking.term, asking.sealed);
         // What writes the record anew is the operator's, and goes on.
-        self.coordinator.change.take_if(|change| !change.restores);
+        self.coordinator.change.take_if(|change| !change.restores());
         self.role = Role::Following(Following { owner, term, heard: self.now, sealed_for: None, member: true });
         if sealed {
             self.order(Order::Unseal);
@@ -451,7 +451,7 @@ impl Ownership {
         let since = outside.since;
         let gone = |member: &Incarnation| self.present(*member, since).is_some_and(|present| present != *member);
         if self.media_have_what_was_flushed(&record) && record.members.iter().all(gone) {
-            self.ask_as_it_is_now(record, since);
+            self.ask_as_it_is_now(record, since, None);
         }
     }
 
@@ -496,9 +496,9 @@ impl Ownership {
     }
 
     /// As a member of a later life than the recorded one, with those that were heard since to be in such a life, too.
-    pub(super) fn ask_as_it_is_now(&mut self, record: Record, since: Instant) {
+    pub(super) fn ask_as_it_is_now(&mut self, record: Record, since: Instant, by: Option<Override>) {
         let base = as_they_are_now(&record, |member| self.present(member, since));
-        self.ask(base, record);
+        self.ask(base, record, by);
     }
 
     /// What a member has said, asked after `since`, to be now.

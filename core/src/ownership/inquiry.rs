@@ -5,7 +5,7 @@
 //! shows is then older than what is known (C3), and nothing is sent.
 
 use super::coordinator::{Change, Stage};
-use super::{CommandError, Effect, Ownership, Role};
+use super::{CommandError, Effect, Override, Ownership, Role};
 use crate::cluster::*;
 use crate::types::*;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,7 @@ impl Inquiry {
 impl Change {
     /// It waits to be sent, and is sent only when others were asked (C5).
     pub(super) fn waits_for_answers(&self) -> bool {
-        !self.restores && matches!(self.stage, Stage::Ready | Stage::Unknown)
+        !self.restores() && matches!(self.stage, Stage::Ready | Stage::Unknown)
     }
 }
 
@@ -121,7 +121,7 @@ impl Ownership {
 
     /// Whether a change may be sent, as far as others are concerned (C5, C6).
     pub(super) fn may_send(&self, change: &Change) -> bool {
-        if change.restores {
+        if change.restores() {
             return true;
         }
         // The veto: somebody knows a newer record than the one that is compared with.
@@ -455,7 +455,8 @@ impl Ownership {
         if let Role::Owning(owning) = &mut self.role {
             owning.undecided.push(new.clone());
         }
-        self.coordinator.change = Some(Change { compare: shown, new, stage: Stage::Ready, restores: true });
+        self.coordinator.change =
+            Some(Change { compare: shown, new, stage: Stage::Ready, by: Some(Override::Restores(id)) });
         self.coordinator.restores = Some(id);
         Ok(())
     }

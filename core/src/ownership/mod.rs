@@ -219,6 +219,8 @@ rules! {
     accepts_loss,
     /// The operator's word for the loss of some logs opens the volume when others are lost.
     keeps_old_word,
+    /// The operator's word for an opening goes with whatever change is sent while the opening waits.
+    word_for_any_change,
     /// A volume that has no log is opened without proof for its owner.
     opens_unproven,
     /// T11: a lone owner whose log is gone opens by itself, whatever the record says of the log.

@@ -458,7 +458,7 @@ impl Ownership {
         let Role::Owning(owning) = &mut self.role else { return };
         owning.undecided.push(new.clone());
         let compare = owning.record.clone();
-        self.propose(compare, new, stage);
+        self.propose(compare, new, stage, None);
     }
 
     /// A change that still waits to be covered has not been sent to anybody: it is taken back when one of those whom it

@@ -195,6 +195,8 @@ pub struct World {
     next_process: u64,
     next_tier: u64,
     next_command: u64,
+    /// What operators have overridden, with each change that was sent for it.
+    pub overrides: Vec<Override>,
     /// The operator's commands and their answers.
     pub answers: BTreeMap<ControlId, Result<(), CommandError>>,
     /// Pinned ranges were written again, by the owner of this term.
@@ -260,6 +262,7 @@ impl World {
             next_process: 1,
             next_tier: 1,
             next_command: 1,
+            overrides: Vec::new(),
             answers: BTreeMap::new(),
             rewritten: None,
             loss: None,
@@ -623,7 +626,7 @@ impl World {
                 self.nodes[node].rewinds.open(id);
             }
             Effect::RewindSettled(id) => self.nodes[node].rewinds.settle(id),
-            Effect::Commit { op, compare, new, .. } => {
+            Effect::Commit { op, compare, new, by } => {
                 process.open = Some((op, true));
                 process.commits = Some((op, new.clone()));
                 if new.owner.0 == node as u64 + 1 && new.term > compare.term {
@@ -632,6 +635,7 @@ impl World {
                     process.locks.retain(|term| owned == Some(*term));
                     process.locks.insert(new.term);
                 }
+                by.into_iter().for_each(|by| self.is_overridden(by));
                 let (mark, known) = (self.nodes[node].mark.clone(), self.known_at(node));
                 self.ask_coordinator(node, id, op, Some(Transaction { compare, new, by: node, mark, known }));
             }
@@ -680,6 +684,16 @@ impl World {
                 self.answers.insert(id, result);
             }
         }
+    }
+
+    /// An operator's word goes with a change only while he waits for its command: after that nobody has it any more. A node that was
+    /// put back has said so before.
+    fn is_overridden(&mut self, by: Override) {
+        let (Override::Restores(id) | Override::AcceptsLoss(id)) = by;
+        if self.answers.contains_key(&id) && !self.forgot {
+            violated(format!("{by:?} goes with a change, and was answered before"));
+        }
+        self.overrides.push(by);
     }
 
     /// The newest change of the record that its volume was told of, and that is undecided.

@@ -13,11 +13,12 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 36] = [
+pub const ALL: [(&str, Story); 37] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
     ("keeps_old_word", word_for_a_loss_is_read_after_another_one),
+    ("word_for_any_change", take_over_comes_before_the_opening_that_was_asked_for),
     ("covers_the_next", one_proposal_is_covered_when_another_has_taken_its_place),
     ("durable_uncovered", flushes_are_to_promise_media_that_hang),
     ("believes_definition", power_is_cut_before_the_record_promises_media),
@@ -184,6 +185,21 @@ pub fn word_for_a_loss_is_read_after_another_one(rules: Rules) {
     world.run_for(20_000 * MS);
     assert_eq!(world.answers.get(&late), Some(&Err(CommandError::RecordChanged)));
     assert_eq!(world.owner(), None, "what has been acknowledged since nobody gave up: {}", world.stand());
+}
+
+/// T10: a member is told to open the volume, whatever is lost by that, and cannot read the record. Meanwhile it takes over with its own
+/// log, as it does without a word of anybody: nothing is given up for that, and the audit log must not say so.
+pub fn take_over_comes_before_the_opening_that_was_asked_for(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.coordinator.cut_off.insert(1);
+    world.kill(0);
+    let opened = world.command(1, Command::Open { accept_loss: true });
+    world.run_for(10_000 * MS);
+    assert_eq!(world.answers.get(&opened), None, "{}", world.stand());
+    world.coordinator.cut_off.clear();
+    until_node_2_serves(&mut world);
+    assert_eq!(world.answers.get(&opened), Some(&Ok(())), "it is served here");
+    assert_eq!(world.overrides, [], "what was sent is another change than the one that he has allowed");
 }
 
 /// Two members on flash whose flushes are asked to promise no more than that both hold it, and whose media hang from now on:
