@@ -31,6 +31,8 @@ use crate::datapath::shard::{Clients, Slot};
 pub use asked::Asked;
 use commanded::Commanded;
 use forebay_api::record::VolumeId;
+
+use commanded::{Change, Commands};
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
@@ -265,8 +267,7 @@ struct Replica {
     forwarding: Arc<forward::Figures>,
     /// With those who forward; its end is the end of all sessions there.
     _registered: forward::Registered,
-    commands: HashMap<u64, Commanded>,
-    commands_made: u64,
+    commands: Commands,
     figures_told: Option<(Instant, Figures)>,
     /// What volumes on former tiers have told other nodes.
     told: PeerCounters,
@@ -295,8 +296,7 @@ impl Replica {
             forwarders: BTreeMap::new(),
             route: forward::Route::default(),
             forwarding,
-            commands: HashMap::new(),
-            commands_made: 0,
+            commands: Commands::default(),
             figures_told: None,
             told: PeerCounters::default(),
             kept: None,
@@ -675,9 +675,7 @@ impl Driver {
             match effect {
                 ownership::Effect::Read(op) => self.ask(Asked::Read { volume: VolumeId(*volume), op }),
                 ownership::Effect::Commit { op, compare, new, by } => {
-                    let (compare, new, decided) = (Box::new(compare), Box::new(new), std::time::Instant::now());
-                    let word = by.and_then(|by| self.word(volume, by)).map(Box::new);
-                    self.ask(Asked::Commit { volume: VolumeId(*volume), op, compare, new, word, decided });
+                    self.commit(desks.now, volume, Change { op, compare, new, by });
                 }
                 ownership::Effect::RewindNoticed { sent } => {
                     self.ask(Asked::RewindNoticed { volume: VolumeId(*volume), sent });
@@ -703,10 +701,7 @@ impl Driver {
                 }
                 ownership::Effect::Answer(id, result) => {
                     let replica = self.replicas.get_mut(volume).expect("it was just looked up");
-                    if let Some(commanded) = replica.commands.remove(&id.0) {
-                        // Whoever asked may have gone.
-                        let _ = commanded.answer.send(result);
-                    }
+                    replica.commands.end(id, result);
                 }
             }
         }
