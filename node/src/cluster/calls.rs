@@ -8,47 +8,35 @@
 
 use super::commands::{Answer, Trouble, failure};
 use super::control::Cluster;
+use super::requests::{NoAnswer, Served, Taken};
 use crate::coordinator::words::{self, Answered, Call, NodeEntry, NotDone, Wish};
 use crate::failure::{Failure, FailureKind};
 use forebay_api::checked::NodeName;
+
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::{LogState, NodeId};
 use forebay_core::ownership::State;
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration as Time, Instant};
 use tokio::sync::oneshot;
 
-/// Between two looks for an answer, besides the hints that it is there.
-const ANSWER_LOOK: Time = Time::from_secs(1);
+/// Between two looks whether the owner that is asked can be reached, and owns it.
+const OWNER_REACH_LOOK: Time = Time::from_secs(1);
 /// So long the link to the owner may be down, or the volume be another node's, before a call is given up.
 const OWNER_GONE_MAX: Time = Time::from_secs(15);
 /// A volume that is about to have an owner is waited for.
 const OWNER_WAIT: Time = Time::from_secs(20);
 const OWNER_LOOK: Time = Time::from_millis(200);
-/// What is not listed any more is remembered for so many others: a list that was on its way may still name it.
-const ENDED_REMEMBERED: usize = 256;
 
-/// What was taken of that which lies in the coordinator for this node: nothing is taken twice.
-#[derive(Default)]
-pub(super) struct Taken(Mutex<VecDeque<VolumeId>>);
+impl Served for Call {
+    const REFUSED_MAX: Time = OWNER_GONE_MAX;
 
-impl Taken {
-    /// Those of a list that were not taken before. What is listed is never forgotten, however long the list is.
-    pub(super) fn new_of<T>(&self, listed: Vec<T>, id: impl Fn(&T) -> VolumeId) -> Vec<T> {
-        let mut taken = self.0.lock().expect("nobody panics while holding it");
-        let ids: BTreeSet<VolumeId> = listed.iter().map(&id).collect();
-        let before: BTreeSet<VolumeId> = taken.iter().copied().collect();
-        let new: Vec<T> = listed.into_iter().filter(|one| !before.contains(&id(one))).collect();
-        taken.extend(new.iter().map(&id));
-        let ended = taken.iter().filter(|id| !ids.contains(id)).count();
-        let mut excess = ended.saturating_sub(ENDED_REMEMBERED);
-        taken.retain(|id| {
-            let forget = excess > 0 && !ids.contains(id);
-            excess -= usize::from(forget);
-            !forget
-        });
-        new
+    fn taken(cluster: &Cluster) -> &Taken {
+        &cluster.calls_taken
+    }
+
+    fn serve(self, cluster: Arc<Cluster>) -> impl Future<Output = ()> + Send {
+        cluster.carry_out_call(self)
     }
 }
 
@@ -125,37 +113,34 @@ impl Cluster {
         let Some(to) = self.node_name(node) else { return Err(Trouble::NotOwner) };
         let id = VolumeId::random().map_err(|error| Trouble::failed(format!("{error:#}")))?;
         let call = Call { version: words::VERSION, id, from: self.name.clone(), volume, wish: wish.clone() };
-        if let Err(error) = self.request(&to, &call).await {
-            return Err(Trouble::failed(format!("volume {name}: its owner {to} cannot be asked: {error:#}")));
-        }
-        let ended = tokio::select! {
-            answered = self.await_answer(&to, &call, node) => answered,
-            _ = gone => Err("who asked for it has gone away".to_owned()),
+        let given_up = async {
+            tokio::select! {
+                why = self.is_out_of_reach(volume, node) => why,
+                _ = gone => "who asked for it has gone away",
+            }
         };
-        // What stays behind is withdrawn by nobody, and read by nobody.
-        let _ = self.coordinator.withdraw(&to, &call).await;
-        match ended {
-            Ok(Answered { not_done: None, .. }) => Ok(()),
-            Ok(Answered { not_done: Some(kind), why, .. }) => Err(Trouble::of(kind, why)),
-            Err(why) => Err(Trouble::failed(format!(
+        match self.answer_of(&to, &call, given_up).await {
+            Ok((Answered { not_done: None, .. }, _)) => Ok(()),
+            Ok((Answered { not_done: Some(kind), why, .. }, _)) => Err(Trouble::of(kind, why)),
+            Err(NoAnswer::NotAsked(error)) => {
+                Err(Trouble::failed(format!("volume {name}: its owner {to} cannot be asked: {error:#}")))
+            }
+            Err(NoAnswer::GivenUp(why)) => Err(Trouble::failed(format!(
                 "volume {name}: its owner {to} was asked, and {why}; whether it was done is not known: see `forebay volume show {name}`"
             ))),
         }
     }
 
-    async fn await_answer(&self, to: &NodeName, call: &Call, node: NodeId) -> Result<Answered, String> {
+    /// Returns when the owner was not linked, or the volume another node's, for too long.
+    async fn is_out_of_reach(&self, volume: VolumeId, node: NodeId) -> &'static str {
         let mut well = Instant::now();
         loop {
-            let hint = self.answered.notified();
-            if let Some(answered) = self.response(to, call).await {
-                return Ok(answered);
-            }
-            let _ = tokio::time::timeout(ANSWER_LOOK, hint).await;
-            let owns = matches!(self.owner_of(call.volume).await, Owner::There(owner) if owner == node);
+            tokio::time::sleep(OWNER_REACH_LOOK).await;
+            let owns = matches!(self.owner_of(volume).await, Owner::There(owner) if owner == node);
             if owns && self.is_linked(node).await {
                 well = Instant::now();
             } else if well.elapsed() > OWNER_GONE_MAX {
-                return Err("gives no answer".to_owned());
+                return "gives no answer";
             }
         }
     }
@@ -166,18 +151,7 @@ impl Cluster {
 
     // --- for other nodes ---
 
-    pub(super) async fn take_calls(self: &Arc<Cluster>) {
-        for call in self.new_requests(&self.calls_taken).await {
-            let cluster = self.clone();
-            tokio::spawn(async move { cluster.carry_out_call(call).await });
-        }
-    }
-
     async fn carry_out_call(self: Arc<Cluster>, call: Call) {
-        if let Err(refused) = self.check_request(&call).await {
-            self.respond(&call, &refused, Some(OWNER_GONE_MAX)).await;
-            return;
-        }
         let name = self.known().get(&call.volume).map(|known| known.definition.name.clone());
         let done = match &name {
             Some(name) => self.carry_out(call.volume, name, &call.wish).await,
@@ -205,32 +179,5 @@ impl Cluster {
             kind: FailureKind::NotFound,
             message: format!("there is no node {name}; `forebay node list` shows those there are"),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ids(numbers: std::ops::Range<u16>) -> Vec<VolumeId> {
-        let id = |number: u16| {
-            let mut bytes = [0; 16];
-            bytes[..2].copy_from_slice(&number.to_be_bytes());
-            VolumeId(bytes)
-        };
-        numbers.map(id).collect()
-    }
-
-    #[test]
-    fn a_long_list_is_taken_once_and_what_has_ended_is_forgotten_late() {
-        let taken = Taken::default();
-        let new = |numbers: std::ops::Range<u16>| taken.new_of(ids(numbers), |id| *id).len();
-        assert_eq!(new(0..1000), 1000);
-        assert_eq!(new(0..1000), 0, "each of them is still listed");
-        assert_eq!(new(0..1001), 1, "and one more");
-        assert_eq!(new(1000..1001), 0);
-        // Of those that have ended, the last ones may still be in a list that was on its way.
-        assert_eq!(new(1000 - ENDED_REMEMBERED as u16..1001), 0);
-        assert_eq!(taken.0.lock().unwrap().len(), ENDED_REMEMBERED + 1);
     }
 }

@@ -16,6 +16,7 @@ use super::registration::Registration;
 use crate::addresses::Addresses;
 use crate::allowed::NamedBy;
 use crate::coordinator::answers::Told;
+use crate::coordinator::asks::Ask;
 use crate::coordinator::clients::ClientsWord;
 use crate::coordinator::words::{Definition, Kept, Leaving, Load, NodeEntry};
 use crate::coordinator::{Coordinator, Hint, words};
@@ -23,18 +24,25 @@ use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Asked, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::facts::VolumeFacts;
-use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::config;
-use forebay_api::config::{FlushName, TierName};
+use forebay_api::config::TierName;
+
+use crate::coordinator::words::Call;
+use forebay_api::config::FlushName;
+
+use forebay_host::proofs::Proofs;
+
+use anyhow::{Context, Result, bail};
 use forebay_api::record::VolumeId;
+use forebay_host::seals::Seals;
+
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, RewindId, Unfenced};
 use forebay_core::fence::LockReach;
 use forebay_core::ownership::{Candidate, Committed, Event, Requested, Setup, State};
 use forebay_core::types::*;
-use forebay_host::proofs::Proofs;
-use forebay_host::seals::Seals;
+
 use forebay_io::backing::{OwnerLock, TermLock};
 use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::identity::sync_beside;
@@ -107,7 +115,7 @@ pub struct Cluster {
     /// How copies come to the medium that is asked for, of volumes that this node owns.
     pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
     /// Calls of other nodes that were taken.
-    pub(super) calls_taken: super::calls::Taken,
+    pub(super) calls_taken: super::requests::Taken,
     /// What others must seal with what they ask of this node.
     pub(super) nonces: super::requests::Nonces,
     /// Says what this node says, and checks what others have said.
@@ -511,13 +519,13 @@ impl Cluster {
                 Hint::Definition(_) => self.refresh_definitions().await,
                 Hint::Nodes => self.refresh_nodes().await,
                 Hint::Told => self.hear_owners().await,
-                Hint::Call => self.take_calls().await,
+                Hint::Call => self.take_requests::<Call>().await,
                 Hint::Answer => self.answered.notify_waiters(),
-                Hint::Ask => self.take_asks().await,
+                Hint::Ask => self.take_requests::<Ask>().await,
                 Hint::Nothing => {}
                 Hint::Everything => {
-                    self.take_calls().await;
-                    self.take_asks().await;
+                    self.take_requests::<Call>().await;
+                    self.take_requests::<Ask>().await;
                     self.refresh_nodes().await;
                     self.refresh_definitions().await;
                     self.mail(ToDriver::TellAll(Event::RecordChanged));

@@ -8,19 +8,20 @@
 //! - A request is sealed with the nonce of the node that is asked ([`Nonces`]), by the clock of that node alone: it counts as long as that
 //!   nonce or the next one is told, and no longer, whatever other clocks say.
 //! - What has been carried out under a nonce is remembered as long as that counts: a request that somebody writes once more is refused.
+//! - What is listed is taken once, however often it is listed; whoever gives a request up withdraws it.
 //! - An answer that nobody can have given is passed over, and waited on: the true one takes its place.
 
-use super::calls::Taken;
 use super::control::Cluster;
 use crate::coordinator::asks::Ask;
 use crate::coordinator::requests::{Nonce, Request};
+use crate::coordinator::wishes::now_ms;
 use crate::coordinator::words::{self, Call, Words};
 use crate::coordinator::{Error, Outcome};
 use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::record::VolumeId;
 use forebay_host::seals::{Seal, Sealed};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration as Time, Instant};
 
@@ -31,10 +32,57 @@ const NONCE_PERIOD: Time = Time::from_secs(30);
 const CARRIED_OUT_MAX: usize = 4096;
 /// Own nonces of which one may be found in the coordinator.
 const TOLD_REMEMBERED: usize = 8;
+/// What is not listed any more is remembered for so many others: a list that was on its way may still name it.
+const ENDED_REMEMBERED: usize = 256;
+/// Between two looks for an answer, besides the hints that it is there.
+const ANSWER_LOOK: Time = Time::from_secs(1);
 /// Between two attempts at a coordinator that does not answer.
 const RETRY: Time = Time::from_secs(1);
 /// That another daemon has this node's identity is said so often.
 const TWIN_SAID_AGAIN: Time = Time::from_secs(60);
+
+/// What was taken of that which lies in the coordinator for this node: nothing is taken twice.
+#[derive(Default)]
+pub(super) struct Taken(Mutex<VecDeque<VolumeId>>);
+
+impl Taken {
+    /// Those of a list that were not taken before. What is listed is never forgotten, however long the list is.
+    pub(super) fn new_of<T>(&self, listed: Vec<T>, id: impl Fn(&T) -> VolumeId) -> Vec<T> {
+        let mut taken = self.0.lock().expect("nobody panics while holding it");
+        let ids: BTreeSet<VolumeId> = listed.iter().map(&id).collect();
+        let before: BTreeSet<VolumeId> = taken.iter().copied().collect();
+        let new: Vec<T> = listed.into_iter().filter(|one| !before.contains(&id(one))).collect();
+        taken.extend(new.iter().map(&id));
+        let ended = taken.iter().filter(|id| !ids.contains(id)).count();
+        let mut excess = ended.saturating_sub(ENDED_REMEMBERED);
+        taken.retain(|id| {
+            let forget = excess > 0 && !ids.contains(id);
+            excess -= usize::from(forget);
+            !forget
+        });
+        new
+    }
+}
+
+/// A kind of requests that this node carries out for others.
+pub(super) trait Served: Request {
+    /// An answer that carries nothing out is tried for so long.
+    const REFUSED_MAX: Time;
+
+    /// Which of them were taken.
+    fn taken(cluster: &Cluster) -> &Taken;
+
+    /// Carries out one that was checked, and answers it.
+    fn serve(self, cluster: Arc<Cluster>) -> impl Future<Output = ()> + Send;
+}
+
+/// Why a request has no answer.
+pub(super) enum NoAnswer<W> {
+    /// It could not be made; nothing comes of it.
+    NotAsked(anyhow::Error),
+    /// It was not waited for any longer; whether it is carried out is not known.
+    GivenUp(W),
+}
 
 /// What requests to this node must be sealed with: the one that is told, and the one before it.
 #[derive(Default)]
@@ -96,7 +144,7 @@ fn sealed_request<'a>(kind: &'a str, by: &'a NodeName, to: &'a NodeName, parts: 
 
 impl Cluster {
     /// Asks a node for something. The error says why that could not be done; after it nothing comes of it.
-    pub(super) async fn request<R: Request>(&self, to: &NodeName, request: &R) -> Result<()> {
+    async fn request<R: Request>(&self, to: &NodeName, request: &R) -> Result<()> {
         let Some(Nonce { nonce, .. }) = self.coordinator.nonce(to).await? else {
             bail!(
                 "{to} has not said yet how what it is asked for is to be sealed: it has just been started, or runs an older version; try \
@@ -111,8 +159,40 @@ impl Cluster {
         Ok(())
     }
 
+    /// Asks a node for something, and waits for its answer until `given_up` returns. With the answer: when it was here, in milliseconds
+    /// since 1970.
+    pub(super) async fn answer_of<R: Request, W>(
+        &self,
+        to: &NodeName,
+        request: &R,
+        given_up: impl Future<Output = W>,
+    ) -> Result<(R::Answer, u64), NoAnswer<W>> {
+        self.request(to, request).await.map_err(NoAnswer::NotAsked)?;
+        let answered = tokio::select! {
+            answer = self.await_answer(to, request) => Ok(answer),
+            why = given_up => match self.response(to, request).await {
+                Some(answer) => Ok(answer),
+                None => Err(NoAnswer::GivenUp(why)),
+            },
+        };
+        let at_ms = now_ms();
+        // What stays behind is withdrawn by nobody, and read by nobody: it is dropped when this node or the other one starts.
+        let _ = self.coordinator.withdraw(to, request).await;
+        answered.map(|answer| (answer, at_ms))
+    }
+
+    async fn await_answer<R: Request>(&self, to: &NodeName, request: &R) -> R::Answer {
+        loop {
+            let hint = self.answered.notified();
+            if let Some(answer) = self.response(to, request).await {
+                return answer;
+            }
+            let _ = tokio::time::timeout(ANSWER_LOOK, hint).await;
+        }
+    }
+
     /// The answer, if the node that was asked has given one.
-    pub(super) async fn response<R: Request>(&self, to: &NodeName, request: &R) -> Option<R::Answer> {
+    async fn response<R: Request>(&self, to: &NodeName, request: &R) -> Option<R::Answer> {
         let (answer, seal) = self.coordinator.response(to, request).await.ok()??;
         let (asked, text) = (request.encode(), answer.encode());
         let parts = [asked.as_str(), text.as_str()];
@@ -125,15 +205,25 @@ impl Cluster {
         }
     }
 
-    /// What is asked of this node, each once. Nothing of it is to be done before [`Cluster::check_request`].
-    pub(super) async fn new_requests<R: Request>(&self, taken: &Taken) -> Vec<R> {
+    /// Carries out what is asked of this node, each once, and nothing before it was found who asks, and that he asks now.
+    pub(super) async fn take_requests<R: Served>(self: &Arc<Cluster>) {
         // What is not known now is asked for again soon.
         let requests = self.coordinator.requests::<R>(&self.name).await.unwrap_or_default();
-        taken.new_of(requests, R::id)
+        for request in R::taken(self).new_of(requests, R::id) {
+            let cluster = self.clone();
+            tokio::spawn(async move {
+                match cluster.check_request(&request).await {
+                    Ok(()) => request.serve(cluster).await,
+                    Err(refused) => {
+                        cluster.respond(&request, &refused, Some(R::REFUSED_MAX)).await;
+                    }
+                }
+            });
+        }
     }
 
     /// Whether a request is to be carried out. `Err`: the answer that it gets instead.
-    pub(super) async fn check_request<R: Request>(&self, request: &R) -> Result<(), R::Answer> {
+    async fn check_request<R: Request>(&self, request: &R) -> Result<(), R::Answer> {
         let judged = match self.coordinator.seal_of(&self.name, request).await {
             Ok(Some(seal)) => self.judge(request, &seal),
             Ok(None) => Err(anyhow::anyhow!("it has no seal: who has made it runs an older version, or is no node")),
@@ -305,5 +395,27 @@ mod tests {
         assert_eq!(take("ask", CARRIED_OUT_MAX), Worth::Full);
         assert_eq!(take("ask", 0), Worth::CarriedOut);
         assert_eq!(take("call", CARRIED_OUT_MAX), Worth::New, "looks leave room for commands");
+    }
+
+    fn ids(numbers: std::ops::Range<u16>) -> Vec<VolumeId> {
+        let id = |number: u16| {
+            let mut bytes = [0; 16];
+            bytes[..2].copy_from_slice(&number.to_be_bytes());
+            VolumeId(bytes)
+        };
+        numbers.map(id).collect()
+    }
+
+    #[test]
+    fn a_long_list_is_taken_once_and_what_has_ended_is_forgotten_late() {
+        let taken = Taken::default();
+        let new = |numbers: std::ops::Range<u16>| taken.new_of(ids(numbers), |id| *id).len();
+        assert_eq!(new(0..1000), 1000);
+        assert_eq!(new(0..1000), 0, "each of them is still listed");
+        assert_eq!(new(0..1001), 1, "and one more");
+        assert_eq!(new(1000..1001), 0);
+        // Of those that have ended, the last ones may still be in a list that was on its way.
+        assert_eq!(new(1000 - ENDED_REMEMBERED as u16..1001), 0);
+        assert_eq!(taken.0.lock().unwrap().len(), ENDED_REMEMBERED + 1);
     }
 }

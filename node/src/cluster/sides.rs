@@ -10,17 +10,17 @@
 //!   nodes ask for.
 //! - A look waits for its turn, and an answer for the coordinator, no longer than whoever asked waits at most.
 
-use super::calls::Taken;
 use super::commands::{Answer, failure};
 use super::control::Cluster;
+use super::requests::{NoAnswer, Served, Taken};
 use crate::coordinator::asks::{Ask, Seen, VERSION};
 use crate::coordinator::requests::Request;
 use crate::coordinator::wishes::now_ms;
 use crate::coordinator::words::NodeEntry;
 use crate::datapath::driver::LinkShown;
+
 use crate::failure::FailureKind;
 use crate::rounds::said_by;
-use forebay_api::checked::NodeName;
 use forebay_api::record::VolumeId;
 use forebay_doctor::peer::{BothSides, Channel, Looked, Pair, Side, Silence};
 use forebay_io::link::{AddressPair, CHANNELS_MAX, ChannelPhase, ChannelStatus};
@@ -34,8 +34,6 @@ use tokio::sync::{Semaphore, watch};
 const ANSWER_MAX: Time = Time::from_secs(25);
 /// Who is not linked may be dead; if he lives, his look finds nobody to answer its packets, and is over by then.
 const ANSWER_MAX_UNLINKED: Time = Time::from_secs(12);
-/// Between two looks for the answer, besides the hints that it is there.
-const ANSWER_LOOK: Time = Time::from_secs(1);
 
 /// Looks at links that are under way or wait for their turn, each at another node's.
 const LOOKS_MAX: usize = 8;
@@ -88,6 +86,18 @@ impl Sides {
             hangs: Arc::default(),
             taken: Taken::default(),
         }
+    }
+}
+
+impl Served for Ask {
+    const REFUSED_MAX: Time = ANSWER_MAX;
+
+    fn taken(cluster: &Cluster) -> &Taken {
+        &cluster.sides.taken
+    }
+
+    fn serve(self, cluster: Arc<Cluster>) -> impl Future<Output = ()> + Send {
+        cluster.answer_ask(self)
     }
 }
 
@@ -217,47 +227,21 @@ impl Cluster {
         let failed = |why: String| Silence::Failed { why };
         let id = VolumeId::random().map_err(|error| failed(format!("{error:#}")))?;
         let ask = Ask { version: VERSION, id, from: self.name.clone(), pairs };
-        if let Err(error) = self.request(&to.name, &ask).await {
-            return Err(failed(format!("it cannot be asked: {error:#}")));
-        }
-        let answered = self.await_seen(&to.name, &ask, if linked { ANSWER_MAX } else { ANSWER_MAX_UNLINKED }).await;
-        let at = now_ms();
-        // What stays behind is dropped when this node or the other one starts.
-        let _ = self.coordinator.withdraw(&to.name, &ask).await;
-        match answered {
-            Ok(Seen { side: Some(side), .. }) => Ok((side, at)),
-            Ok(Seen { side: None, why, .. }) => Err(failed(format!("it could not look: {why}"))),
-            Err(waited) => Err(Silence::NoAnswer { waited_s: waited.as_secs(), linked, down_since: None }),
-        }
-    }
-
-    async fn await_seen(&self, to: &NodeName, ask: &Ask, most: Time) -> Result<Seen, Time> {
-        let begun = Instant::now();
-        loop {
-            let hint = self.answered.notified();
-            if let Some(seen) = self.response(to, ask).await {
-                return Ok(seen);
-            }
-            if begun.elapsed() >= most {
-                return Err(begun.elapsed());
-            }
-            let _ = tokio::time::timeout(ANSWER_LOOK, hint).await;
+        let given_up = async {
+            let begun = Instant::now();
+            tokio::time::sleep(if linked { ANSWER_MAX } else { ANSWER_MAX_UNLINKED }).await;
+            begun.elapsed().as_secs()
+        };
+        match self.answer_of(&to.name, &ask, given_up).await {
+            Ok((Seen { side: Some(side), .. }, at_ms)) => Ok((side, at_ms)),
+            Ok((Seen { side: None, why, .. }, _)) => Err(failed(format!("it could not look: {why}"))),
+            Err(NoAnswer::NotAsked(error)) => Err(failed(format!("it cannot be asked: {error:#}"))),
+            Err(NoAnswer::GivenUp(waited_s)) => Err(Silence::NoAnswer { waited_s, linked, down_since: None }),
         }
     }
 
-    /// Answers what other nodes ask.
-    pub(super) async fn take_asks(self: &Arc<Cluster>) {
-        for ask in self.new_requests(&self.sides.taken).await {
-            let cluster = self.clone();
-            tokio::spawn(async move { cluster.answer_ask(ask).await });
-        }
-    }
-
-    async fn answer_ask(&self, ask: Ask) {
-        if let Err(refused) = self.check_request(&ask).await {
-            self.respond(&ask, &refused, Some(ANSWER_MAX)).await;
-            return;
-        }
+    /// Answers what another node asks.
+    async fn answer_ask(self: Arc<Cluster>, ask: Ask) {
         let Ok(_place) = self.sides.asks.try_acquire() else {
             let why = format!("{} looks at the links of {ASKS_MAX} others already; ask again", self.name);
             self.respond(&ask, &ask.refused(why), Some(Time::ZERO)).await;

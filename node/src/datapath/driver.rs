@@ -24,15 +24,12 @@ mod peers;
 use crate::addresses::Addresses;
 use crate::coordinator::Audit;
 use crate::datapath::directory::{Directory, Export, Place as ExportPlace};
-use crate::datapath::forward;
-use crate::datapath::forward::ForwarderHandle;
+use crate::datapath::forward::{self, ForwarderHandle};
 use crate::datapath::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::datapath::shard::{Clients, Slot};
 pub use asked::Asked;
-use commanded::Commanded;
+use commanded::{Change, Commanded, Commands};
 use forebay_api::record::VolumeId;
-
-use commanded::{Change, Commands};
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
 use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
