@@ -172,13 +172,39 @@ pub struct ForwardingReport {
     pub again: u64,
 }
 
+/// What a node is to the log of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicaRole {
+    /// It serves the volume.
+    Owner,
+    /// It keeps the log, and the record names it.
+    Member,
+    /// It is taught the log, and counts for nothing yet.
+    Learner,
+    /// The record has not been read yet.
+    Unknown,
+}
+
+impl ReplicaRole {
+    /// The same word as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            ReplicaRole::Owner => "owner",
+            ReplicaRole::Member => "member",
+            ReplicaRole::Learner => "learner",
+            ReplicaRole::Unknown => "unknown",
+        }
+    }
+}
+
 /// A node that keeps the log of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberReport {
     /// Its name.
     pub node: String,
-    /// `owner`, `member` or `learner`.
-    pub role: String,
+    /// What it is to the log; never unknown.
+    pub role: ReplicaRole,
     /// Records that the owner has and this one is not known to have; none for the owner, and where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lag: Option<u64>,
@@ -252,8 +278,8 @@ pub struct EmptyingReport {
 pub struct KeptReport {
     /// Its name.
     pub volume: String,
-    /// `owner`, `member` or `unknown`.
-    pub role: String,
+    /// What the node is to its log; never a learner.
+    pub role: ReplicaRole,
     /// What is done about it, or what keeps it here.
     pub why: String,
     /// It stays here until something changes in the cluster, or in what is asked of the volume.
@@ -327,11 +353,34 @@ pub fn example_node() -> ClusterNodeReport {
             since_ms: 1_700_000_000_000,
             keeps: vec![KeptReport {
                 volume: "vm1".to_owned(),
-                role: "owner".to_owned(),
+                role: ReplicaRole::Owner,
                 why: "it is being handed over".to_owned(),
                 stays: false,
             }],
         }),
+    }
+}
+
+/// Where the address of a volume is, as a node sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressState {
+    /// On this node, which serves the volume.
+    Here,
+    /// Not on this node, which does not serve the volume.
+    Elsewhere,
+    /// The volume is served here, and its address is not, or nobody was told.
+    Failed,
+}
+
+impl AddressState {
+    /// The same word as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            AddressState::Here => "here",
+            AddressState::Elsewhere => "elsewhere",
+            AddressState::Failed => "failed",
+        }
     }
 }
 
@@ -343,8 +392,8 @@ pub struct AddressReport {
     /// The interface that has it here, or the one asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// `here`, `elsewhere`, or `failed`: the volume is served here, and its address is not, or nobody was told.
-    pub state: String,
+    /// Where it is.
+    pub state: AddressState,
     /// Why it failed, and what to do.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,

@@ -640,7 +640,7 @@ fn address_text(address: &AddressReport) -> String {
     let AddressReport { address, interface, state, problem } = address;
     let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
     let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
-    format!("{address}{on}, {state}{why}")
+    format!("{address}{on}, {}{why}", state.word())
 }
 
 fn print_cluster(c: &ClusterReport) {
@@ -652,7 +652,12 @@ fn print_cluster(c: &ClusterReport) {
     for (number, member) in c.members.iter().enumerate() {
         let lag = member.lag.map(|lag| format!(", {lag} records behind")).unwrap_or_default();
         let medium = member.tier.map(|medium| format!(", {}", medium.word())).unwrap_or_default();
-        println!("{:<9} {} ({}{medium}{lag})", if number == 0 { "members" } else { "" }, member.node, member.role);
+        println!(
+            "{:<9} {} ({}{medium}{lag})",
+            if number == 0 { "members" } else { "" },
+            member.node,
+            member.role.word()
+        );
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
     match c.flushed.as_str() {

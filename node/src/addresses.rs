@@ -11,7 +11,7 @@
 //! All of it is done by one thread, because the kernel may make it wait.
 
 use anyhow::{Context, Result, bail};
-use forebay_api::cluster::AddressReport;
+use forebay_api::cluster::{AddressReport, AddressState};
 use forebay_api::config::NbdAddress;
 use forebay_api::config::address::VirtualAddress;
 use forebay_api::record::VolumeId;
@@ -419,14 +419,14 @@ impl Entry {
         let wanted = self.wanted.as_ref()?;
         let placed = self.placed.as_ref().filter(|placed| placed.wanted == *wanted && placed.goes_at.is_none());
         let state = match (self.served, placed, &self.problem) {
-            (true, Some(_), None) => "here",
-            (true, Some(_), Some(_)) | (true, None, _) => "failed",
-            (false, _, _) => "elsewhere",
+            (true, Some(_), None) => AddressState::Here,
+            (true, Some(_), Some(_)) | (true, None, _) => AddressState::Failed,
+            (false, _, _) => AddressState::Elsewhere,
         };
         Some(AddressReport {
             address: wanted.address.to_string(),
             interface: placed.map(|placed| placed.interface.name.clone()).or_else(|| wanted.interface.clone()),
-            state: state.to_owned(),
+            state,
             problem: self.problem.clone(),
         })
     }
@@ -520,9 +520,9 @@ mod tests {
         let mut entry = Entry { name: "vm1".into(), ..Entry::default() };
         assert_eq!(entry.report(), None);
         entry.wanted = Some(wanted("10.0.0.50/24", None));
-        assert_eq!(entry.report().unwrap().state, "elsewhere");
+        assert_eq!(entry.report().unwrap().state, AddressState::Elsewhere);
         entry.served = true;
-        assert_eq!(entry.report().unwrap().state, "failed");
+        assert_eq!(entry.report().unwrap().state, AddressState::Failed);
     }
 
     #[test]
@@ -557,7 +557,7 @@ mod tests {
         let next = entry.tend(now).expect("it is tried again");
         assert_eq!(next, now + RENEW_EVERY);
         let report = entry.report().unwrap();
-        assert_eq!((report.state.as_str(), report.interface.as_deref()), ("failed", Some("no-such-one")));
+        assert_eq!((report.state, report.interface.as_deref()), (AddressState::Failed, Some("no-such-one")));
         assert!(report.problem.unwrap().contains("no-such-one"));
         entry.served = false;
         assert_eq!((entry.tend(now), entry.report().unwrap().problem), (None, None));

@@ -1,6 +1,7 @@
 //! What is not as it should be, and what has changed: words for the fleet's view and for events, out of reports.
 
-use forebay_api::cluster::ClusterNodeReport;
+use forebay_api::cluster::MemberReport;
+use forebay_api::cluster::{ClusterNodeReport, ReplicaRole};
 use forebay_api::config::DestageName;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
@@ -36,7 +37,7 @@ pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
         add("writes-wait", format!("writes wait for room in the tier: {dirty} of {most} are dirty"));
     }
     if let Some(cluster) = &v.cluster {
-        let copies = cluster.members.iter().filter(|member| member.role == "member").count();
+        let copies = cluster.members.iter().filter(|member| member.role == ReplicaRole::Member).count();
         if copies < usize::from(cluster.peers) && !cluster.owner.is_empty() {
             let why: Vec<String> =
                 cluster.without_copy.iter().map(|without| format!("{}: {}", without.node, without.why)).collect();
@@ -263,8 +264,8 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
                 .with("term", is.term),
         );
     }
-    let copies = |members: &[forebay_api::cluster::MemberReport]| -> Vec<String> {
-        members.iter().filter(|m| m.role != "learner").map(|m| m.node.clone()).collect()
+    let copies = |members: &[MemberReport]| -> Vec<String> {
+        members.iter().filter(|m| m.role != ReplicaRole::Learner).map(|m| m.node.clone()).collect()
     };
     let (before, after) = (copies(&was.members), copies(&is.members));
     for node in before.iter().filter(|node| !after.contains(node)) {

@@ -7,7 +7,7 @@ use crate::node::Look;
 use crate::sampler;
 pub use exposition::Format;
 use exposition::{Exposition, Kind};
-use forebay_api::cluster::{ClusterNodeReport, ClusterReport, ForwardingReport};
+use forebay_api::cluster::{ClusterNodeReport, ClusterReport, ForwardingReport, ReplicaRole};
 use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{DoctorSummary, HistoryState, NodeReport, Reading, VolumeReport};
 use forebay_core::seen::{Histogram, Legs, Seen};
@@ -249,7 +249,7 @@ fn of_volumes() -> Vec<Family> {
             Some(f64::from(c.peers))
         }),
         of_cluster("volume_replicas", "Copies of the log besides the owner's that count.", |c| {
-            Some(c.members.iter().filter(|member| member.role == "member").count() as f64)
+            Some(c.members.iter().filter(|member| member.role == ReplicaRole::Member).count() as f64)
         }),
         of_cluster("volume_owned", "1 on the node that owns the volume.", |c| {
             Some(f64::from(u8::from(c.state == "owner")))

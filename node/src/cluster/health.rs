@@ -20,7 +20,7 @@ impl Cluster {
     /// What was found last.
     pub fn coordinator_trouble(&self) -> Vec<CoordinatorTrouble> {
         let plain = |trouble: crate::coordinator::etcd::health::Trouble| CoordinatorTrouble {
-            code: trouble.code.to_owned(),
+            code: trouble.kind.code().to_owned(),
             text: trouble.text,
         };
         self.coordinator.trouble().into_iter().map(plain).collect()

@@ -12,7 +12,7 @@ use crate::coordinator::Outcome;
 use crate::coordinator::words::{Leaving, NodeEntry};
 use crate::datapath::driver::Shown;
 use crate::failure::FailureKind;
-use forebay_api::cluster::{ClusterNodeReport, EmptyingReport, KeptReport};
+use forebay_api::cluster::{ClusterNodeReport, EmptyingReport, KeptReport, ReplicaRole};
 use forebay_api::record::VolumeId;
 use forebay_api::units::show_size;
 use forebay_core::api::Control;
@@ -225,7 +225,7 @@ impl Cluster {
                 // What is not known must not pass for nothing.
                 keeps.push(KeptReport {
                     volume: name,
-                    role: "unknown".to_owned(),
+                    role: ReplicaRole::Unknown,
                     why: "its record has not been read yet".to_owned(),
                     stays: false,
                 });
@@ -255,6 +255,7 @@ impl Cluster {
         } else {
             (format!("it asks for {peers} peers besides its owner, and only {staying} nodes stay"), true)
         };
-        KeptReport { volume: name, role: if owner { "owner" } else { "member" }.to_owned(), why, stays }
+        let role = if owner { ReplicaRole::Owner } else { ReplicaRole::Member };
+        KeptReport { volume: name, role, why, stays }
     }
 }

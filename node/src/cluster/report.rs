@@ -5,7 +5,7 @@ use crate::datapath::driver::{LinkShown, Shown};
 use crate::datapath::forward::Figures;
 use forebay_api::cluster::{
     AddressReport, ChannelReport, ClusterNodeReport, ClusterReport, CompressionReport, FormerCacheReport,
-    ForwardingReport, KnownReport, MemberReport,
+    ForwardingReport, KnownReport, MemberReport, ReplicaRole,
 };
 use forebay_api::config::TierName;
 use forebay_core::cluster::{Flushed, Incarnation, LogState, NodeId, Unfenced};
@@ -69,18 +69,19 @@ pub fn of_volume(
         let in_memory = shown.in_memory.iter().find(|(known, _)| known == who)?.1?;
         Some(if in_memory { TierName::Memory } else { TierName::Flash })
     };
-    let member = |who: &Incarnation, role: &str| MemberReport {
+    let member = |who: &Incarnation, role: ReplicaRole| MemberReport {
         node: name_of(nodes, who.node),
-        role: role.to_owned(),
+        role,
         lag: lag_of(who),
         tier: medium_of(who),
     };
     let recorded = record.map(|record| record.members.as_slice()).unwrap_or_default();
-    let role = |who: &Incarnation| if record.is_some_and(|r| r.owner == who.node) { "owner" } else { "member" };
+    let is_owner = |who: &Incarnation| record.is_some_and(|record| record.owner == who.node);
+    let role = |who: &Incarnation| if is_owner(who) { ReplicaRole::Owner } else { ReplicaRole::Member };
     let mut members: Vec<MemberReport> = recorded.iter().map(|who| member(who, role(who))).collect();
     for learner in &status.learners {
         let who = shown.peers.iter().find(|(peer, _)| peer.node == *learner).map(|(peer, _)| *peer);
-        members.push(member(&who.unwrap_or(Incarnation::none(*learner)), "learner"));
+        members.push(member(&who.unwrap_or(Incarnation::none(*learner)), ReplicaRole::Learner));
     }
     ClusterReport {
         state: status.state.code().to_owned(),

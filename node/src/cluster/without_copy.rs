@@ -4,14 +4,15 @@
 use super::control::Cluster;
 use super::report::name_of;
 use crate::coordinator::words::{Definition, Load};
-use forebay_api::cluster::{ClusterReport, WithoutCopy};
+use forebay_api::cluster::{ClusterReport, ReplicaRole, WithoutCopy};
 use forebay_api::config::TierName;
 use forebay_api::units::show_size;
 
 impl Cluster {
     /// Empty where there are as many copies as are asked for.
     pub(super) async fn without_copy(&self, definition: &Definition, shown: &ClusterReport) -> Vec<WithoutCopy> {
-        let keeps_log = |name: &str| shown.members.iter().any(|member| member.node == name && member.role != "learner");
+        let keeps_log =
+            |name: &str| shown.members.iter().any(|member| member.node == name && member.role != ReplicaRole::Learner);
         let nodes = self.nodes();
         if nodes.iter().filter(|entry| keeps_log(&entry.name)).count() > usize::from(definition.peers) {
             return Vec::new();

@@ -200,7 +200,7 @@ impl Members {
         let trouble = Trouble::no_space(&format!("said {}", self.endpoints[at]));
         let told = format!("{why}: {}", trouble.text);
         let mut known = self.trouble.lock().expect("nothing panics while it is held");
-        if known.iter().all(|known| known.code != trouble.code) {
+        if known.iter().all(|known| known.kind != trouble.kind) {
             known.push(trouble);
         }
         told

@@ -13,11 +13,41 @@ const NEAR_PERCENT: u64 = 80;
 /// Where a member says what its quota is, before etcd 3.6 says it with its status.
 const QUOTA_METRIC: &str = "etcd_server_quota_backend_bytes ";
 
+/// What can be the matter with etcd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TroubleKind {
+    /// It takes no writes: its data has reached the quota.
+    NoSpace,
+    /// It has found the data of a member damaged.
+    Corrupt,
+    /// Another alarm of its own.
+    Alarm,
+    /// A member's data is near the quota.
+    NearlyFull,
+}
+
+impl TroubleKind {
+    /// Stable, for scripts.
+    pub fn code(self) -> &'static str {
+        match self {
+            TroubleKind::NoSpace => "etcd-no-space",
+            TroubleKind::Corrupt => "etcd-corrupt",
+            TroubleKind::Alarm => "etcd-alarm",
+            TroubleKind::NearlyFull => "etcd-nearly-full",
+        }
+    }
+
+    /// Each member says it of itself; of anything else one says it for all.
+    fn is_of_one_member(self) -> bool {
+        self == TroubleKind::NearlyFull
+    }
+}
+
 /// Something that an operator should do about etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// Stable, for scripts: `etcd-no-space`, `etcd-corrupt`, `etcd-alarm` or `etcd-nearly-full`.
-    pub code: &'static str,
+    /// What it is.
+    pub kind: TroubleKind,
     /// Which member, what, and what to do.
     pub text: String,
 }
@@ -29,7 +59,7 @@ impl Trouble {
             "etcd takes no writes: its data has reached the quota ({which}). Volumes are served, but no owner or member can change. Compact \
              it, `etcdctl defrag` each member, raise --quota-backend-bytes if that is not enough, then `etcdctl alarm disarm`"
         );
-        Trouble { code: "etcd-no-space", text }
+        Trouble { kind: TroubleKind::NoSpace, text }
     }
 
     fn of_alarm(which: &str, alarm: &str) -> Trouble {
@@ -41,9 +71,9 @@ impl Trouble {
                 "etcd has found the data of a member damaged ({which}): stop that member, and replace it by a new one that learns from the \
                  others (`etcdctl member remove`, `member add`), then `etcdctl alarm disarm`"
             );
-            return Trouble { code: "etcd-corrupt", text };
+            return Trouble { kind: TroubleKind::Corrupt, text };
         }
-        Trouble { code: "etcd-alarm", text: format!("etcd has an alarm ({which}): look at `etcdctl alarm list`") }
+        Trouble { kind: TroubleKind::Alarm, text: format!("etcd has an alarm ({which}): look at `etcdctl alarm list`") }
     }
 }
 
@@ -64,7 +94,7 @@ fn of_status(to: &Endpoint, status: &Value, quota: Option<u64>) -> Vec<Trouble> 
             size >> 20,
             quota >> 20
         );
-        found.push(Trouble { code: "etcd-nearly-full", text });
+        found.push(Trouble { kind: TroubleKind::NearlyFull, text });
     }
     found
 }
@@ -89,7 +119,7 @@ impl Members {
             let quota = quota(&self.client, to).await;
             for trouble in of_status(to, &status, quota) {
                 // Every member knows of every alarm.
-                if trouble.code == "etcd-nearly-full" || found.iter().all(|known| known.code != trouble.code) {
+                if trouble.kind.is_of_one_member() || found.iter().all(|known| known.kind != trouble.kind) {
                     found.push(trouble);
                 }
             }
@@ -112,7 +142,7 @@ mod tests {
 
     fn codes(status: &Value, quota: Option<u64>) -> Vec<&'static str> {
         let to = Endpoint::parse("http://10.0.0.1:2379").expect("an endpoint");
-        of_status(&to, status, quota).iter().map(|trouble| trouble.code).collect()
+        of_status(&to, status, quota).iter().map(|trouble| trouble.kind.code()).collect()
     }
 
     /// As etcd 3.4.23 has answered.
