@@ -1,7 +1,6 @@
 //! What is not as it should be, and what has changed: words for the fleet's view and for events, out of reports.
 
-use forebay_api::cluster::MemberReport;
-use forebay_api::cluster::{ClusterNodeReport, ReplicaRole};
+use forebay_api::cluster::{ClusterNodeReport, MemberReport, ReplicaRole};
 use forebay_api::config::DestageName;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};

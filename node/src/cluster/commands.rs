@@ -431,19 +431,7 @@ impl Cluster {
     /// Asks something else of a volume.
     pub async fn set(self: &Arc<Cluster>, name: &str, change: Change) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
-        if change.destage.is_some() {
-            let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
-            return failure(FailureKind::Invalid, message);
-        }
-        if change.tier_size.is_some() {
-            let message =
-                format!("volume {name}: the tiers of a volume of a cluster keep their size; leave tier_size out");
-            return failure(FailureKind::Invalid, message);
-        }
-        if change.interface.is_some() && change.address.is_none() {
-            let message = format!("volume {name}: an interface is where an address goes; give that as well");
-            return failure(FailureKind::Invalid, message);
-        }
+        check_change(name, &change)?;
         let failed = |error: Error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") };
         let mut from = self.coordinator.definition(volume).await.map_err(failed)?;
         loop {
@@ -467,35 +455,9 @@ impl Cluster {
                 })?),
                 None => None,
             };
-            let mut to = from.clone();
-            to.policy = change.policy.unwrap_or(to.policy);
-            to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
-            to.flush = change.flush.unwrap_or(to.flush);
-            if let Some(peers) = change.peers {
-                (to.peers, to.min_peers) = (peers, peers.min(1));
-            }
-            to.min_peers = change.min_peers.unwrap_or(to.min_peers);
-            to.tier.kind = change.tier.unwrap_or(to.tier.kind);
-            to.clients = change.clients.clone().unwrap_or(to.clients);
-            if let Some(asked) = change.address {
-                to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
-                if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
-                    self.check_address(name, address)?;
-                }
-            }
-            check(&to).map_err(|error| invalid(&error))?;
+            let to = self.changed(name, &from, &change)?;
             self.check_clients(&to).await?;
-            if change.tier == Some(TierName::Memory)
-                && from.tier.kind != TierName::Memory
-                && to.peers == 0
-                && !change.volatile
-            {
-                let message = format!(
-                    "volume {name}: without peers a crash of the host loses what is not destaged, flushed writes too; accept \
-                     that with --volatile"
-                );
-                return failure(FailureKind::Invalid, message);
-            }
+            check_volatile(name, &from, &to, &change)?;
             self.check_medium(&from, &to)?;
             match self.coordinator.redefine(&from, &to, clients.as_ref()).await.map_err(failed)? {
                 Outcome::Won => {
@@ -518,6 +480,28 @@ impl Cluster {
         self.refresh_definitions().await;
         self.addresses.settle().await;
         self.report(name).await
+    }
+
+    /// What a definition becomes by a change, where that can be.
+    fn changed(&self, name: &str, from: &Definition, change: &Change) -> Answer<Definition> {
+        let mut to = from.clone();
+        to.policy = change.policy.unwrap_or(to.policy);
+        to.drain_max_s = change.drain_max_s.unwrap_or(to.drain_max_s);
+        to.flush = change.flush.unwrap_or(to.flush);
+        if let Some(peers) = change.peers {
+            (to.peers, to.min_peers) = (peers, peers.min(1));
+        }
+        to.min_peers = change.min_peers.unwrap_or(to.min_peers);
+        to.tier.kind = change.tier.unwrap_or(to.tier.kind);
+        to.clients = change.clients.clone().unwrap_or(to.clients);
+        if let Some(asked) = change.address {
+            to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
+            if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
+                self.check_address(name, address)?;
+            }
+        }
+        check(&to).map_err(|error| invalid(&error))?;
+        Ok(to)
     }
 
     /// A list of clients is a word that older nodes do not know.
@@ -738,6 +722,36 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
     // Nothing is written that whoever reads it refuses: such a volume could not even be deleted by its name.
     let taken = Definition::decode(&definition.encode());
     taken.map_err(|why| anyhow::anyhow!("volume {}: {why}", definition.name))
+}
+
+/// What cannot be asked of a volume of a cluster.
+fn check_change(name: &str, change: &Change) -> Answer<()> {
+    if change.destage.is_some() {
+        let message = format!("volume {name}: volumes of a cluster are destaged in order; leave destage out");
+        return failure(FailureKind::Invalid, message);
+    }
+    if change.tier_size.is_some() {
+        let message = format!("volume {name}: the tiers of a volume of a cluster keep their size; leave tier_size out");
+        return failure(FailureKind::Invalid, message);
+    }
+    if change.interface.is_some() && change.address.is_none() {
+        let message = format!("volume {name}: an interface is where an address goes; give that as well");
+        return failure(FailureKind::Invalid, message);
+    }
+    Ok(())
+}
+
+/// What flushes have promised is not given up by the way.
+fn check_volatile(name: &str, from: &Definition, to: &Definition, change: &Change) -> Answer<()> {
+    if change.tier == Some(TierName::Memory) && from.tier.kind != TierName::Memory && to.peers == 0 && !change.volatile
+    {
+        let message = format!(
+            "volume {name}: without peers a crash of the host loses what is not destaged, flushed writes too; accept \
+             that with --volatile"
+        );
+        return failure(FailureKind::Invalid, message);
+    }
+    Ok(())
 }
 
 /// Whether all that is asked for can be had together.

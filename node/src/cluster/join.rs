@@ -3,30 +3,36 @@
 //! Invariant: nothing of a volume is looked at before the coordinator has been found to be the cluster's, and knows this node.
 
 use super::control::Cluster;
+use crate::addresses::Addresses;
+
 use super::member::Place;
 use super::pins::Pins;
 use super::proof::Fence;
 use super::registration::Registration;
 use super::sides::Sides;
 use super::watchdog::OwnWatchdog;
-use crate::addresses::Addresses;
+use crate::datapath::driver::{Asked, DriverSetup};
+
 use crate::allowed::Allowed;
 use crate::cluster::resolve::Resolved;
 use crate::coordinator::etcd::Etcd;
+use forebay_api::config::Config;
+use forebay_api::config::cluster::{ClusterConfig, SecurityName};
+
+use crate::coordinator::etcd::EtcdConfig;
 use crate::coordinator::memory::Memory;
 use crate::coordinator::store::Store as Keys;
 use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
 use crate::datapath::directory::Directory;
-use crate::datapath::driver::DriverSetup;
+use forebay_api::checked::{FaultDomain, NodeName};
+use forebay_api::config::fence::FenceConfig;
+
 use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::placement::Placement;
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
-use forebay_api::checked::{FaultDomain, NodeName};
-use forebay_api::config::Config;
-use forebay_api::config::cluster::{ClusterConfig, SecurityName};
-use forebay_api::config::fence::FenceConfig;
+
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::Host;
 use forebay_core::ownership::Timing;
@@ -69,25 +75,10 @@ impl Cluster {
         let Resolved { identity, etcd, links } = super::resolve::resolve(config, &all.link)?;
         let name = NodeName::new(&identity.name).map_err(anyhow::Error::msg)?;
         let (node, host) = (identity.node, this_host()?);
-        if identity.renewal_due {
-            eprintln!(
-                "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
-                identity.valid_until
-            );
-        }
-        if identity.lacks_role {
-            eprintln!(
-                "forebay: warning: the identity of {name} is older than roles of certificates, and is taken until it ends: renew it \
-                 with `forebay node enrol {name} --renew` where the cluster's authority is"
-            );
-        }
+        warn_of_identity(&identity);
         let words = ClusterIdentity::new(&identity.cluster, identity.cluster_id);
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
-        if !etcd.is_protected() {
-            eprintln!(
-                "forebay: warning: etcd is asked without TLS: whoever is on the way to it, or reaches it, decides who owns each volume; give its members certificates, and https:// with etcd_tls in [cluster] (docs/install.md, etcd)"
-            );
-        }
+        warn_of_way_to(&etcd);
         check_fences(fences, &name);
         let doors = doors(&links, config)?;
         let mut entry = NodeEntry::new(name.clone(), node, host);
@@ -144,19 +135,49 @@ impl Cluster {
             look_again: tokio::sync::Notify::new(),
             images: Default::default(),
         });
-        tokio::spawn(cluster.clone().serve_asked(asked));
-        tokio::spawn(cluster.clone().watch());
-        tokio::spawn(cluster.clone().watch_health());
-        tokio::spawn(cluster.clone().tell_nonces());
-        tokio::spawn(cluster.clone().tell_load());
-        tokio::spawn(cluster.clone().tell_owned());
-        tokio::spawn(cluster.clone().empty_this_node());
-        tokio::spawn(cluster.clone().prove_own_ends());
-        tokio::spawn(cluster.clone().change_media());
-        if let Some(watchdog) = &all.watchdog {
-            tokio::spawn(cluster.clone().use_watchdog(watchdog.clone(), entry));
-        }
+        cluster.begin(all, asked, entry);
         Ok(cluster)
+    }
+
+    /// What this node does from now on, each in a task of its own.
+    fn begin(self: &Arc<Cluster>, all: &Config, asked: mpsc::UnboundedReceiver<Asked>, entry: NodeEntry) {
+        tokio::spawn(self.clone().serve_asked(asked));
+        tokio::spawn(self.clone().watch());
+        tokio::spawn(self.clone().watch_health());
+        tokio::spawn(self.clone().tell_nonces());
+        tokio::spawn(self.clone().tell_load());
+        tokio::spawn(self.clone().tell_owned());
+        tokio::spawn(self.clone().empty_this_node());
+        tokio::spawn(self.clone().prove_own_ends());
+        tokio::spawn(self.clone().change_media());
+        if let Some(watchdog) = &all.watchdog {
+            tokio::spawn(self.clone().use_watchdog(watchdog.clone(), entry));
+        }
+    }
+}
+
+/// What an operator should do about this node's identity before it ends.
+fn warn_of_identity(identity: &identity::Identity) {
+    let name = &identity.name;
+    if identity.renewal_due {
+        eprintln!(
+            "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
+            identity.valid_until
+        );
+    }
+    if identity.lacks_role {
+        eprintln!(
+            "forebay: warning: the identity of {name} is older than roles of certificates, and is taken until it ends: renew it \
+             with `forebay node enrol {name} --renew` where the cluster's authority is"
+        );
+    }
+}
+
+fn warn_of_way_to(etcd: &EtcdConfig) {
+    if !etcd.is_protected() {
+        eprintln!(
+            "forebay: warning: etcd is asked without TLS: whoever is on the way to it, or reaches it, decides who owns each volume; give its members certificates, and https:// with etcd_tls in [cluster] (docs/install.md, etcd)"
+        );
     }
 }
 
