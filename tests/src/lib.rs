@@ -13,6 +13,7 @@
 //! - [`certificates`]: authorities and certificates, good and bad, for TLS.
 //! - [`curl`] asks the daemon by HTTP, and so does [`mod@prometheus`], a real one.
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
+//! - [`transcript`]: what is asked and answered, recorded as text and compared.
 //! - [`nodes`]: a machine with several NUMA nodes, emulated.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
@@ -36,4 +37,5 @@ pub mod prometheus;
 pub mod rng;
 pub mod scene;
 pub mod stall;
+pub mod transcript;
 pub mod watcher;
