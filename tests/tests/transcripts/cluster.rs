@@ -152,6 +152,8 @@ fn tidy(value: Json) -> Json {
                     all.sort_by_key(Json::pretty);
                     (name, Json::List(all))
                 }
+                // It comes a moment after the owner.
+                ("connected", _) => (name, Json::Word("<n>".to_owned())),
                 (_, value) => (name, value),
             });
             Json::Fields(tidied.collect())

@@ -70,6 +70,7 @@ pub(super) fn vary(transcript: &mut Transcript) {
     names.vary("img (", "),");
     names.vary("oldest ", ",");
     names.vary(", up ", "");
+    names.vary("drained-through for ", ")");
     names.vary("tier_syncs ", "");
     names.vary("line 1 column ", "");
     names.vary_fields(&[
@@ -274,7 +275,6 @@ fn seen(asked: &mut Asked<'_>) {
     asked.ask(&["events", "--volume", "nothing"]);
     asked.ask(&["events", "--since", "1x"]);
     asked.ask(&["events", "--limit", "0"]);
-    asked.shape(&["report", "--window", "1h"], &[]);
     asked.ask(&["report", "--window", "1x"]);
     asked.ask(&["dashboard"]);
     asked.ask(&["dashboard", "--json"]);
