@@ -9,15 +9,13 @@
 //!   a reply until [`Event::Sent`].
 //! - A failed operation is reported, never retried: what to do is core's decision.
 //!
-//! What nodes tell each other about a volume ([`Message`]) goes to two parties. The **volume** handles
-//! [`Begin`](Message::Begin), [`Append`](Message::Append), [`Mark`](Message::Mark), [`Held`](Message::Held),
-//! [`Fetch`](Message::Fetch), [`Ask`](Message::Ask), [`Cached`](Message::Cached) and [`Refused`](Message::Refused), and sends all of these. **Ownership** handles and sends
-//! [`Beacon`](Message::Beacon), [`Granted`](Message::Granted), [`Seal`](Message::Seal), [`Sealed`](Message::Sealed),
-//! [`TakeOver`](Message::TakeOver), [`Who`](Message::Who), [`Here`](Message::Here) and [`Learn`](Message::Learn); it puts the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
+//! What nodes tell each other about a volume ([`Message`]) goes to two parties. What is about the log ([`LogMessage`]) the
+//! **volume** handles and sends, what is about who may serve (`OwnershipMessage`) **ownership**; a refusal goes to both. Ownership puts
+//! the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
-use crate::cluster::{Config, Envelope, Flushed, Incarnation, LogState, Mark, Message, NodeId};
+use crate::cluster::{Config, Envelope, Flushed, Incarnation, LogMessage, LogState, Mark, Message, NodeId, Refusal};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
 use alloc::boxed::Box;
@@ -161,17 +159,24 @@ pub enum Event {
         /// What is asked.
         command: Control,
     },
-    /// A message of another node about this volume, of those that the volume handles (see the module). The executor has
-    /// made sure that who sent it is `envelope.from.node`.
+    /// A message of another node about this volume's log, which ownership has admitted. The executor has made sure that who sent
+    /// it is `envelope.from.node`.
     Peer {
         /// Who, whom, which term.
         envelope: Envelope,
         /// What.
-        message: Message,
-        /// For each record of an [`Message::Append`] or [`Message::Cached`] that has a payload, in order: the frame, taken by
+        message: LogMessage,
+        /// For each record of an [`LogMessage::Append`] or [`LogMessage::Cached`] that has a payload, in order: the frame, taken by
         /// [`crate::Volume::take_frames_for_peer`], that holds it, and the checksum that the executor computed of those bytes
         /// with the block, mask and term of the record's descriptor. Core compares it with the descriptor's own (S4).
         payload: Vec<Payload>,
+    },
+    /// A node did not take what this volume sent. The executor has made sure which, as for a message.
+    Refused {
+        /// Who, whom, which term.
+        envelope: Envelope,
+        /// Why.
+        why: Refusal,
     },
     /// What was under way to this node may be lost: its last channel has died, or it has begun a new session. The volume
     /// sends again from where the node was last heard to be.
@@ -464,7 +469,7 @@ pub struct Sending {
     /// What.
     pub message: Message,
     /// For each record that has a payload, in order: where it lies. The executor gives the records of a
-    /// [`Message::Cached`] their checksums ([`crate::wire::seal_cached`]).
+    /// [`LogMessage::Cached`] their checksums ([`crate::wire::seal_cached`]).
     pub frames: Vec<FrameId>,
 }
 

@@ -281,7 +281,7 @@ pub struct Room {
     pub ranges: u32,
 }
 
-/// Blocks of one [`Message::Ask`] at most: an answer is a message like those of the stream, which it must not hold up.
+/// Blocks of one [`LogMessage::Ask`] at most: an answer is a message like those of the stream, which it must not hold up.
 pub const ASK_BLOCKS_MAX: u32 = 64;
 
 /// Why a message was refused.
@@ -303,9 +303,52 @@ pub enum Refusal {
     UnknownVolume,
 }
 
-/// What nodes tell each other about a volume.
+/// How far a peer is, as it tells the owner; cumulative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Received.
+    pub accepted: Lsn,
+    /// Would be there after the death of the process.
+    pub held: Lsn,
+    /// Would be there after a loss of power; none: the tier is in memory, nothing would.
+    pub synced: Option<Lsn>,
+    /// The mark it has; on flash: durably.
+    pub mark: MarkNumber,
+    /// Room left.
+    pub room: Room,
+    /// Where it runs.
+    pub host: Host,
+}
+
+/// What nodes tell each other about a volume. On the wire it is one list of kinds; here it says who handles what.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
+    /// About the log: handled by the volume, after ownership has admitted it.
+    Log(LogMessage),
+    /// About who may serve: handled by ownership.
+    Ownership(OwnershipMessage),
+    /// To whoever sent what cannot be taken, of either; so both handle it.
+    Refused {
+        /// Why.
+        why: Refusal,
+    },
+}
+
+impl From<LogMessage> for Message {
+    fn from(message: LogMessage) -> Message {
+        Message::Log(message)
+    }
+}
+
+impl From<OwnershipMessage> for Message {
+    fn from(message: OwnershipMessage) -> Message {
+        Message::Ownership(message)
+    }
+}
+
+/// What the volumes of two nodes tell each other about the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogMessage {
     /// Owner to peer, first of a term, and to each learner.
     Begin {
         /// Where the owner's log ended when the term began.
@@ -335,21 +378,8 @@ pub enum Message {
     },
     /// Owner to peer.
     Mark(Mark),
-    /// Peer to owner: how far it is; cumulative.
-    Held {
-        /// Received.
-        accepted: Lsn,
-        /// Would be there after the death of the process.
-        held: Lsn,
-        /// Would be there after a loss of power; none: the tier is in memory, nothing would.
-        synced: Option<Lsn>,
-        /// The mark it has; on flash: durably.
-        mark: MarkNumber,
-        /// Room left.
-        room: Room,
-        /// Where it runs.
-        host: Host,
-    },
+    /// Peer to owner: how far it is.
+    Held(Held),
     /// To a node that keeps the log: so much it has said to hold, or an owner has said that all members do (S10).
     Said {
         /// Held, in whatever term of its incarnation.
@@ -357,6 +387,50 @@ pub enum Message {
         /// The mark that it has said to have in the envelope's term; 0: nothing is known of that.
         mark: MarkNumber,
     },
+    /// New owner to sealed member: send what you have above this; answered by `Append`.
+    Fetch {
+        /// The asker's tail.
+        from: Lsn,
+    },
+    /// Owner to the member that has handed over to it: what does your read cache have of these blocks? (K1)
+    Ask {
+        /// Of the question.
+        number: u64,
+        /// First block.
+        first: BlockIndex,
+        /// How many, at most [`ASK_BLOCKS_MAX`].
+        blocks: u32,
+    },
+    /// The answer to `Ask`. A whole block goes with each record, in order.
+    Cached {
+        /// Of the question.
+        number: u64,
+        /// Blocks that its cache has in all; 0: it is not to be asked again.
+        kept: u32,
+        /// Of each block that it has of those asked for: where it belongs, and the checksum of its bytes, which the
+        /// executor computes when it sends them. Positions count from 1.
+        records: Vec<Descriptor>,
+    },
+}
+
+impl LogMessage {
+    /// Its records, where it has any.
+    pub fn records(&self) -> &[Descriptor] {
+        match self {
+            LogMessage::Append { records, .. } | LogMessage::Cached { records, .. } => records,
+            LogMessage::Begin { .. }
+            | LogMessage::Mark(_)
+            | LogMessage::Held(_)
+            | LogMessage::Said { .. }
+            | LogMessage::Fetch { .. }
+            | LogMessage::Ask { .. } => &[],
+        }
+    }
+}
+
+/// What the ownerships of one volume at two nodes tell each other about who may serve it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OwnershipMessage {
     /// Owner to member: asks for the lease (L1).
     Beacon {
         /// The owner's clock.
@@ -377,11 +451,6 @@ pub enum Message {
         mark: Mark,
         /// Where it runs.
         host: Host,
-    },
-    /// New owner to sealed member: send what you have above this; answered by `Append`.
-    Fetch {
-        /// The asker's tail.
-        from: Lsn,
     },
     /// Owner to member: ask for ownership without waiting (L2).
     TakeOver,
@@ -423,29 +492,5 @@ pub enum Message {
         sent: Instant,
         /// As in the `Here` that it follows.
         at: Instant,
-    },
-    /// Owner to the member that has handed over to it: what does your read cache have of these blocks? (K1)
-    Ask {
-        /// Of the question.
-        number: u64,
-        /// First block.
-        first: BlockIndex,
-        /// How many, at most [`ASK_BLOCKS_MAX`].
-        blocks: u32,
-    },
-    /// The answer to `Ask`. A whole block goes with each record, in order.
-    Cached {
-        /// Of the question.
-        number: u64,
-        /// Blocks that its cache has in all; 0: it is not to be asked again.
-        kept: u32,
-        /// Of each block that it has of those asked for: where it belongs, and the checksum of its bytes, which the
-        /// executor computes when it sends them. Positions count from 1.
-        records: Vec<Descriptor>,
-    },
-    /// To whoever sent what cannot be taken.
-    Refused {
-        /// Why.
-        why: Refusal,
     },
 }

@@ -11,7 +11,7 @@
 //! Each prints a line of JSON every 200 ms, with the longest time in which nothing got on: the stream is in order, so it
 //! waits for the oldest message that is missing.
 
-use forebay_core::cluster::{Config, Envelope, Host, Incarnation, MarkNumber, Message, NodeId, Room};
+use forebay_core::cluster::{Config, Envelope, Held, Host, Incarnation, LogMessage, MarkNumber, Message, NodeId, Room};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
@@ -54,7 +54,7 @@ impl Receiver for Sink {
     }
 
     fn deliver(&mut self, _: Envelope, message: Message, payload: Vec<Payload>) {
-        let Message::Append { from, through, records, .. } = message else {
+        let Message::Log(LogMessage::Append { from, through, records, .. }) = message else {
             self.answers += 1;
             return;
         };
@@ -123,7 +123,8 @@ impl Source {
                 records.push(Descriptor { lsn: Lsn(lsn + 1), block, group: Group(0), term: TERM, kind });
             }
             let (from, through) = (Lsn(self.next), Lsn(self.next + blocks));
-            let append = Message::Append { from, through, committed: from, sync: from, records, mark: None };
+            let append =
+                Message::Log(LogMessage::Append { from, through, committed: from, sync: from, records, mark: None });
             if link.send(&self.envelope, &append, payload, Some(self.next)).is_err() {
                 return;
             }
@@ -278,14 +279,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             source.send(&mut link, sink.answers);
         }
         for _ in 0..std::mem::take(&mut sink.owed) {
-            let held = Message::Held {
+            let held = Message::Log(LogMessage::Held(Held {
                 accepted: sink.whole,
                 held: sink.whole,
                 synced: None,
                 mark: MarkNumber(0),
                 room: Room::default(),
                 host: identity.host,
-            };
+            }));
             // Where the link is down, nobody waits for it.
             let _ = link.send(&envelope, &held, Buffers::none(), None);
         }

@@ -26,7 +26,7 @@
 
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Outcome};
-use forebay_core::cluster::{Envelope, Host, MarkNumber, Message, Room};
+use forebay_core::cluster::{Envelope, Held, Host, LogMessage, MarkNumber, Message, OwnershipMessage, Room};
 use forebay_core::ownership::Ownership;
 use forebay_core::types::{Lsn, OpId, Term};
 use std::collections::HashSet;
@@ -110,36 +110,18 @@ pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Op
     if Fault::chosen() != Some(Fault::NoSeal) || envelope.term >= seen {
         return None;
     }
-    let held = |through: Lsn, mark: MarkNumber| Message::Held {
-        accepted: through,
-        held: through,
-        synced: None,
-        mark,
-        room: Room { blocks: 1 << 12, ranges: 1 << 12 },
-        host: Host::default(),
+    let held = |through: Lsn, mark: MarkNumber| {
+        let room = Room { blocks: 1 << 12, ranges: 1 << 12 };
+        let (accepted, held, synced, host) = (through, through, None, Host::default());
+        Message::Log(LogMessage::Held(Held { accepted, held, synced, mark, room, host }))
     };
     let answer = match message {
-        Message::Append { through, mark, .. } => {
+        Message::Log(LogMessage::Append { through, mark, .. }) => {
             held(*through, mark.as_ref().map_or(MarkNumber(0), |mark| mark.number))
         }
-        Message::Mark(mark) => held(Lsn(0), mark.number),
-        Message::Beacon { sent } => Message::Granted { sent: *sent },
-        Message::Begin { .. }
-        | Message::Held { .. }
-        | Message::Said { .. }
-        | Message::Granted { .. }
-        | Message::Seal
-        | Message::Sealed { .. }
-        | Message::Fetch { .. }
-        | Message::TakeOver
-        | Message::Who { .. }
-        | Message::Here { .. }
-        | Message::Know { .. }
-        | Message::Known { .. }
-        | Message::Learn { .. }
-        | Message::Ask { .. }
-        | Message::Cached { .. }
-        | Message::Refused { .. } => return None,
+        Message::Log(LogMessage::Mark(mark)) => held(Lsn(0), mark.number),
+        Message::Ownership(OwnershipMessage::Beacon { sent }) => OwnershipMessage::Granted { sent: *sent }.into(),
+        Message::Log(_) | Message::Ownership(_) | Message::Refused { .. } => return None,
     };
     Some((Envelope { from: envelope.to, to: envelope.from, ..*envelope }, answer))
 }

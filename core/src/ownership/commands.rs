@@ -155,7 +155,7 @@ impl Ownership {
         let stage = GoalStage::Waiting;
         owning.goal = Some(Goal { to, id, stage, since: now, until: now + quiet_max, quiet: false });
         if let Some(to) = to {
-            self.send(Incarnation::none(to), Message::Who { sent: now });
+            self.send(Incarnation::none(to), OwnershipMessage::Who { sent: now });
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ impl Ownership {
         } else if now >= gave_way.again {
             gave_way.again = now + again_after;
             let to = gave_way.to;
-            self.send(to, Message::TakeOver);
+            self.send(to, OwnershipMessage::TakeOver);
         }
     }
 

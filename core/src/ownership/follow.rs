@@ -129,7 +129,7 @@ impl Ownership {
         let members = self.record.as_ref().map(|record| record.members.clone()).unwrap_or_default();
         let own = self.own.node;
         for member in members.into_iter().filter(|member| member.node != own) {
-            self.send(member, Message::Who { sent: self.now });
+            self.send(member, OwnershipMessage::Who { sent: self.now });
         }
     }
 
@@ -196,7 +196,7 @@ impl Ownership {
         if grants && remembered {
             self.last_grant = Some((self.now, Some(envelope.from.node)));
             let newest = self.newest_beacon_of(envelope, sent);
-            self.send(envelope.from, Message::Granted { sent: newest });
+            self.send(envelope.from, OwnershipMessage::Granted { sent: newest });
         }
     }
 
@@ -219,7 +219,7 @@ impl Ownership {
         let Some(figures) = self.figures.as_ref().filter(|_| remembered) else { return };
         let Some(owner) = following.sealed_for.take() else { return };
         self.counters.seals_answered += 1;
-        let sealed = Message::Sealed { held: figures.held, mark: figures.mark.clone(), host: self.setup.host };
+        let sealed = OwnershipMessage::Sealed { held: figures.held, mark: figures.mark.clone(), host: self.setup.host };
         self.say_committed(owner);
         self.send(owner, sealed);
     }

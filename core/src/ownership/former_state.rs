@@ -57,7 +57,7 @@ impl Ownership {
     pub(super) fn say_committed(&mut self, to: Incarnation) {
         let told = |figures: &Figures| (figures.committed > figures.mark.watermark).then_some(figures.committed);
         let Some(held) = self.figures.as_ref().and_then(told) else { return };
-        self.send(to, Message::Said { held, mark: MarkNumber(0) });
+        self.send(to, LogMessage::Said { held, mark: MarkNumber(0) });
     }
 
     /// Whoever asks what is known here, about to change the record, is told what it has said: as a member how much it held, as an
@@ -74,7 +74,7 @@ impl Ownership {
             && owner == asker
             && term == self.seen.0
         {
-            self.send(asker, Message::Granted { sent: newest });
+            self.send(asker, OwnershipMessage::Granted { sent: newest });
         }
     }
 }

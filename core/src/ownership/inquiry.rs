@@ -206,7 +206,7 @@ impl Ownership {
 
     fn ask_what_is_known(&mut self, node: NodeId) {
         let rewinds = Rewinds { open: self.told_rewinds(), settled: Vec::new() };
-        self.send_knowledge(Incarnation::none(node), Message::Know { sent: self.now, rewinds });
+        self.send_knowledge(Incarnation::none(node), OwnershipMessage::Know { sent: self.now, rewinds });
     }
 
     /// Whoever is to open the volume by an operator's command, and waits for nodes that do not answer, says so instead.
@@ -242,10 +242,10 @@ impl Ownership {
         named[named.len().saturating_sub(REWINDS_TOLD_MAX)..].to_vec()
     }
 
-    fn send_knowledge(&mut self, to: Incarnation, message: Message) {
+    fn send_knowledge(&mut self, to: Incarnation, message: OwnershipMessage) {
         let (term, config) = self.seen;
         let envelope = Envelope { volume: self.setup.volume, term, config, from: self.own, to };
-        self.effects.push_back(Effect::Send(envelope, message));
+        self.effects.push_back(Effect::Send(envelope, message.into()));
     }
 
     pub(super) fn on_know(&mut self, envelope: &Envelope, sent: Instant, rewinds: Rewinds) {
@@ -255,7 +255,7 @@ impl Ownership {
         let settled = |id: &RewindId| self.inquiry.rewinds.settled.contains(id) && !planted!(self, rewind_not_told);
         let settled = rewinds.open.into_iter().filter(settled).collect();
         let rewinds = Rewinds { open: self.told_rewinds(), settled };
-        self.send_knowledge(envelope.from, Message::Known { sent, rewinds });
+        self.send_knowledge(envelope.from, OwnershipMessage::Known { sent, rewinds });
     }
 
     pub(super) fn on_known(&mut self, envelope: &Envelope, sent: Instant, rewinds: Rewinds) {

@@ -393,6 +393,11 @@ impl Ownership {
             Event::Committed(op, committed) => self.on_committed(op, committed),
             Event::RecordChanged => self.want_read(),
             Event::Message(envelope, message) => self.on_message(envelope, message),
+            Event::Refused(envelope, why) => {
+                if self.hears(&envelope, Sort::Other) {
+                    self.on_refused(&envelope, why);
+                }
+            }
             Event::Link(node, up) => self.on_link(node, up),
             Event::NoLink(node) => self.on_no_link(node),
             Event::Volume(report, figures) => {
@@ -462,11 +467,12 @@ impl Ownership {
         self.seen
     }
 
-    /// Whether a message that the volume handles goes to it (S1, S2). Ask for each, before the volume has it.
-    pub fn admit(&mut self, now: Instant, envelope: &Envelope, message: &Message) -> Admission {
+    /// Whether a message about the log goes to the volume (S1, S2). Ask for each, before the volume has it.
+    pub fn admit(&mut self, now: Instant, envelope: &Envelope, message: &LogMessage) -> Admission {
         self.advance(now);
-        let mut taken = self.hears(envelope, message);
-        if taken && is_owners(message) {
+        let sort = Sort::of_log(message);
+        let mut taken = self.hears(envelope, sort);
+        if taken && sort == Sort::Owners {
             self.follow_sender(envelope);
             taken = match &self.role {
                 Role::Following(_) | Role::Owning(_) => true,
@@ -537,68 +543,59 @@ impl Ownership {
         self.shown.now_is(state, reason, self.now);
     }
 
-    fn on_message(&mut self, envelope: Envelope, message: Message) {
-        if !self.hears(&envelope, &message) {
+    fn on_message(&mut self, envelope: Envelope, message: OwnershipMessage) {
+        if !self.hears(&envelope, Sort::of_ownership(&message)) {
             return;
         }
         match message {
-            Message::Who { sent } => self.send(envelope.from, self.here(sent)),
-            Message::Here { sent, at, host, fresh } => {
+            OwnershipMessage::Who { sent } => self.send(envelope.from, self.here(sent)),
+            OwnershipMessage::Here { sent, at, host, fresh } => {
                 self.on_here(Answer { sent, at, from: envelope.from, host, fresh });
             }
-            Message::Know { sent, rewinds } => self.on_know(&envelope, sent, rewinds),
-            Message::Known { sent, rewinds } => self.on_known(&envelope, sent, rewinds),
-            Message::Beacon { sent } => self.on_beacon(&envelope, sent),
-            Message::Seal => self.on_seal(&envelope),
-            Message::TakeOver => self.on_take_over(envelope.from),
-            Message::Learn { sent, at } => self.on_learn(&envelope, sent, at),
-            Message::Granted { sent } => self.on_granted(envelope.from, sent),
-            Message::Sealed { held, mark, .. } => self.on_sealed(envelope.from, held, mark.watermark),
-            Message::Refused { why } => self.on_refused(&envelope, why),
-            Message::Begin { .. }
-            | Message::Append { .. }
-            | Message::Mark(_)
-            | Message::Held { .. }
-            | Message::Said { .. }
-            | Message::Fetch { .. }
-            | Message::Ask { .. }
-            | Message::Cached { .. } => debug_assert!(false, "the volume handles {message:?}"),
+            OwnershipMessage::Know { sent, rewinds } => self.on_know(&envelope, sent, rewinds),
+            OwnershipMessage::Known { sent, rewinds } => self.on_known(&envelope, sent, rewinds),
+            OwnershipMessage::Beacon { sent } => self.on_beacon(&envelope, sent),
+            OwnershipMessage::Seal => self.on_seal(&envelope),
+            OwnershipMessage::TakeOver => self.on_take_over(envelope.from),
+            OwnershipMessage::Learn { sent, at } => self.on_learn(&envelope, sent, at),
+            OwnershipMessage::Granted { sent } => self.on_granted(envelope.from, sent),
+            OwnershipMessage::Sealed { held, mark, .. } => self.on_sealed(envelope.from, held, mark.watermark),
         }
     }
 
     /// S1, S2, for every message of a volume, whoever handles it.
-    fn hears(&mut self, envelope: &Envelope, message: &Message) -> bool {
-        self.hear_of_another_owner(envelope, message);
-        if matches!(message, Message::Who { .. } | Message::Know { .. } | Message::Known { .. }) {
+    fn hears(&mut self, envelope: &Envelope, sort: Sort) -> bool {
+        self.hear_of_another_owner(envelope, sort);
+        if sort == Sort::Exempt {
             return true;
         }
         if envelope.to != self.own && !planted!(self, hears_for_others) {
             self.counters.other_incarnations_refused += 1;
-            if is_owners(message) {
+            if sort == Sort::Owners {
                 self.refuse(envelope, Refusal::OtherIncarnation);
             }
             return false;
         }
-        if matches!(message, Message::Here { .. }) {
+        if sort == Sort::Here {
             return true;
         }
         if envelope.term < self.seen.0 && !planted!(self, hears_older_terms) {
             self.counters.older_terms_refused += 1;
-            if is_owners(message) {
+            if sort == Sort::Owners {
                 self.refuse(envelope, Refusal::OldTerm);
             }
             return false;
         }
         // A take-over is asked for by who may own no term any more: it tells of none, the record does.
-        if (envelope.term, envelope.config) > self.seen && !matches!(message, Message::TakeOver) {
-            self.see(envelope, is_owners(message));
+        if (envelope.term, envelope.config) > self.seen && sort != Sort::TakeOver {
+            self.see(envelope, sort == Sort::Owners);
         }
         true
     }
 
     /// T9: whatever an owner is told of a higher term by, a question or what is meant for an incarnation that it is no more.
-    fn hear_of_another_owner(&mut self, envelope: &Envelope, message: &Message) {
-        let tells = envelope.term > self.seen.0 && !matches!(message, Message::TakeOver);
+    fn hear_of_another_owner(&mut self, envelope: &Envelope, sort: Sort) {
+        let tells = envelope.term > self.seen.0 && sort != Sort::TakeOver;
         if tells && matches!(self.role, Role::Owning(_)) && !planted!(self, hears_terms_in_its_own_only) {
             self.see(envelope, false);
         }
@@ -681,21 +678,21 @@ impl Ownership {
         }
     }
 
-    fn here(&self, sent: Instant) -> Message {
-        Message::Here { sent, at: self.now, host: self.setup.host, fresh: self.fresh && self.own.tier != 0 }
+    fn here(&self, sent: Instant) -> OwnershipMessage {
+        OwnershipMessage::Here { sent, at: self.now, host: self.setup.host, fresh: self.fresh && self.own.tier != 0 }
     }
 
     fn refuse(&mut self, envelope: &Envelope, why: Refusal) {
         self.send(envelope.from, Message::Refused { why });
     }
 
-    fn send(&mut self, to: Incarnation, message: Message) {
+    fn send(&mut self, to: Incarnation, message: impl Into<Message>) {
         let (term, config) = match &self.role {
             Role::Owning(owning) => owning.record.version(),
             Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => self.seen,
         };
         let envelope = Envelope { volume: self.setup.volume, term, config, from: self.own, to };
-        self.effects.push_back(Effect::Send(envelope, message));
+        self.effects.push_back(Effect::Send(envelope, message.into()));
     }
 
     fn order(&mut self, order: Order) {
@@ -703,27 +700,42 @@ impl Ownership {
     }
 }
 
-/// What only an owner sends to its peers: by it a term is learned, and to it a refusal is due.
-fn is_owners(message: &Message) -> bool {
-    match message {
-        Message::Begin { .. }
-        | Message::Append { .. }
-        | Message::Mark(_)
-        | Message::Beacon { .. }
-        | Message::Seal
-        | Message::Fetch { .. }
-        | Message::Learn { .. } => true,
-        Message::TakeOver
-        | Message::Held { .. }
-        | Message::Said { .. }
-        | Message::Granted { .. }
-        | Message::Sealed { .. }
-        | Message::Who { .. }
-        | Message::Here { .. }
-        | Message::Know { .. }
-        | Message::Known { .. }
-        | Message::Ask { .. }
-        | Message::Cached { .. }
-        | Message::Refused { .. } => false,
+/// How the envelope of a message is judged (S1, S2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sort {
+    /// Only an owner sends it to its peers: by it a term is learned, and to it a refusal is due.
+    Owners,
+    /// For whatever incarnation and term it was sent.
+    Exempt,
+    /// For this incarnation, of whatever term.
+    Here,
+    /// It tells of no term.
+    TakeOver,
+    /// All else.
+    Other,
+}
+
+impl Sort {
+    fn of_log(message: &LogMessage) -> Sort {
+        match message {
+            LogMessage::Begin { .. } | LogMessage::Append { .. } | LogMessage::Mark(_) | LogMessage::Fetch { .. } => {
+                Sort::Owners
+            }
+            LogMessage::Held(_) | LogMessage::Said { .. } | LogMessage::Ask { .. } | LogMessage::Cached { .. } => {
+                Sort::Other
+            }
+        }
+    }
+
+    fn of_ownership(message: &OwnershipMessage) -> Sort {
+        match message {
+            OwnershipMessage::Beacon { .. } | OwnershipMessage::Seal | OwnershipMessage::Learn { .. } => Sort::Owners,
+            OwnershipMessage::Who { .. } | OwnershipMessage::Know { .. } | OwnershipMessage::Known { .. } => {
+                Sort::Exempt
+            }
+            OwnershipMessage::Here { .. } => Sort::Here,
+            OwnershipMessage::TakeOver => Sort::TakeOver,
+            OwnershipMessage::Granted { .. } | OwnershipMessage::Sealed { .. } => Sort::Other,
+        }
     }
 }

@@ -248,7 +248,7 @@ impl Ownership {
         }
         // Soon again, until all have answered.
         owning.beacon_at = now + timing.channel_dead;
-        to.into_iter().for_each(|to| self.send(to, Message::Beacon { sent: now }));
+        to.into_iter().for_each(|to| self.send(to, OwnershipMessage::Beacon { sent: now }));
     }
 
     pub(super) fn on_granted(&mut self, from: Incarnation, sent: Instant) {
@@ -642,8 +642,8 @@ impl Ownership {
         }
         for (node, incarnation, at) in ask {
             match incarnation {
-                Some(incarnation) => self.send(incarnation, Message::Learn { sent: now, at }),
-                None => self.send(Incarnation::none(node), Message::Who { sent: now }),
+                Some(incarnation) => self.send(incarnation, OwnershipMessage::Learn { sent: now, at }),
+                None => self.send(Incarnation::none(node), OwnershipMessage::Who { sent: now }),
             }
         }
         gone.into_iter().for_each(|node| self.give_up_learner(node));
@@ -783,7 +783,7 @@ impl Ownership {
             let former: Vec<NodeId> = owning.record.unfenced.iter().map(|former| former.node).collect();
             let own = self.own.node;
             let others = former.into_iter().filter(|node| *node != own);
-            others.for_each(|node| self.send(Incarnation::none(node), Message::Who { sent: now }));
+            others.for_each(|node| self.send(Incarnation::none(node), OwnershipMessage::Who { sent: now }));
         }
         let Role::Owning(owning) = &self.role else { return };
         if self.all_are_proven(&owning.record) && !self.waits_for_room(&owning.record) {

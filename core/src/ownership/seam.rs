@@ -5,7 +5,7 @@
 //!   (C4) before the coordinator hears of a change.
 //! - An operation of the coordinator is answered exactly once. One that takes too long is answered as failed or unknown: what
 //!   to do then is decided here.
-//! - A message that the volume handles goes to the volume only when [`Ownership::admit`](super::Ownership::admit) takes it.
+//! - A message about the log ([`Message::Log`]) goes to the volume only when [`Ownership::admit`](super::Ownership::admit) takes it.
 //!   [`Message::Refused`] goes to both.
 
 use crate::api::{Figures, Order, Report};
@@ -327,8 +327,10 @@ pub enum Event {
     Committed(OpId, Committed),
     /// The record may have changed. Nothing depends on hearing it.
     RecordChanged,
-    /// A message of those that ownership handles. The executor has made sure that who sent it is `envelope.from.node`.
-    Message(Envelope, Message),
+    /// A message about who may serve. The executor has made sure that who sent it is `envelope.from.node`.
+    Message(Envelope, OwnershipMessage),
+    /// A node did not take what this one sent. The executor has made sure which, as for a message.
+    Refused(Envelope, Refusal),
     /// A node can be reached, or can not.
     Link(NodeId, bool),
     /// There is no link to this node any more, and none is tried: it is neither registered nor named by a record.

@@ -90,7 +90,7 @@ impl Ownership {
             let open: Vec<Incarnation> = open.map(|seal| seal.to).collect();
             for to in open {
                 self.say_committed(to);
-                self.send(to, Message::Seal);
+                self.send(to, OwnershipMessage::Seal);
             }
         }
         let Role::Owning(owning) = &self.role else { return };

@@ -8,7 +8,7 @@
 //! Left to others: whom to ask and to fetch from (ownership), the sending ([`super::stream`]).
 
 use super::*;
-use crate::cluster::{Envelope, Message};
+use crate::cluster::{Envelope, LogMessage};
 
 /// What an owner fetches before the tail is fixed (T3).
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Volume {
             Some(fetching) if self.now >= fetching.ask_again_at => {
                 let ask_again_at = self.now + self.cluster().resend_after;
                 self.replication.agreement.fetching = Some(Fetching { ask_again_at, ..fetching });
-                return self.send(fetching.from, Message::Fetch { from: self.positions.accepted() });
+                return self.send(fetching.from, LogMessage::Fetch { from: self.positions.accepted() });
             }
             Some(_) => return,
             None => {}

@@ -13,7 +13,7 @@
 //! Left to others: who the former owner is (ownership), the checksums of what is sent (the executor).
 
 use super::*;
-use crate::cluster::{ASK_BLOCKS_MAX, Envelope, Message};
+use crate::cluster::{ASK_BLOCKS_MAX, Envelope, LogMessage};
 use crate::format::{Descriptor, Kind};
 
 /// The former owner's working set has come over by then, or is not wanted any more.
@@ -52,6 +52,14 @@ pub(super) struct Former {
     found: u64,
     hits: u64,
     misses: u64,
+}
+
+/// What a [`LogMessage::Cached`] says.
+pub(super) struct Answer {
+    pub number: u64,
+    pub kept: u32,
+    pub records: Vec<Descriptor>,
+    pub payload: Vec<Payload>,
 }
 
 /// Blocks that the former owner is asked for.
@@ -143,7 +151,7 @@ impl Volume {
             records.push(Descriptor { lsn, block, group: Group(0), term: self.identity.term(), kind });
         }
         self.replication.counters.cached_blocks_sent += frames.len() as u64;
-        self.send_frames(envelope.from, Message::Cached { number, kept, records }, frames);
+        self.send_frames(envelope.from, LogMessage::Cached { number, kept, records }, frames);
     }
 
     // --- the new owner ---
@@ -181,12 +189,12 @@ impl Volume {
         let (first, blocks) = (fill.first, fill.frames.len() as u32);
         let until = self.now + ANSWER_WAIT;
         self.replication.former_cache.asked.push_back(Asked { number, until, fill });
-        self.send(who, Message::Ask { number, first, blocks });
+        self.send(who, LogMessage::Ask { number, first, blocks });
     }
 
     /// K4: what came goes to its frames; the rest is read from the backing.
-    pub(super) fn on_cached(&mut self, from: &Incarnation, message: Message, payload: Vec<Payload>) {
-        let Message::Cached { number, kept, records } = message else { unreachable!("called with an answer") };
+    pub(super) fn on_cached(&mut self, from: &Incarnation, answer: Answer) {
+        let Answer { number, kept, records, payload } = answer;
         let known = self.replication.former_cache.former.as_ref().is_some_and(|former| former.who == *from);
         let place =
             self.replication.former_cache.asked.iter().position(|asked| asked.number == number).filter(|_| known);

@@ -9,7 +9,7 @@
 //! Left to others: what becomes of the node's part in the volume (ownership).
 
 use super::*;
-use crate::cluster::{Envelope, MarkNumber, Message};
+use crate::cluster::{Envelope, LogMessage, MarkNumber};
 
 /// An owner tells each peer so often what it has heard from it.
 const SAID_EVERY: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ impl Volume {
     /// Every member held this much when an owner last said so: a member that has less has gone back. Nobody is told before what is
     /// whole here is known.
     pub(super) fn say_committed(&mut self, to: Incarnation) {
-        self.send(to, Message::Said { held: self.positions.committed(), mark: MarkNumber(0) });
+        self.send(to, LogMessage::Said { held: self.positions.committed(), mark: MarkNumber(0) });
     }
 
     /// All members are known to have held this. Nothing, where that is known of the watermark alone: what the backing has, a member may
@@ -56,6 +56,6 @@ impl Volume {
         let by_all = if self.replication.members.is_recorded(&peer.who) { self.known_held() } else { Lsn(0) };
         let (to, held, mark) = (peer.who, by_itself.0.max(by_all), by_itself.1);
         self.replication.members.peers[at].stream.said_at = self.now + SAID_EVERY;
-        self.send(to, Message::Said { held, mark });
+        self.send(to, LogMessage::Said { held, mark });
     }
 }

@@ -12,7 +12,7 @@
 use super::append::SEGMENTS_KEPT_FREE;
 use super::live::State;
 use super::*;
-use crate::cluster::{Envelope, Mark, Message, Refusal, Room};
+use crate::cluster::{Envelope, Held, LogMessage, Mark, Message, Refusal, Room};
 use crate::format::{Descriptor, Kind};
 use alloc::collections::BTreeMap;
 
@@ -81,12 +81,12 @@ impl Follower {
 
 impl Volume {
     /// A message for a follower, of its own term.
-    pub(super) fn follow(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
+    pub(super) fn follow(&mut self, envelope: Envelope, message: LogMessage, payload: Vec<Payload>) {
         match message {
-            Message::Begin { tail, committed, whole_from: _, mark } => {
+            LogMessage::Begin { tail, committed, whole_from: _, mark } => {
                 self.take_begin(envelope.from, tail, committed, mark);
             }
-            Message::Append { from, through, committed, sync, records, mark } => {
+            LogMessage::Append { from, through, committed, sync, records, mark } => {
                 let append = Append { from, through, committed, sync, records, mark, payload };
                 if self.is_from_owner(&envelope) {
                     self.take_append(append);
@@ -95,32 +95,21 @@ impl Volume {
                 }
                 return;
             }
-            Message::Mark(mark) => {
+            LogMessage::Mark(mark) => {
                 if self.is_from_owner(&envelope) {
                     // A newer one is answered when the checkpoint has it (D3).
                     self.replication.follower.answer |= mark.number <= self.recorded_mark();
                     self.take_mark(mark);
                 }
             }
-            Message::Fetch { from } => self.take_fetch(envelope.from, from),
-            Message::Ask { number, first, blocks } => {
+            LogMessage::Fetch { from } => self.take_fetch(envelope.from, from),
+            LogMessage::Ask { number, first, blocks } => {
                 if self.is_from_owner(&envelope) {
                     self.answer_ask(&envelope, number, first, blocks);
                 }
             }
-            // What is said to an owner, by somebody who does not know that this node is none.
-            Message::Held { .. } | Message::Cached { .. } | Message::Refused { .. } => {}
-            Message::Beacon { .. }
-            | Message::Granted { .. }
-            | Message::Seal
-            | Message::Sealed { .. }
-            | Message::TakeOver
-            | Message::Who { .. }
-            | Message::Here { .. }
-            | Message::Know { .. }
-            | Message::Known { .. }
-            | Message::Learn { .. } => panic!("{message:?} is for ownership"),
-            Message::Said { .. } => unreachable!("heard whatever this node is"),
+            // What is said to an owner, by somebody who does not know that this node is none; what was said is heard before.
+            LogMessage::Held(_) | LogMessage::Cached { .. } | LogMessage::Said { .. } => {}
         }
         self.release_payloads(payload);
     }
@@ -450,7 +439,7 @@ impl Volume {
         let mark = self.recorded_mark();
         let (accepted, room, host) = (self.positions.accepted(), self.room(), self.cluster().host);
         self.replication.counters.messages += 1;
-        self.send(owner, Message::Held { accepted, held, synced, mark, room, host });
+        self.send(owner, LogMessage::Held(Held { accepted, held, synced, mark, room, host }));
     }
 
     /// The tier has failed: the owner is told, once it says something.

@@ -361,6 +361,7 @@ impl Volume {
             }
             Event::Control { id, command } => self.on_control(id, command),
             Event::Peer { envelope, message, payload } => self.on_peer(envelope, message, payload),
+            Event::Refused { envelope, why } => self.on_refused_by_peer(&envelope, why),
             Event::Interrupted(node) => {
                 self.former_interrupted(node);
                 self.on_interrupted(node);

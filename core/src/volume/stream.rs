@@ -14,7 +14,7 @@ use super::frames::Owner;
 use super::members::Peer;
 use super::pace::Pace;
 use super::*;
-use crate::cluster::{Envelope, MarkNumber, Message};
+use crate::cluster::{Envelope, Held, LogMessage, MarkNumber, Message};
 use crate::format::Descriptor;
 
 /// Payload blocks in one message at most: 256 KiB.
@@ -185,8 +185,8 @@ impl Volume {
         }
     }
 
-    pub(super) fn send(&mut self, to: Incarnation, message: Message) {
-        let envelope = self.envelope_to(to);
+    pub(super) fn send(&mut self, to: Incarnation, message: impl Into<Message>) {
+        let (envelope, message) = (self.envelope_to(to), message.into());
         self.effects.push_back(Effect::Send(Box::new(Sending { op: None, envelope, message, frames: Vec::new() })));
     }
 
@@ -235,7 +235,7 @@ impl Volume {
         let peer = &mut self.replication.members.peers[at];
         peer.stream.mark_told = mark.number;
         let (to, whole_from) = (peer.who, if peer.named { Lsn(0) } else { self.positions.accepted() });
-        self.send(to, Message::Begin { tail, committed: self.positions.committed(), whole_from, mark });
+        self.send(to, LogMessage::Begin { tail, committed: self.positions.committed(), whole_from, mark });
     }
 
     /// Sends the next message with records, or begins to gather it. False: there is none to be sent now.
@@ -370,13 +370,13 @@ impl Volume {
             }
             None => (None, Lsn(0)),
         };
-        let append = Message::Append { from, through, committed: self.positions.committed(), sync, records, mark };
+        let append = LogMessage::Append { from, through, committed: self.positions.committed(), sync, records, mark };
         self.replication.counters.blocks += blocks;
         self.send_message(message, append);
     }
 
     /// Sends frames, which come pinned, with a message that is gathered at once.
-    pub(super) fn send_frames(&mut self, to: Incarnation, message: Message, frames: Vec<FrameId>) {
+    pub(super) fn send_frames(&mut self, to: Incarnation, message: LogMessage, frames: Vec<FrameId>) {
         let (records, loads_left, failed) = (Vec::new(), 0, false);
         let building = Building { to, from: Lsn(0), through: Lsn(0), records, frames, loads_left, failed };
         let at = self.replication.streams.messages.insert(building);
@@ -389,7 +389,7 @@ impl Volume {
         answers.map(|(_, message)| message.frames.len() as u32).sum()
     }
 
-    fn send_message(&mut self, at: usize, message: Message) {
+    fn send_message(&mut self, at: usize, message: LogMessage) {
         let (to, frames) =
             (self.replication.streams.messages[at].to, self.replication.streams.messages[at].frames.clone());
         self.replication.counters.messages += 1;
@@ -399,7 +399,7 @@ impl Volume {
         } else {
             Some(self.begin_op(Op::Send { message: at }))
         };
-        let envelope = self.envelope_to(to);
+        let (envelope, message) = (self.envelope_to(to), Message::Log(message));
         self.effects.push_back(Effect::Send(Box::new(Sending { op, envelope, message, frames })));
     }
 
@@ -426,7 +426,7 @@ impl Volume {
         if stream.mark_told < newest {
             stream.mark_told = newest;
             let (to, mark) = (self.replication.members.peers[at].who, self.replication.standing.mark.clone());
-            self.send(to, Message::Mark(mark));
+            self.send(to, LogMessage::Mark(mark));
         }
     }
 
@@ -438,7 +438,7 @@ impl Volume {
         let (to, from) = (self.replication.members.peers[at].who, self.replication.members.peers[at].stream.sent);
         let committed = self.positions.committed();
         self.replication.counters.messages += 1;
-        self.send(to, Message::Append { from, through: from, committed, sync, records: Vec::new(), mark: None });
+        self.send(to, LogMessage::Append { from, through: from, committed, sync, records: Vec::new(), mark: None });
     }
 
     fn send_sync(&mut self, at: usize) {
@@ -508,10 +508,8 @@ impl Volume {
 
     // --- what a peer says ---
 
-    pub(super) fn on_held_by_peer(&mut self, at: usize, said: Message) {
-        let Message::Held { accepted: theirs, held, synced, mark, room, host: _ } = said else {
-            unreachable!("called with what a peer holds")
-        };
+    pub(super) fn on_held_by_peer(&mut self, at: usize, said: Held) {
+        let Held { accepted: theirs, held, synced, mark, room, host: _ } = said;
         let (now, after) = (self.now, self.cluster().resend_after);
         let (accepted, newest) = (self.positions.accepted(), self.replication.standing.mark.number);
         let (stall_max, quickest) = (self.cluster().stall_max, self.quickest_but(at));

@@ -8,7 +8,7 @@
 //! Left to others: the agreement by which a term begins ([`super::agreeing`]), the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
 
 use super::*;
-use crate::cluster::{Config, Envelope, MarkNumber, Message, Refusal};
+use crate::cluster::{Config, Envelope, LogMessage, MarkNumber, Refusal};
 
 impl Volume {
     /// Set-up of a volume that several nodes keep.
@@ -107,40 +107,53 @@ impl Volume {
 
     // --- messages ---
 
-    pub(super) fn on_peer(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
-        let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
-        if !known || self.replication.own_role.is_stepping_down() {
+    pub(super) fn on_peer(&mut self, envelope: Envelope, message: LogMessage, payload: Vec<Payload>) {
+        if !self.hears_peers() {
             return self.release_payloads(payload);
         }
-        if let Message::Said { held, mark } = message {
+        if let LogMessage::Said { held, mark } = message {
             return self.on_said(&envelope, held, mark);
         }
-        if self.replication.own_role.went_back() && self.role() == Role::Follower {
+        if let Err(why) = self.listen(&envelope) {
             self.release_payloads(payload);
-            if !matches!(message, Message::Refused { .. }) {
-                self.refuse_peer(envelope.from, Refusal::TierFailed);
-            }
-            return;
+            return why.into_iter().for_each(|why| self.refuse_peer(envelope.from, why));
         }
-        if let Some(why) = self.unfit(&envelope) {
-            self.release_payloads(payload);
-            // A refusal is not answered: two nodes would refuse each other for ever.
-            if !matches!(message, Message::Refused { .. }) {
-                self.refuse_peer(envelope.from, why);
-            }
-            return;
+        if self.role() == Role::Owner {
+            self.on_peer_of_owner(envelope, message, payload);
+        } else {
+            self.follow(envelope, message, payload);
+        }
+    }
+
+    /// A refusal is not answered: two nodes would refuse each other for ever.
+    pub(super) fn on_refused_by_peer(&mut self, envelope: &Envelope, why: Refusal) {
+        let heard = self.hears_peers() && self.listen(envelope).is_ok();
+        // What is said to an owner, by somebody who may not know that this node is none.
+        if heard && self.role() == Role::Owner {
+            self.peer_failed(&envelope.from, PeerFailure::Refused(why));
+        }
+    }
+
+    fn hears_peers(&self) -> bool {
+        assert_ne!(self.role(), Role::Alone, "only a volume of a cluster has peers");
+        let known = matches!(self.phase, Phase::Following | Phase::Agreeing | Phase::Serving | Phase::Stopping);
+        known && !self.replication.own_role.is_stepping_down()
+    }
+
+    /// Whether a message is listened to; where it is not, what its sender is told, if anything. What it names is seen (C3).
+    fn listen(&mut self, envelope: &Envelope) -> Result<(), Option<Refusal>> {
+        if self.replication.own_role.went_back() && self.role() == Role::Follower {
+            return Err(Some(Refusal::TierFailed));
+        }
+        if let Some(why) = self.unfit(envelope) {
+            return Err(Some(why));
         }
         if envelope.term > self.identity.term() && self.role() == Role::Owner {
-            self.release_payloads(payload);
-            return self.outdated(&envelope);
+            self.outdated(envelope);
+            return Err(None);
         }
-        // A higher term or config was seen (C3).
         self.remember(envelope.term, envelope.config);
-        match self.role() {
-            Role::Alone => panic!("only a volume of a cluster has peers"),
-            Role::Follower => self.follow(envelope, message, payload),
-            Role::Owner => self.on_peer_of_owner(envelope, message, payload),
-        }
+        Ok(())
     }
 
     /// Why a message cannot be listened to.
@@ -156,34 +169,27 @@ impl Volume {
         (older && !planted!(self, take_older_terms)).then_some(Refusal::OldTerm)
     }
 
-    fn on_peer_of_owner(&mut self, envelope: Envelope, message: Message, payload: Vec<Payload>) {
-        let place = self.replication.members.place_of(&envelope.from);
+    fn on_peer_of_owner(&mut self, envelope: Envelope, message: LogMessage, payload: Vec<Payload>) {
         match message {
-            Message::Held { .. } => {
-                if let Some(at) = place {
-                    self.on_held_by_peer(at, message);
+            LogMessage::Held(said) => {
+                if let Some(at) = self.replication.members.place_of(&envelope.from) {
+                    self.on_held_by_peer(at, said);
                 }
             }
-            Message::Append { from, through, committed, records, .. } => {
+            LogMessage::Append { from, through, committed, records, .. } => {
                 let (sync, mark) = (Lsn(0), None);
                 let append = member::Append { from, through, committed, sync, records, mark, payload };
                 return self.take_fetched(&envelope, append);
             }
-            Message::Cached { .. } => return self.on_cached(&envelope.from, message, payload),
-            Message::Refused { why } => self.peer_failed(&envelope.from, PeerFailure::Refused(why)),
-            // Of this term there is no other owner, and an owner is not sealed.
-            Message::Begin { .. } | Message::Mark(_) | Message::Fetch { .. } | Message::Ask { .. } => {}
-            Message::Beacon { .. }
-            | Message::Granted { .. }
-            | Message::Seal
-            | Message::Sealed { .. }
-            | Message::TakeOver
-            | Message::Who { .. }
-            | Message::Here { .. }
-            | Message::Know { .. }
-            | Message::Known { .. }
-            | Message::Learn { .. } => panic!("{message:?} is for ownership"),
-            Message::Said { .. } => unreachable!("heard whatever this node is"),
+            LogMessage::Cached { number, kept, records } => {
+                return self.on_cached(&envelope.from, former::Answer { number, kept, records, payload });
+            }
+            // Of this term there is no other owner, and an owner is not sealed. What was said is heard before, whoever this node is.
+            LogMessage::Begin { .. }
+            | LogMessage::Mark(_)
+            | LogMessage::Fetch { .. }
+            | LogMessage::Ask { .. }
+            | LogMessage::Said { .. } => {}
         }
         self.release_payloads(payload);
     }

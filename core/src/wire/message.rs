@@ -55,82 +55,79 @@ const REFUSALS: [(Refusal, u8); 7] = [
 
 fn kind_of(message: &Message) -> u8 {
     match message {
-        Message::Begin { .. } => kind::BEGIN,
-        Message::Append { .. } => kind::APPEND,
-        Message::Mark(_) => kind::MARK,
-        Message::Held { .. } => kind::HELD,
-        Message::Beacon { .. } => kind::BEACON,
-        Message::Granted { .. } => kind::GRANTED,
-        Message::Seal => kind::SEAL,
-        Message::Sealed { .. } => kind::SEALED,
-        Message::Fetch { .. } => kind::FETCH,
-        Message::TakeOver => kind::TAKE_OVER,
+        Message::Log(message) => match message {
+            LogMessage::Begin { .. } => kind::BEGIN,
+            LogMessage::Append { .. } => kind::APPEND,
+            LogMessage::Mark(_) => kind::MARK,
+            LogMessage::Held(_) => kind::HELD,
+            LogMessage::Said { .. } => kind::SAID,
+            LogMessage::Fetch { .. } => kind::FETCH,
+            LogMessage::Ask { .. } => kind::ASK,
+            LogMessage::Cached { .. } => kind::CACHED,
+        },
+        Message::Ownership(message) => match message {
+            OwnershipMessage::Beacon { .. } => kind::BEACON,
+            OwnershipMessage::Granted { .. } => kind::GRANTED,
+            OwnershipMessage::Seal => kind::SEAL,
+            OwnershipMessage::Sealed { .. } => kind::SEALED,
+            OwnershipMessage::TakeOver => kind::TAKE_OVER,
+            OwnershipMessage::Who { .. } => kind::WHO,
+            OwnershipMessage::Here { .. } => kind::HERE,
+            OwnershipMessage::Know { .. } => kind::KNOW,
+            OwnershipMessage::Known { .. } => kind::KNOWN,
+            OwnershipMessage::Learn { .. } => kind::LEARN,
+        },
         Message::Refused { .. } => kind::REFUSED,
-        Message::Who { .. } => kind::WHO,
-        Message::Here { .. } => kind::HERE,
-        Message::Learn { .. } => kind::LEARN,
-        Message::Ask { .. } => kind::ASK,
-        Message::Cached { .. } => kind::CACHED,
-        Message::Know { .. } => kind::KNOW,
-        Message::Known { .. } => kind::KNOWN,
-        Message::Said { .. } => kind::SAID,
     }
 }
 
 /// The records of a message that has any.
 pub fn records_of(message: &Message) -> &[Descriptor] {
     match message {
-        Message::Append { records, .. } | Message::Cached { records, .. } => records,
-        Message::Begin { .. }
-        | Message::Mark(_)
-        | Message::Held { .. }
-        | Message::Said { .. }
-        | Message::Beacon { .. }
-        | Message::Granted { .. }
-        | Message::Seal
-        | Message::Sealed { .. }
-        | Message::Fetch { .. }
-        | Message::TakeOver
-        | Message::Refused { .. }
-        | Message::Who { .. }
-        | Message::Here { .. }
-        | Message::Learn { .. }
-        | Message::Know { .. }
-        | Message::Known { .. }
-        | Message::Ask { .. } => &[],
+        Message::Log(message) => message.records(),
+        Message::Ownership(_) | Message::Refused { .. } => &[],
     }
 }
 
 /// Payload blocks that go with a message: one for each record that has a payload, in order.
 pub fn payload_blocks(message: &Message) -> usize {
-    records_of(message).iter().filter(|record| record.has_payload()).count()
+    payloads_of(records_of(message))
+}
+
+fn payloads_of(records: &[Descriptor]) -> usize {
+    records.iter().filter(|record| record.has_payload()).count()
 }
 
 /// Oldest version whose speakers know the message: one of an older version would take it for a damaged one.
 pub fn version_of(message: &Message) -> u16 {
     match message {
-        Message::Know { .. } | Message::Known { .. } | Message::Said { .. } => 3,
-        Message::Ask { .. } | Message::Cached { .. } => 2,
-        Message::Begin { .. }
-        | Message::Append { .. }
-        | Message::Mark(_)
-        | Message::Held { .. }
-        | Message::Beacon { .. }
-        | Message::Granted { .. }
-        | Message::Seal
-        | Message::Sealed { .. }
-        | Message::Fetch { .. }
-        | Message::TakeOver
-        | Message::Refused { .. }
-        | Message::Who { .. }
-        | Message::Here { .. }
-        | Message::Learn { .. } => 1,
+        Message::Log(LogMessage::Said { .. })
+        | Message::Ownership(OwnershipMessage::Know { .. } | OwnershipMessage::Known { .. }) => 3,
+        Message::Log(LogMessage::Ask { .. } | LogMessage::Cached { .. }) => 2,
+        Message::Log(
+            LogMessage::Begin { .. }
+            | LogMessage::Append { .. }
+            | LogMessage::Mark(_)
+            | LogMessage::Held(_)
+            | LogMessage::Fetch { .. },
+        )
+        | Message::Ownership(
+            OwnershipMessage::Beacon { .. }
+            | OwnershipMessage::Granted { .. }
+            | OwnershipMessage::Seal
+            | OwnershipMessage::Sealed { .. }
+            | OwnershipMessage::TakeOver
+            | OwnershipMessage::Who { .. }
+            | OwnershipMessage::Here { .. }
+            | OwnershipMessage::Learn { .. },
+        )
+        | Message::Refused { .. } => 1,
     }
 }
 
-/// Gives each record of a [`Message::Cached`] the checksum of its block, which core does not know: clean cache has none.
+/// Gives each record of a [`LogMessage::Cached`] the checksum of its block, which core does not know: clean cache has none.
 pub fn seal_cached<'a>(volume: &[u8; 16], message: &mut Message, bytes_of: impl Fn(usize) -> &'a [u8]) {
-    let Message::Cached { records, .. } = message else { return };
+    let Message::Log(LogMessage::Cached { records, .. }) = message else { return };
     for (index, record) in records.iter_mut().enumerate() {
         let checksum = payload_checksum(volume, record.block, SectorMask::FULL, record.term, bytes_of(index));
         record.kind = Kind::Data { mask: SectorMask::FULL, checksum };
@@ -158,56 +155,72 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
     }
     out.extend_from_slice(&[kind_of(message), 0, 0, 0, 0, 0, 0, 0]);
     match message {
-        Message::Begin { tail, committed, whole_from, mark } => {
+        Message::Log(message) => put_log_message(out, &envelope.volume, message),
+        Message::Ownership(message) => put_ownership_message(out, message),
+        Message::Refused { why } => out.push(code(&REFUSALS, *why)),
+    }
+}
+
+fn put_log_message(out: &mut Vec<u8>, volume: &[u8; 16], message: &LogMessage) {
+    match message {
+        LogMessage::Begin { tail, committed, whole_from, mark } => {
             [tail, committed, whole_from].iter().for_each(|lsn| put_u64(out, lsn.0));
             put_mark(out, mark);
         }
-        Message::Append { from, through, committed, sync, records, mark } => {
-            assert!(records.len() <= RECORDS_MAX && payload_blocks(message) <= PAYLOAD_BLOCKS_MAX);
+        LogMessage::Append { from, through, committed, sync, records, mark } => {
+            assert!(records.len() <= RECORDS_MAX && payloads_of(records) <= PAYLOAD_BLOCKS_MAX);
             [from, through, committed, sync].iter().for_each(|lsn| put_u64(out, lsn.0));
             put_u16(out, records.len() as u16);
             put_u16(out, u16::from(mark.is_some()));
             for (index, record) in records.iter().enumerate() {
-                out.extend_from_slice(&record.encode(&envelope.volume, record_place(*from, index)));
+                out.extend_from_slice(&record.encode(volume, record_place(*from, index)));
             }
             mark.iter().for_each(|mark| put_mark(out, mark));
         }
-        Message::Mark(mark) => put_mark(out, mark),
-        Message::Held { accepted, held, synced, mark, room, host } => {
+        LogMessage::Mark(mark) => put_mark(out, mark),
+        LogMessage::Held(Held { accepted, held, synced, mark, room, host }) => {
             [accepted.0, held.0, synced.map_or(NO_POSITION, |lsn| lsn.0)].iter().for_each(|lsn| put_u64(out, *lsn));
             put_u64(out, mark.0);
             put_u32(out, room.blocks);
             put_u32(out, room.ranges);
             put_host(out, host);
         }
-        Message::Beacon { sent } | Message::Granted { sent } | Message::Who { sent } => put_u64(out, sent.0),
-        Message::Seal | Message::TakeOver => {}
-        Message::Learn { sent, at } => [sent, at].iter().for_each(|time| put_u64(out, time.0)),
-        Message::Here { sent, at, host, fresh } => {
-            [sent, at].iter().for_each(|time| put_u64(out, time.0));
-            put_host(out, host);
-            out.push(u8::from(*fresh));
-        }
-        Message::Sealed { held, mark, host } => {
-            put_u64(out, held.0);
-            put_mark(out, mark);
-            put_host(out, host);
-        }
-        Message::Fetch { from } => put_u64(out, from.0),
-        Message::Ask { number, first, blocks } => {
+        LogMessage::Said { held, mark } => [held.0, mark.0].iter().for_each(|number| put_u64(out, *number)),
+        LogMessage::Fetch { from } => put_u64(out, from.0),
+        LogMessage::Ask { number, first, blocks } => {
             [*number, first.0].iter().for_each(|word| put_u64(out, *word));
             put_u32(out, *blocks);
         }
-        Message::Cached { number, kept, records } => {
+        LogMessage::Cached { number, kept, records } => {
             assert!(records.len() <= ASK_BLOCKS_MAX as usize);
             put_u64(out, *number);
             put_u32(out, *kept);
             put_u16(out, records.len() as u16);
             for (index, record) in records.iter().enumerate() {
-                out.extend_from_slice(&record.encode(&envelope.volume, record_place(Lsn(*number), index)));
+                out.extend_from_slice(&record.encode(volume, record_place(Lsn(*number), index)));
             }
         }
-        Message::Know { sent, rewinds } | Message::Known { sent, rewinds } => {
+    }
+}
+
+fn put_ownership_message(out: &mut Vec<u8>, message: &OwnershipMessage) {
+    match message {
+        OwnershipMessage::Beacon { sent } | OwnershipMessage::Granted { sent } | OwnershipMessage::Who { sent } => {
+            put_u64(out, sent.0);
+        }
+        OwnershipMessage::Seal | OwnershipMessage::TakeOver => {}
+        OwnershipMessage::Learn { sent, at } => [sent, at].iter().for_each(|time| put_u64(out, time.0)),
+        OwnershipMessage::Here { sent, at, host, fresh } => {
+            [sent, at].iter().for_each(|time| put_u64(out, time.0));
+            put_host(out, host);
+            out.push(u8::from(*fresh));
+        }
+        OwnershipMessage::Sealed { held, mark, host } => {
+            put_u64(out, held.0);
+            put_mark(out, mark);
+            put_host(out, host);
+        }
+        OwnershipMessage::Know { sent, rewinds } | OwnershipMessage::Known { sent, rewinds } => {
             put_u64(out, sent.0);
             let Rewinds { open, settled } = rewinds;
             put_u32(out, open.len().min(REWINDS_TOLD_MAX) as u32);
@@ -215,8 +228,6 @@ pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>)
             let told = open.iter().take(REWINDS_TOLD_MAX).chain(settled.iter().take(REWINDS_TOLD_MAX));
             told.for_each(|id| put_u64(out, id.0));
         }
-        Message::Said { held, mark } => [held.0, mark.0].iter().for_each(|number| put_u64(out, *number)),
-        Message::Refused { why } => out.push(code(&REFUSALS, *why)),
     }
 }
 
@@ -236,40 +247,13 @@ pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
     }
     let envelope = Envelope { volume, term, config, from, to };
     let message = match kind {
-        kind::BEGIN => {
-            let [tail, committed, whole_from] = [bytes.lsn()?, bytes.lsn()?, bytes.lsn()?];
-            Message::Begin { tail, committed, whole_from, mark: bytes.mark()? }
-        }
-        kind::APPEND => bytes.append(&volume)?,
-        kind::MARK => Message::Mark(bytes.mark()?),
-        kind::HELD => {
-            let (accepted, held) = (bytes.lsn()?, bytes.lsn()?);
-            let synced = bytes.lsn_or_none()?;
-            let mark = bytes.mark_number()?;
-            let room = Room { blocks: bytes.u32()?, ranges: bytes.u32()? };
-            Message::Held { accepted, held, synced, mark, room, host: bytes.host()? }
-        }
-        kind::BEACON => Message::Beacon { sent: bytes.instant()? },
-        kind::GRANTED => Message::Granted { sent: bytes.instant()? },
-        kind::SEAL => Message::Seal,
-        kind::SEALED => Message::Sealed { held: bytes.lsn()?, mark: bytes.mark()?, host: bytes.host()? },
-        kind::FETCH => Message::Fetch { from: bytes.lsn()? },
-        kind::TAKE_OVER => Message::TakeOver,
         kind::REFUSED => {
             Message::Refused { why: of_code(&REFUSALS, bytes.u8()?).ok_or("message: refused for an unknown reason")? }
         }
-        kind::WHO => Message::Who { sent: bytes.instant()? },
-        kind::HERE => {
-            let (sent, at) = (bytes.instant()?, bytes.instant()?);
-            Message::Here { sent, at, host: bytes.host()?, fresh: bytes.truth()? }
-        }
-        kind::LEARN => Message::Learn { sent: bytes.instant()?, at: bytes.instant()? },
-        kind::KNOW => Message::Know { sent: bytes.instant()?, rewinds: bytes.rewinds()? },
-        kind::KNOWN => Message::Known { sent: bytes.instant()?, rewinds: bytes.rewinds()? },
-        kind::SAID => Message::Said { held: bytes.lsn()?, mark: bytes.mark_number()? },
-        kind::ASK => bytes.ask()?,
-        kind::CACHED => bytes.cached(&volume)?,
-        _ => return Err("message: unknown kind"),
+        _ => match bytes.log_message(kind, &volume)? {
+            Some(message) => Message::Log(message),
+            None => Message::Ownership(bytes.ownership_message(kind)?.ok_or("message: unknown kind")?),
+        },
     };
     bytes.end((envelope, message))
 }
@@ -295,6 +279,52 @@ fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
 }
 
 impl Bytes<'_> {
+    /// None: the kind is none of the log's.
+    fn log_message(&mut self, kind: u8, volume: &[u8; 16]) -> Result<Option<LogMessage>, Reason> {
+        let message = match kind {
+            kind::BEGIN => {
+                let [tail, committed, whole_from] = [self.lsn()?, self.lsn()?, self.lsn()?];
+                LogMessage::Begin { tail, committed, whole_from, mark: self.mark()? }
+            }
+            kind::APPEND => self.append(volume)?,
+            kind::MARK => LogMessage::Mark(self.mark()?),
+            kind::HELD => {
+                let (accepted, held) = (self.lsn()?, self.lsn()?);
+                let synced = self.lsn_or_none()?;
+                let mark = self.mark_number()?;
+                let room = Room { blocks: self.u32()?, ranges: self.u32()? };
+                LogMessage::Held(Held { accepted, held, synced, mark, room, host: self.host()? })
+            }
+            kind::SAID => LogMessage::Said { held: self.lsn()?, mark: self.mark_number()? },
+            kind::FETCH => LogMessage::Fetch { from: self.lsn()? },
+            kind::ASK => self.ask()?,
+            kind::CACHED => self.cached(volume)?,
+            _ => return Ok(None),
+        };
+        Ok(Some(message))
+    }
+
+    /// None: the kind is none of ownership's.
+    fn ownership_message(&mut self, kind: u8) -> Result<Option<OwnershipMessage>, Reason> {
+        let message = match kind {
+            kind::BEACON => OwnershipMessage::Beacon { sent: self.instant()? },
+            kind::GRANTED => OwnershipMessage::Granted { sent: self.instant()? },
+            kind::SEAL => OwnershipMessage::Seal,
+            kind::SEALED => OwnershipMessage::Sealed { held: self.lsn()?, mark: self.mark()?, host: self.host()? },
+            kind::TAKE_OVER => OwnershipMessage::TakeOver,
+            kind::WHO => OwnershipMessage::Who { sent: self.instant()? },
+            kind::HERE => {
+                let (sent, at) = (self.instant()?, self.instant()?);
+                OwnershipMessage::Here { sent, at, host: self.host()?, fresh: self.truth()? }
+            }
+            kind::LEARN => OwnershipMessage::Learn { sent: self.instant()?, at: self.instant()? },
+            kind::KNOW => OwnershipMessage::Know { sent: self.instant()?, rewinds: self.rewinds()? },
+            kind::KNOWN => OwnershipMessage::Known { sent: self.instant()?, rewinds: self.rewinds()? },
+            _ => return Ok(None),
+        };
+        Ok(Some(message))
+    }
+
     fn lsn(&mut self) -> Result<Lsn, Reason> {
         match self.u64()? {
             position @ ..=POSITION_MAX => Ok(Lsn(position)),
@@ -370,15 +400,15 @@ impl Bytes<'_> {
         Ok(mark)
     }
 
-    fn ask(&mut self) -> Result<Message, Reason> {
+    fn ask(&mut self) -> Result<LogMessage, Reason> {
         let (number, first, blocks) = (self.u64()?, BlockIndex(self.u64()?), self.u32()?);
         if blocks == 0 || blocks > ASK_BLOCKS_MAX {
             return Err("ask: for no block, or for more than an answer may have");
         }
-        Ok(Message::Ask { number, first, blocks })
+        Ok(LogMessage::Ask { number, first, blocks })
     }
 
-    fn cached(&mut self, volume: &[u8; 16]) -> Result<Message, Reason> {
+    fn cached(&mut self, volume: &[u8; 16]) -> Result<LogMessage, Reason> {
         let (number, kept, count) = (self.u64()?, self.u32()?, usize::from(self.u16()?));
         if count > ASK_BLOCKS_MAX as usize {
             return Err("cached: more blocks than an answer may have");
@@ -390,10 +420,10 @@ impl Bytes<'_> {
             let record = record.filter(|record| matches!(record.kind, Kind::Data { mask: SectorMask::FULL, .. }));
             records.push(record.ok_or("cached: a record that is not one of a whole block")?);
         }
-        Ok(Message::Cached { number, kept, records })
+        Ok(LogMessage::Cached { number, kept, records })
     }
 
-    fn append(&mut self, volume: &[u8; 16]) -> Result<Message, Reason> {
+    fn append(&mut self, volume: &[u8; 16]) -> Result<LogMessage, Reason> {
         let [from, through, committed, sync] = [self.lsn()?, self.lsn()?, self.lsn()?, self.lsn()?];
         if from > through || sync > through {
             return Err("append: its positions are out of order");
@@ -413,10 +443,10 @@ impl Bytes<'_> {
             last = record.lsn;
             records.push(record);
         }
-        if records.iter().filter(|record| record.has_payload()).count() > PAYLOAD_BLOCKS_MAX {
+        if payloads_of(&records) > PAYLOAD_BLOCKS_MAX {
             return Err("append: more payload than a message may have");
         }
         let mark = if marked == 1 { Some(self.mark()?) } else { None };
-        Ok(Message::Append { from, through, committed, sync, records, mark })
+        Ok(LogMessage::Append { from, through, committed, sync, records, mark })
     }
 }

@@ -127,7 +127,7 @@ fn record(lsn: u64, block: u64, kind: Kind) -> Descriptor {
 fn append() -> Message {
     let frame: Vec<u8> = (0..TIER_BLOCK_BYTES).map(|i| (i * 7 + 3) as u8).collect();
     let checksum = payload_checksum(&VOLUME, BlockIndex(5), SectorMask::FULL, Term(3), &frame);
-    Message::Append {
+    Message::Log(LogMessage::Append {
         from: Lsn(1000),
         through: Lsn(1003),
         committed: Lsn(990),
@@ -138,40 +138,40 @@ fn append() -> Message {
             record(1003, 16, Kind::ZeroBlocks { blocks: 240, hole: true }),
         ],
         mark: Some(mark()),
-    }
+    })
 }
 
 fn held() -> Message {
-    Message::Held {
+    Message::Log(LogMessage::Held(Held {
         accepted: Lsn(1003),
         held: Lsn(1002),
         synced: Some(Lsn(900)),
         mark: MarkNumber(9),
         room: Room { blocks: 5000, ranges: 64 },
         host: host(),
-    }
+    }))
 }
 
 fn known() -> Message {
-    Message::Known {
+    Message::Ownership(OwnershipMessage::Known {
         sent: Instant(79),
         rewinds: Rewinds { open: vec![RewindId(0x0000_0002_0000_0003)], settled: vec![RewindId(5), RewindId(6)] },
-    }
+    })
 }
 
 fn said() -> Message {
-    Message::Said { held: Lsn(1002), mark: MarkNumber(9) }
+    Message::Log(LogMessage::Said { held: Lsn(1002), mark: MarkNumber(9) })
 }
 
 fn ask() -> Message {
-    Message::Ask { number: 77, first: BlockIndex(5), blocks: 64 }
+    Message::Log(LogMessage::Ask { number: 77, first: BlockIndex(5), blocks: 64 })
 }
 
 fn cached() -> Message {
     let frame: Vec<u8> = (0..TIER_BLOCK_BYTES).map(|i| (i * 7 + 3) as u8).collect();
     let unsealed = Kind::Data { mask: SectorMask::FULL, checksum: 0 };
     let records = vec![record(1, 5, unsealed), record(2, 9, unsealed)];
-    let mut message = Message::Cached { number: 77, kept: 1000, records };
+    let mut message = Message::Log(LogMessage::Cached { number: 77, kept: 1000, records });
     seal_cached(&VOLUME, &mut message, |_| &frame);
     message
 }
@@ -199,43 +199,46 @@ fn decoded(bytes: &[u8]) -> Result<ChannelFrame, Reason> {
 /// One message of each kind.
 fn one_of_each() -> Vec<Message> {
     vec![
-        Message::Begin { tail: Lsn(5), committed: Lsn(4), whole_from: Lsn(3), mark: mark() },
+        Message::Log(LogMessage::Begin { tail: Lsn(5), committed: Lsn(4), whole_from: Lsn(3), mark: mark() }),
         append(),
-        Message::Append {
+        Message::Log(LogMessage::Append {
             from: Lsn(9),
             through: Lsn(9),
             committed: Lsn(9),
             sync: Lsn(9),
             records: Vec::new(),
             mark: None,
-        },
-        Message::Mark(mark()),
+        }),
+        Message::Log(LogMessage::Mark(mark())),
         held(),
-        Message::Held {
+        Message::Log(LogMessage::Held(Held {
             accepted: Lsn(3),
             held: Lsn(2),
             synced: None,
             mark: MarkNumber(1),
             room: Room::default(),
             host: host(),
-        },
+        })),
         said(),
-        Message::Beacon { sent: Instant(77) },
-        Message::Granted { sent: Instant(78) },
-        Message::Seal,
-        Message::Sealed { held: Lsn(1003), mark: mark(), host: host() },
-        Message::Fetch { from: Lsn(12) },
-        Message::TakeOver,
+        Message::Ownership(OwnershipMessage::Beacon { sent: Instant(77) }),
+        Message::Ownership(OwnershipMessage::Granted { sent: Instant(78) }),
+        Message::Ownership(OwnershipMessage::Seal),
+        Message::Ownership(OwnershipMessage::Sealed { held: Lsn(1003), mark: mark(), host: host() }),
+        Message::Log(LogMessage::Fetch { from: Lsn(12) }),
+        Message::Ownership(OwnershipMessage::TakeOver),
         Message::Refused { why: Refusal::BeyondTail },
-        Message::Who { sent: Instant(81) },
-        Message::Here { sent: Instant(82), at: Instant(83), host: host(), fresh: true },
-        Message::Here { sent: Instant(84), at: Instant(85), host: host(), fresh: false },
-        Message::Learn { sent: Instant(86), at: Instant(87) },
-        Message::Know { sent: Instant(88), rewinds: Rewinds { open: vec![RewindId(1)], settled: vec![] } },
+        Message::Ownership(OwnershipMessage::Who { sent: Instant(81) }),
+        Message::Ownership(OwnershipMessage::Here { sent: Instant(82), at: Instant(83), host: host(), fresh: true }),
+        Message::Ownership(OwnershipMessage::Here { sent: Instant(84), at: Instant(85), host: host(), fresh: false }),
+        Message::Ownership(OwnershipMessage::Learn { sent: Instant(86), at: Instant(87) }),
+        Message::Ownership(OwnershipMessage::Know {
+            sent: Instant(88),
+            rewinds: Rewinds { open: vec![RewindId(1)], settled: vec![] },
+        }),
         known(),
         ask(),
         cached(),
-        Message::Cached { number: 78, kept: 0, records: Vec::new() },
+        Message::Log(LogMessage::Cached { number: 78, kept: 0, records: Vec::new() }),
     ]
 }
 
@@ -278,7 +281,7 @@ fn frames_of_the_channel_have_their_golden_bytes() {
 
 #[test]
 fn messages_have_their_golden_bytes() {
-    let sealed = Message::Sealed { held: Lsn(1003), mark: mark(), host: host() };
+    let sealed = Message::Ownership(OwnershipMessage::Sealed { held: Lsn(1003), mark: mark(), host: host() });
     let messages = [
         (APPEND, append()),
         (HELD, held()),
@@ -330,14 +333,14 @@ fn what_no_volume_has_is_refused() {
         Mark { pins: vec![Pin { term: Term(2), above: Lsn(9), through: Lsn(far), part: Part::default() }], ..mark() },
     ];
     for mark in marks {
-        assert!(decode_message(&body(&Message::Mark(mark.clone()))).is_err(), "{mark:?}");
+        assert!(decode_message(&body(&Message::Log(LogMessage::Mark(mark.clone())))).is_err(), "{mark:?}");
     }
     let messages = [
-        Message::Begin { tail: Lsn(u64::MAX), committed: Lsn(4), whole_from: Lsn(3), mark: mark() },
-        Message::Fetch { from: Lsn(far) },
-        Message::Sealed { held: Lsn(far), mark: mark(), host: host() },
-        Message::Said { held: Lsn(far), mark: MarkNumber(1) },
-        Message::Said { held: Lsn(1), mark: MarkNumber(far) },
+        Message::Log(LogMessage::Begin { tail: Lsn(u64::MAX), committed: Lsn(4), whole_from: Lsn(3), mark: mark() }),
+        Message::Log(LogMessage::Fetch { from: Lsn(far) }),
+        Message::Ownership(OwnershipMessage::Sealed { held: Lsn(far), mark: mark(), host: host() }),
+        Message::Log(LogMessage::Said { held: Lsn(far), mark: MarkNumber(1) }),
+        Message::Log(LogMessage::Said { held: Lsn(1), mark: MarkNumber(far) }),
     ];
     for message in messages {
         assert!(decode_message(&body(&message)).is_err(), "{message:?}");
@@ -359,7 +362,14 @@ fn random_append(state: &mut u64) -> Message {
     }
     let through = Lsn(last + xorshift(state) % 4);
     let mark = (xorshift(state).is_multiple_of(2)).then(mark);
-    Message::Append { from: Lsn(from), through, committed: Lsn(xorshift(state) >> 2), sync: Lsn(last), records, mark }
+    Message::Log(LogMessage::Append {
+        from: Lsn(from),
+        through,
+        committed: Lsn(xorshift(state) >> 2),
+        sync: Lsn(last),
+        records,
+        mark,
+    })
 }
 
 #[test]
@@ -414,7 +424,14 @@ fn positions_out_of_order_are_refused() {
     let with = |from: u64, through: u64, sync: u64, lsns: &[u64]| {
         let records = lsns.iter().map(|&lsn| record(lsn, 1, Kind::ZeroBlocks { blocks: 1, hole: false })).collect();
         let (from, through, sync) = (Lsn(from), Lsn(through), Lsn(sync));
-        decode_message(&body(&Message::Append { from, through, committed: Lsn(0), sync, records, mark: None }))
+        decode_message(&body(&Message::Log(LogMessage::Append {
+            from,
+            through,
+            committed: Lsn(0),
+            sync,
+            records,
+            mark: None,
+        })))
     };
     assert!(with(5, 9, 9, &[6, 9]).is_ok());
     for (from, through, sync, lsns) in
@@ -464,7 +481,8 @@ fn a_full_append_fits() {
     let pins = vec![mark().pins[0]; PINS_MAX];
     let through = Lsn(RECORDS_MAX as u64);
     let mark = Some(Mark { pins, ..mark() });
-    let message = Message::Append { from: Lsn(0), through, committed: Lsn(0), sync: Lsn(0), records, mark };
+    let message =
+        Message::Log(LogMessage::Append { from: Lsn(0), through, committed: Lsn(0), sync: Lsn(0), records, mark });
     assert_eq!(payload_blocks(&message), PAYLOAD_BLOCKS_MAX);
     let body = body(&message);
     assert!(body.len() <= BODY_BYTES_MAX as usize);

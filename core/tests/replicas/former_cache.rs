@@ -4,7 +4,7 @@ use crate::story::KINDS;
 use crate::weather::FAIR;
 use crate::world::{BLOCKS, Make, World};
 use forebay_core::api::{Order, Own, Report};
-use forebay_core::cluster::{Config, Flushed, LogState, Message};
+use forebay_core::cluster::{Config, Flushed, LogMessage, LogState, Message};
 use forebay_core::status::FormerStatus;
 use forebay_core::types::*;
 
@@ -137,7 +137,7 @@ pub fn what_was_changed_on_the_way_is_read_from_the_backing() {
 #[test]
 pub fn an_answer_that_does_not_come_is_not_waited_for_and_the_asking_ends() {
     let mut world = handed_over(KINDS[0]);
-    world.lose = Some(|message| matches!(message, Message::Cached { .. }));
+    world.lose = Some(|message| matches!(message, Message::Log(LogMessage::Cached { .. })));
     for block in 0..8 {
         read(&mut world, block);
     }

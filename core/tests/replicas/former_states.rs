@@ -176,7 +176,7 @@ pub fn a_tail_below_what_all_held_is_not_agreed_on() {
     for make in [MEMORY, FLASH] {
         let mut world = candidate_put_back(make);
         // What was fetched gets lost on the way until the owner goes on without it.
-        world.lose = Some(|message| matches!(message, Message::Append { .. }));
+        world.lose = Some(|message| matches!(message, Message::Log(LogMessage::Append { .. })));
         world.take_over(1, &[1, 2], 2, 2);
         world.run_ms(2_000);
         assert!(went_back(&world, 1), "node 1 goes on as if it were whole\n{}", world.tell());
@@ -196,7 +196,7 @@ pub fn a_learner_that_is_killed_holds_what_it_has_said() {
             let mut world = World::new(seed, FAIR, &makes);
             world.found(0, &[0]);
             world.until_serving();
-            world.lose = Some(|message| matches!(message, Message::Append { .. }));
+            world.lose = Some(|message| matches!(message, Message::Log(LogMessage::Append { .. })));
             world.order(0, Order::Learn(world.own(1)));
             world.run_ms(20);
             write_blocks(&mut world, 0..10);

@@ -536,7 +536,7 @@ pub fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
     let envelope = Envelope { volume: [7; 16], term: Term(2), config: Config(5), from: old, to: other };
     let held = world.status(1).held;
     let mark = Mark { number: MarkNumber(9), ..Mark::default() };
-    world.hand(1, Event::Peer { envelope, message: Message::Mark(mark), payload: Vec::new() });
+    world.hand(1, Event::Peer { envelope, message: LogMessage::Mark(mark), payload: Vec::new() });
     assert_eq!(world.status(1).held, held);
     assert_ne!(world.figures(1).mark.number, MarkNumber(9), "meant for another (S2)");
     assert_eq!(world.counters(1).refusals, 2);
@@ -793,7 +793,7 @@ pub fn a_watermark_does_not_pass_what_was_superseded_by_what_nobody_holds() {
     assert!(world.write(8, 8));
     world.until_answered();
     // Only marks arrive, and the first write gives way to one that no other holds.
-    world.lose = Some(|message| matches!(message, Message::Append { .. }));
+    world.lose = Some(|message| matches!(message, Message::Log(LogMessage::Append { .. })));
     assert!(world.write(0, 8));
     world.run_ms(3_000);
     assert_eq!(world.backing[1], [2; 8], "the rest of the group is in the backing");
@@ -811,7 +811,7 @@ pub fn an_owner_that_steps_down_passes_nothing_that_only_it_has_superseded() {
         assert!(world.write(0, 8));
         assert!(world.write(8, 8));
         world.until_answered();
-        world.lose = Some(|message| matches!(message, Message::Append { .. }));
+        world.lose = Some(|message| matches!(message, Message::Log(LogMessage::Append { .. })));
         assert!(world.write(0, 8));
         world.run_ms(3_000);
         assert_eq!(world.backing[1], [2; 8], "the rest of the group is in the backing");

@@ -517,7 +517,7 @@ impl World {
             }
             Work::Send(mut letter, frames) => {
                 letter.blocks = frames.iter().map(|frame| self.nodes[node].disks.frames[frame.0 as usize]).collect();
-                if let Message::Cached { records, .. } = &mut letter.message {
+                if let Message::Log(LogMessage::Cached { records, .. }) = &mut letter.message {
                     for (record, bytes) in records.iter_mut().zip(&letter.blocks) {
                         let checksum = hash(record.block, SectorMask::FULL, record.term, bytes);
                         record.kind = Kind::Data { mask: SectorMask::FULL, checksum };
@@ -532,16 +532,20 @@ impl World {
     // --- pipes ---
 
     fn post(&mut self, from: usize, letter: Letter) {
-        if let Message::Held { held, .. } = letter.message {
+        if let Message::Log(LogMessage::Held(Held { held, .. })) = letter.message {
             let told = &mut self.nodes[from].told;
             *told = held.max(*told);
         }
         let copies = 1 + u32::from(self.chance.percent(self.weather.twice_percent));
         for _ in 0..copies {
             let lost = self.lose.is_some_and(|lose| lose(&letter.message));
-            if lost && let Message::Append { mark: Some(mark), .. } = &letter.message {
+            if lost && let Message::Log(LogMessage::Append { mark: Some(mark), .. }) = &letter.message {
                 // What rides on it is told by itself.
-                let letter = Letter { message: Message::Mark(mark.clone()), blocks: Vec::new(), ..letter.clone() };
+                let letter = Letter {
+                    message: Message::Log(LogMessage::Mark(mark.clone())),
+                    blocks: Vec::new(),
+                    ..letter.clone()
+                };
                 self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
             }
             if lost || self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
@@ -586,7 +590,12 @@ impl World {
                 payload.push(Payload { frame, checksum: hash(record.block, mask, record.term, &bytes) });
             }
         }
-        self.hand(to, Event::Peer { envelope, message, payload });
+        let event = match message {
+            Message::Log(message) => Event::Peer { envelope, message, payload },
+            Message::Refused { why } => Event::Refused { envelope, why },
+            Message::Ownership(message) => unreachable!("volumes alone send no {message:?}"),
+        };
+        self.hand(to, event);
     }
 
     // --- effects ---

@@ -53,7 +53,7 @@ use crate::memory::Buffers;
 use crate::reactor::{Interest, Reactor};
 use crate::socket::{Moved, VECTORS_MAX, vector};
 use compress::Packer;
-use forebay_core::cluster::{Envelope, Message, NodeId};
+use forebay_core::cluster::{Envelope, LogMessage, Message, NodeId, OwnershipMessage};
 use forebay_core::types::{Duration, FrameId, Instant, Payload};
 use forebay_core::wire::*;
 use govern::Governor;
@@ -908,24 +908,30 @@ fn begin_call(pair: &AddressPair, multipath: bool) -> io::Result<Socket> {
 /// How a message travels.
 fn way_of(message: &Message) -> Way {
     match message {
-        Message::Append { .. } | Message::Cached { .. } => Way::Bulk,
-        Message::Begin { .. }
-        | Message::Mark(_)
-        | Message::Held { .. }
-        | Message::Said { .. }
-        | Message::Fetch { .. }
-        | Message::Ask { .. }
-        | Message::Refused { .. }
-        | Message::Who { .. }
-        | Message::Here { .. }
-        | Message::Know { .. }
-        | Message::Known { .. }
-        | Message::Learn { .. } => Way::Urgent,
-        Message::Beacon { .. }
-        | Message::Granted { .. }
-        | Message::Seal
-        | Message::Sealed { .. }
-        | Message::TakeOver => Way::Everywhere,
+        Message::Log(LogMessage::Append { .. } | LogMessage::Cached { .. }) => Way::Bulk,
+        Message::Log(
+            LogMessage::Begin { .. }
+            | LogMessage::Mark(_)
+            | LogMessage::Held(_)
+            | LogMessage::Said { .. }
+            | LogMessage::Fetch { .. }
+            | LogMessage::Ask { .. },
+        )
+        | Message::Ownership(
+            OwnershipMessage::Who { .. }
+            | OwnershipMessage::Here { .. }
+            | OwnershipMessage::Know { .. }
+            | OwnershipMessage::Known { .. }
+            | OwnershipMessage::Learn { .. },
+        )
+        | Message::Refused { .. } => Way::Urgent,
+        Message::Ownership(
+            OwnershipMessage::Beacon { .. }
+            | OwnershipMessage::Granted { .. }
+            | OwnershipMessage::Seal
+            | OwnershipMessage::Sealed { .. }
+            | OwnershipMessage::TakeOver,
+        ) => Way::Everywhere,
     }
 }
 

@@ -114,7 +114,7 @@ impl Receiver for Sink {
 
     fn deliver(&mut self, _envelope: Envelope, message: Message, payload: Vec<Payload>) {
         self.order.push(payload.is_empty());
-        let Message::Append { from, records, .. } = &message else {
+        let Message::Log(LogMessage::Append { from, records, .. }) = &message else {
             assert!(payload.is_empty());
             return self.control.push(message);
         };
@@ -308,8 +308,14 @@ impl Stand {
         let lsn = Lsn(from + blocks as u64 + 1);
         let kind = Kind::ZeroBlocks { blocks: 9, hole: true };
         records.push(Descriptor { lsn, block: BlockIndex(7), group: Group(0), term: TERM, kind });
-        let append =
-            Message::Append { from: Lsn(from), through: lsn, committed: Lsn(0), sync: Lsn(0), records, mark: None };
+        let append = Message::Log(LogMessage::Append {
+            from: Lsn(from),
+            through: lsn,
+            committed: Lsn(0),
+            sync: Lsn(0),
+            records,
+            mark: None,
+        });
         (append, payload)
     }
 
@@ -396,7 +402,7 @@ fn both_sides_speak_at_the_same_time() {
             let (message, payload) = stand.append(index * 1000, 32);
             let link = if end { &mut stand.alpha.link } else { &mut stand.beta.link };
             link.send(&envelope, &message, payload, Some(index)).unwrap();
-            let held = Message::Beacon { sent: Instant(index) };
+            let held = Message::Ownership(OwnershipMessage::Beacon { sent: Instant(index) });
             link.send(&envelope, &held, Buffers::none(), None).unwrap();
         }
     }
@@ -416,7 +422,7 @@ fn what_is_urgent_is_not_behind_the_bulk() {
         stand.alpha.link.send(&from_alpha(), &message, payload, None).unwrap();
     }
     stand.round();
-    let beacon = Message::Beacon { sent: Instant(9) };
+    let beacon = Message::Ownership(OwnershipMessage::Beacon { sent: Instant(9) });
     stand.alpha.link.send(&from_alpha(), &beacon, Buffers::none(), None).unwrap();
     stand.until("all", |stand| stand.beta.sink.order.len() == 49);
     let at = stand.beta.sink.order.iter().position(|control| *control).unwrap();
@@ -439,9 +445,9 @@ fn a_full_link_says_so_and_urgent_messages_still_go() {
         }
     }
     assert_eq!(taken, 2, "3 MiB are full with two messages of 1 MiB and their heads");
-    stand.alpha.link.send(&from_alpha(), &Message::Seal, Buffers::none(), None).unwrap();
+    stand.alpha.link.send(&from_alpha(), &Message::Ownership(OwnershipMessage::Seal), Buffers::none(), None).unwrap();
     stand.until("all", |stand| stand.beta.sink.got.len() == 2 && stand.alpha.link.room() == 3 << 20);
-    assert_eq!(stand.beta.sink.control, [Message::Seal]);
+    assert_eq!(stand.beta.sink.control, [Message::Ownership(OwnershipMessage::Seal)]);
 }
 
 #[test]

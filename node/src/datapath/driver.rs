@@ -556,39 +556,20 @@ impl Driver {
             self.send(&envelope, &answer, Buffers::none(), None);
             return;
         }
-        let for_volume = match (replica, &message) {
-            (None, _) => false,
-            (
-                Some(replica),
-                Message::Beacon { .. }
-                | Message::Granted { .. }
-                | Message::Seal
-                | Message::Sealed { .. }
-                | Message::TakeOver
-                | Message::Who { .. }
-                | Message::Here { .. }
-                | Message::Know { .. }
-                | Message::Known { .. }
-                | Message::Learn { .. },
-            ) => {
-                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
-                false
+        let event = match (replica, message) {
+            (None, _) => Err(payload),
+            (Some(replica), Message::Ownership(message)) => {
+                replica.ownership.handle(now, ownership::Event::Message(envelope, message));
+                Err(payload)
             }
-            (Some(replica), Message::Refused { .. }) => {
-                replica.ownership.handle(now, ownership::Event::Message(envelope, message.clone()));
-                true
+            (Some(replica), Message::Refused { why }) => {
+                replica.ownership.handle(now, ownership::Event::Refused(envelope, why));
+                Ok(Event::Refused { envelope, why })
             }
-            (
-                Some(replica),
-                Message::Begin { .. }
-                | Message::Append { .. }
-                | Message::Mark(_)
-                | Message::Held { .. }
-                | Message::Said { .. }
-                | Message::Fetch { .. }
-                | Message::Ask { .. }
-                | Message::Cached { .. },
-            ) => replica.ownership.admit(now, &envelope, &message) == Admission::Take,
+            (Some(replica), Message::Log(message)) => match replica.ownership.admit(now, &envelope, &message) {
+                Admission::Take => Ok(Event::Peer { envelope, message, payload }),
+                Admission::Drop => Err(payload),
+            },
         };
         // What ownership has decided goes before what it admits.
         if self.replicas.get(&envelope.volume).is_some_and(|replica| replica.ownership.has_effects()) {
@@ -596,11 +577,12 @@ impl Driver {
         }
         let Some(key) = self.keys.get(&envelope.volume).copied() else { return };
         let Some(slot) = desks.volumes[key].as_mut() else { return };
-        if for_volume {
-            slot.volume.handle(now, Event::Peer { envelope, message, payload });
-        } else {
-            let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
-            slot.volume.return_frames(&frames);
+        match event {
+            Ok(event) => slot.volume.handle(now, event),
+            Err(payload) => {
+                let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
+                slot.volume.return_frames(&frames);
+            }
         }
         self.touched.push(key);
     }

@@ -122,10 +122,12 @@ impl World {
         let Some(put_back) = &mut tier.put_back else { return };
         match message {
             // Of a term that is over nobody is believed.
-            Message::Said { held, .. } => put_back.told |= held.0 > end && envelope.term >= tier.seen.0,
-            Message::Granted { sent } => put_back.told |= *sent > local && believes,
+            Message::Log(LogMessage::Said { held, .. }) => {
+                put_back.told |= held.0 > end && envelope.term >= tier.seen.0
+            }
+            Message::Ownership(OwnershipMessage::Granted { sent }) => put_back.told |= *sent > local && believes,
             // Whose volume goes on says what it has heard as well.
-            Message::Append { .. }
+            Message::Log(LogMessage::Append { .. })
                 if envelope.term == self.coordinator.highest.0
                     && speaks
                     && put_back.heard.is_none_or(|(_, heard)| heard != process) =>

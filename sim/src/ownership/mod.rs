@@ -921,57 +921,47 @@ impl World {
     fn arrive(&mut self, node: usize, envelope: Envelope, message: Message, numbers: &[u64]) {
         let now = self.local(node);
         self.note_heard(node, &envelope, &message);
-        if matches!(message, Message::Know { .. } | Message::Known { .. }) && self.nodes[node].process.is_some() {
-            let warned = &mut self.nodes[node].warned;
-            *warned = (*warned).max((envelope.term, envelope.config));
-        }
-        let volumes = match message {
-            Message::Begin { .. }
-            | Message::Append { .. }
-            | Message::Mark(_)
-            | Message::Held { .. }
-            | Message::Said { .. }
-            | Message::Fetch { .. } => true,
-            Message::Refused { .. }
-            | Message::Beacon { .. }
-            | Message::Granted { .. }
-            | Message::Seal
-            | Message::Sealed { .. }
-            | Message::TakeOver
-            | Message::Who { .. }
-            | Message::Here { .. }
-            | Message::Know { .. }
-            | Message::Known { .. }
-            | Message::Learn { .. } => false,
-            Message::Ask { .. } | Message::Cached { .. } => unreachable!("these volumes have no cache"),
-        };
-        if !volumes {
-            if matches!(message, Message::Refused { .. }) {
-                self.give_volume(node, now, &envelope, &message, numbers);
+        match message {
+            Message::Log(message) => {
+                let Some(process) = &mut self.nodes[node].process else { return };
+                if process.ownership.admit(now, &envelope, &message) == Admission::Take
+                    && let Some(tier) = &mut self.tiers[node]
+                {
+                    process.volume.receive(now, tier, &envelope, &message, numbers);
+                }
+                self.drive(node, Event::Timeout);
             }
-            if let (Message::Sealed { mark, .. }, Some(process)) = (&message, &mut self.nodes[node].process)
-                && envelope.to == process.ownership.own()
-            {
+            Message::Refused { why } => {
+                if let (Some(process), Some(tier)) = (&mut self.nodes[node].process, &mut self.tiers[node]) {
+                    process.volume.refused(now, tier, envelope.from, why);
+                }
+                self.drive(node, Event::Refused(envelope, why));
+            }
+            Message::Ownership(message) => {
+                self.note_ownership_message(node, &envelope, &message);
+                self.drive(node, Event::Message(envelope, message));
+            }
+        }
+    }
+
+    fn note_ownership_message(&mut self, node: usize, envelope: &Envelope, message: &OwnershipMessage) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        match message {
+            OwnershipMessage::Know { .. } | OwnershipMessage::Known { .. } => {
+                let warned = &mut self.nodes[node].warned;
+                *warned = (*warned).max((envelope.term, envelope.config));
+            }
+            OwnershipMessage::Sealed { mark, .. } if envelope.to == process.ownership.own() => {
                 let before = if process.sealed.0 == envelope.term { process.sealed.1 } else { 0 };
                 process.sealed = (envelope.term, before.max(mark.watermark.0 as usize));
             }
-            return self.drive(node, Event::Message(envelope, message));
+            _ => {}
         }
-        let Some(process) = &mut self.nodes[node].process else { return };
-        if process.ownership.admit(now, &envelope, &message) == Admission::Take {
-            self.give_volume(node, now, &envelope, &message, numbers);
-        }
-        self.drive(node, Event::Timeout);
-    }
-
-    fn give_volume(&mut self, node: usize, now: Instant, envelope: &Envelope, message: &Message, numbers: &[u64]) {
-        let (Some(process), Some(tier)) = (&mut self.nodes[node].process, &mut self.tiers[node]) else { return };
-        process.volume.receive(now, tier, envelope, message, numbers);
     }
 
     fn send(&mut self, from: usize, envelope: Envelope, message: Message, numbers: Vec<u64>) {
         let to = envelope.to.node.0 as usize - 1;
-        if matches!(message, Message::Learn { .. }) {
+        if matches!(message, Message::Ownership(OwnershipMessage::Learn { .. })) {
             self.learns.insert(to, (envelope, message.clone()));
         }
         if self.cut.contains(&(from, to)) {

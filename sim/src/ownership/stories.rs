@@ -705,7 +705,7 @@ pub fn node_without_a_part_grants_what_was_never_sent(rules: Rules) {
     let stranger = [NodeId(2), NodeId(3)].into_iter().find(|node| part_of(node).is_none()).expect("one has no part");
     let to = part_of(&owner).expect("the owner is one of the members");
     let envelope = Envelope { volume: super::VOLUME, term, config, from: Incarnation::none(stranger), to };
-    world.drive(0, Event::Message(envelope, Message::Granted { sent: Instant(u64::MAX) }));
+    world.drive(0, Event::Message(envelope, OwnershipMessage::Granted { sent: Instant(u64::MAX) }));
     world.run_for(2_000 * MS);
     assert!(is_owner(&world, 0), "{}", world.stand());
     assert_eq!(world.coordinator.record.term, term, "nobody needs to take over: {}", world.stand());
@@ -759,7 +759,7 @@ pub fn word_of_a_former_owner_arrives_when_another_one_serves(rules: Rules) {
     let member = |node: u64| record.member(NodeId(node)).expect("all are members");
     let Record { term, config, .. } = record;
     let envelope = Envelope { volume: super::VOLUME, term, config, from: member(3), to: member(2) };
-    world.drive(1, Event::Message(envelope, Message::TakeOver));
+    world.drive(1, Event::Message(envelope, OwnershipMessage::TakeOver));
     world.run_for(5_000 * MS);
     assert_eq!(world.coordinator.record.term, term, "its owner serves: {}", world.stand());
 }

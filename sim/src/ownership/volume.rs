@@ -353,7 +353,7 @@ impl Volume {
             rewriting: Rewriting::No,
         });
         if let Some((from, _, _)) = fetch {
-            let message = Message::Fetch { from: Lsn(tier.log.len() as u64) };
+            let message = LogMessage::Fetch { from: Lsn(tier.log.len() as u64) };
             self.send(from, message, Vec::new());
         }
     }
@@ -376,13 +376,13 @@ impl Volume {
 
     // --- stream ---
 
-    fn send(&mut self, to: Incarnation, message: Message, numbers: Vec<u64>) {
+    fn send(&mut self, to: Incarnation, message: LogMessage, numbers: Vec<u64>) {
         let (term, config) = match &self.owner {
             Some(owner) => (owner.term, owner.decided.config),
             None => (Term(0), Config(0)),
         };
         let envelope = Envelope { volume: self.id, term, config, from: self.own, to };
-        self.asks.push(Ask::Send(envelope, message, numbers));
+        self.asks.push(Ask::Send(envelope, message.into(), numbers));
     }
 
     fn begin_to(&mut self, now: Instant, tier: &Tier, peer: Incarnation) {
@@ -393,7 +393,7 @@ impl Volume {
             peer.sent_at = now;
             peer.open.get_or_insert(now);
         }
-        self.send(peer, Message::Begin { tail, committed, whole_from: Lsn(0), mark: mark(tier) }, Vec::new());
+        self.send(peer, LogMessage::Begin { tail, committed, whole_from: Lsn(0), mark: mark(tier) }, Vec::new());
     }
 
     fn append_to(&mut self, now: Instant, tier: &Tier, node: NodeId) {
@@ -404,7 +404,7 @@ impl Volume {
         if peer.held < end {
             peer.open.get_or_insert(now);
         }
-        let message = Message::Append {
+        let message = LogMessage::Append {
             from: Lsn(from as u64),
             through: Lsn(end as u64),
             committed: Lsn(owner.acked as u64),
@@ -416,10 +416,17 @@ impl Volume {
     }
 
     /// A message that ownership has admitted.
-    pub fn receive(&mut self, now: Instant, tier: &mut Tier, envelope: &Envelope, message: &Message, numbers: &[u64]) {
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        tier: &mut Tier,
+        envelope: &Envelope,
+        message: &LogMessage,
+        numbers: &[u64],
+    ) {
         match message {
-            Message::Begin { tail, mark, .. } => self.on_begin(tier, envelope, tail.0 as usize, mark),
-            Message::Append { from, mark, sync, committed, .. } => {
+            LogMessage::Begin { tail, mark, .. } => self.on_begin(tier, envelope, tail.0 as usize, mark),
+            LogMessage::Append { from, mark, sync, committed, .. } => {
                 let fetched = self.owner.is_some();
                 let committed = committed.0 as usize;
                 if fetched {
@@ -435,23 +442,11 @@ impl Volume {
                     }
                 }
             }
-            Message::Mark(mark) => tier.watermark = tier.watermark.max(mark.watermark.0 as usize),
-            Message::Held { held, synced, .. } => self.on_held(now, tier, envelope, held.0 as usize, *synced),
-            Message::Fetch { from } => self.on_fetch(tier, envelope, from.0 as usize),
-            Message::Refused { why: Refusal::BeyondTail } => self.on_refused(envelope.from),
-            Message::Said { held, .. } => self.on_said(tier, held.0 as usize),
-            Message::Refused { .. }
-            | Message::Beacon { .. }
-            | Message::Granted { .. }
-            | Message::Seal
-            | Message::Sealed { .. }
-            | Message::TakeOver
-            | Message::Who { .. }
-            | Message::Here { .. }
-            | Message::Know { .. }
-            | Message::Known { .. }
-            | Message::Learn { .. } => {}
-            Message::Ask { .. } | Message::Cached { .. } => unreachable!("this volume has no cache"),
+            LogMessage::Mark(mark) => tier.watermark = tier.watermark.max(mark.watermark.0 as usize),
+            LogMessage::Held(Held { held, synced, .. }) => self.on_held(now, tier, envelope, held.0 as usize, *synced),
+            LogMessage::Fetch { from } => self.on_fetch(tier, envelope, from.0 as usize),
+            LogMessage::Said { held, .. } => self.on_said(tier, held.0 as usize),
+            LogMessage::Ask { .. } | LogMessage::Cached { .. } => unreachable!("this volume has no cache"),
         }
         self.progress(now, tier);
     }
@@ -469,7 +464,7 @@ impl Volume {
             tier.fresh = false;
         } else if !tier.agreed && tier.log.len() > tail && tier.committed > tail {
             let (held, mark) = (Lsn(tier.committed as u64), MarkNumber(0));
-            return self.reply(tier, envelope, Message::Said { held, mark });
+            return self.reply(tier, envelope, LogMessage::Said { held, mark });
         } else if !tier.agreed && tier.log.len() > tail {
             return self.reply(tier, envelope, Message::Refused { why: Refusal::BeyondTail });
         }
@@ -500,26 +495,26 @@ impl Volume {
 
     fn tell_held(&mut self, tier: &Tier, envelope: &Envelope) {
         let end = Lsn(tier.log.len() as u64);
-        let held = Message::Held {
+        let held = LogMessage::Held(Held {
             accepted: end,
             held: end,
             synced: tier.flash.then_some(Lsn(tier.synced as u64)),
             mark: MarkNumber(tier.watermark as u64),
             room: Room::default(),
             host: self.host,
-        };
+        });
         self.reply(tier, envelope, held);
     }
 
-    fn reply(&mut self, tier: &Tier, to: &Envelope, message: Message) {
+    fn reply(&mut self, tier: &Tier, to: &Envelope, message: impl Into<Message>) {
         let (term, config) = tier.seen;
         let envelope = Envelope { volume: self.id, term, config, from: self.own, to: to.from };
-        self.asks.push(Ask::Send(envelope, message, Vec::new()));
+        self.asks.push(Ask::Send(envelope, message.into(), Vec::new()));
     }
 
     fn on_fetch(&mut self, tier: &Tier, envelope: &Envelope, from: usize) {
         if from < tier.log.len() && self.owner.is_none() {
-            let message = Message::Append {
+            let message = LogMessage::Append {
                 from: Lsn(from as u64),
                 through: Lsn(tier.log.len() as u64),
                 committed: Lsn(tier.committed as u64),
@@ -529,7 +524,7 @@ impl Volume {
             };
             let (term, config) = tier.seen;
             let envelope = Envelope { volume: self.id, term, config, from: self.own, to: envelope.from };
-            self.asks.push(Ask::Send(envelope, message, tier.log[from..].to_vec()));
+            self.asks.push(Ask::Send(envelope, message.into(), tier.log[from..].to_vec()));
         }
     }
 
@@ -585,8 +580,16 @@ impl Volume {
         let said = |peer: &Peer| (peer.incarnation, if peer.agreed { peer.held } else { 0 }.max(by_all(peer)));
         let said: Vec<(Incarnation, usize)> = owner.peers.values().map(said).collect();
         for (to, held) in said {
-            self.send(to, Message::Said { held: Lsn(held as u64), mark: MarkNumber(0) }, Vec::new());
+            self.send(to, LogMessage::Said { held: Lsn(held as u64), mark: MarkNumber(0) }, Vec::new());
         }
+    }
+
+    /// A node did not take what this one sent.
+    pub fn refused(&mut self, now: Instant, tier: &mut Tier, from: Incarnation, why: Refusal) {
+        if why == Refusal::BeyondTail {
+            self.on_refused(from);
+        }
+        self.progress(now, tier);
     }
 
     fn on_refused(&mut self, from: Incarnation) {

@@ -11,6 +11,7 @@ pub(super) fn brief_event(event: &Event) -> String {
         | Event::Hangup(_)
         | Event::Done { .. }
         | Event::BackingReady
+        | Event::Refused { .. }
         | Event::Interrupted(_)
         | Event::Ownership(_)
         | Event::Control { .. } => format!("{event:?}"),

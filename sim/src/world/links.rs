@@ -4,6 +4,7 @@
 //! Checked: frames named in a message hold what its descriptors say.
 
 use super::*;
+use forebay_core::ownership::Event as News;
 use forebay_core::wire::{payload_blocks, records_of, seal_cached};
 
 /// A message on its way.
@@ -120,55 +121,41 @@ impl World {
             return;
         }
         match letter.message {
-            Message::Begin { .. }
-            | Message::Append { .. }
-            | Message::Mark(_)
-            | Message::Held { .. }
-            | Message::Said { .. }
-            | Message::Fetch { .. }
-            | Message::Ask { .. }
-            | Message::Cached { .. } => {
-                if matches!(letter.message, Message::Cached { .. }) {
+            Message::Log(message) => {
+                if matches!(message, LogMessage::Cached { .. }) {
                     self.coverage.add("block came from the cache of a former owner", letter.blocks.len() as u64);
                 }
-                if self.admits(&letter) {
-                    self.letter_for_volume(letter);
+                if self.admits(&letter.envelope, &message) {
+                    self.letter_for_volume(letter.envelope, message, &letter.blocks);
                 }
             }
-            Message::Refused { .. } => {
-                self.letter_for_ownership(letter.clone());
-                self.letter_for_volume(letter);
+            Message::Refused { why } => {
+                let envelope = letter.envelope;
+                self.tell(News::Refused(envelope, why));
+                if self.volume_is_open() {
+                    self.hand(Event::Refused { envelope, why });
+                }
             }
-            Message::Beacon { .. }
-            | Message::Granted { .. }
-            | Message::Seal
-            | Message::Sealed { .. }
-            | Message::TakeOver
-            | Message::Who { .. }
-            | Message::Here { .. }
-            | Message::Know { .. }
-            | Message::Known { .. }
-            | Message::Learn { .. } => {
-                trace!(self, "letter {:?}", letter.message);
-                self.letter_for_ownership(letter);
+            Message::Ownership(message) => {
+                trace!(self, "letter {message:?}");
+                self.tell(News::Message(letter.envelope, message));
             }
         }
     }
 
-    fn letter_for_volume(&mut self, letter: Letter) {
+    fn letter_for_volume(&mut self, envelope: Envelope, message: LogMessage, blocks: &[Vec<u8>]) {
         if !self.volume_is_open() {
             return;
         }
         let mut payload = Vec::new();
-        if !letter.blocks.is_empty() {
-            let records = records_of(&letter.message);
+        if !blocks.is_empty() {
             let mut frames = Frames::new();
-            let count = letter.blocks.len() as u32;
+            let count = blocks.len() as u32;
             if !self.node.volume.as_mut().expect("it lives").take_frames_for_peer(count, &mut frames) {
                 return self.coverage.see("no frames for a peer's message");
             }
-            let mut filled = frames.iter().zip(&letter.blocks);
-            for record in records {
+            let mut filled = frames.iter().zip(blocks);
+            for record in message.records() {
                 let Kind::Data { mask, .. } = record.kind else { continue };
                 let (&frame, bytes) = filled.next().expect("a frame for each payload");
                 self.assert_writable(frame, "a peer's payload");
@@ -177,7 +164,7 @@ impl World {
                 payload.push(Payload { frame, checksum });
             }
         }
-        self.hand(Event::Peer { envelope: letter.envelope, message: letter.message, payload });
+        self.hand(Event::Peer { envelope, message, payload });
     }
 }
 

@@ -391,16 +391,12 @@ impl World {
     }
 
     /// A message of those that the volume handles; true: it is to have it.
-    pub(super) fn admits(&mut self, letter: &Letter) -> bool {
+    pub(super) fn admits(&mut self, envelope: &Envelope, message: &LogMessage) -> bool {
         let now = self.clock();
         let Some(ownership) = &mut self.node.part.ownership else { return false };
-        let taken = ownership.admit(now, &letter.envelope, &letter.message) == Admission::Take;
+        let taken = ownership.admit(now, envelope, message) == Admission::Take;
         self.do_deeds();
         taken && self.volume_is_open()
-    }
-
-    pub(super) fn letter_for_ownership(&mut self, letter: Letter) {
-        self.tell(News::Message(letter.envelope, letter.message));
     }
 
     /// The volume reports.

@@ -23,7 +23,7 @@ pub(super) struct Terms {
 impl World {
     /// This node sends something.
     pub(super) fn note_grant(&mut self, letter: &Letter) {
-        if let Message::Granted { sent } = letter.message {
+        if let Message::Ownership(OwnershipMessage::Granted { sent }) = letter.message {
             let by = (self.at, letter.envelope.term);
             let known = self.cluster_mut().terms.granted.entry(by).or_insert(sent);
             *known = sent.max(*known);

@@ -1,7 +1,7 @@
 //! Whoever has no business here is sent away with a reason, counted, and costs nobody else anything.
 
 use super::*;
-use forebay_core::cluster::Room;
+use forebay_core::cluster::{Held, Room};
 use forebay_core::roles::Role;
 use rcgen::{SanType, date_time_ymd};
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
 
 #[test]
 fn a_neighbour_of_an_older_version_is_sent_nothing_that_it_does_not_know() {
-    let ask = Message::Ask { number: 1, first: BlockIndex(0), blocks: 1 };
+    let ask = Message::Log(LogMessage::Ask { number: 1, first: BlockIndex(0), blocks: 1 });
     for (wire_max, expected) in [(1, Err(NotSent::OlderVersion)), (2, Ok(())), (3, Ok(()))] {
         let mut stand = Stand::quiet(ModeChoice::Auto, Security::Plain);
         let mut stream = stand.connect();
@@ -104,7 +104,11 @@ fn a_neighbour_of_an_older_version_is_sent_nothing_that_it_does_not_know() {
         stand.until("in", |stand| stand.beta.is_up(1));
         let link = &mut stand.beta.link;
         assert_eq!(link.send(&from_beta(), &ask, Buffers::none(), None), expected, "version {wire_max}");
-        assert_eq!(link.send(&from_beta(), &Message::Seal, Buffers::none(), None), Ok(()), "version {wire_max}");
+        assert_eq!(
+            link.send(&from_beta(), &Message::Ownership(OwnershipMessage::Seal), Buffers::none(), None),
+            Ok(()),
+            "version {wire_max}"
+        );
     }
 }
 
@@ -280,14 +284,14 @@ fn frames_that_may_not_come_end_their_channel_and_harm_nobody() {
         let head = FrameHead::of_message(sequence, &body, Packing::Plain, payload, payload).encode();
         [&head[..], &body, &vec![0; payload as usize]].concat()
     };
-    let held = Message::Held {
+    let held = Message::Log(LogMessage::Held(Held {
         accepted: Lsn(1),
         held: Lsn(1),
         synced: None,
         mark: forebay_core::cluster::MarkNumber(0),
         room: Room::default(),
         host: hello().host,
-    };
+    }));
     let mut damaged = message(1, &from_alpha(), &held, 0);
     damaged[80] ^= 1;
     let then = |rest: Vec<u8>| [start.clone(), rest].concat();
@@ -338,13 +342,13 @@ fn a_repeated_message_is_dropped() {
     let mut stand = Stand::quiet(ModeChoice::Auto, Security::Plain);
     let mut stream = stand.impostor();
     let mut body = Vec::new();
-    encode_message(&from_alpha(), &Message::TakeOver, &mut body);
+    encode_message(&from_alpha(), &Message::Ownership(OwnershipMessage::TakeOver), &mut body);
     let head = FrameHead::of_message(1, &body, Packing::Plain, 0, 0).encode();
     let once = [&head[..], &body].concat();
     let words = [&bytes(&ChannelFrame::Start { first: 1 })[..], &once, &once, &once].concat();
     stream.write_all(&words).unwrap();
     stand.until("three", |stand| stand.beta.link.counts.duplicates == 2);
-    assert_eq!(stand.beta.sink.control, [Message::TakeOver]);
+    assert_eq!(stand.beta.sink.control, [Message::Ownership(OwnershipMessage::TakeOver)]);
     assert!(stand.beta.is_up(1));
 }
 

@@ -175,8 +175,17 @@ fn who_is_called_answers_neighbours_of_every_version() {
         other.hears(&mut stand, &[CALLED_HELLO, START]);
         other.says(&[START, BEACON]);
         other.hears(&mut stand, &[ACKNOWLEDGE]);
-        assert_eq!(stand.beta.sink.control, [Message::Beacon { sent: Instant(9) }]);
-        stand.beta.link.send(&from_beta(), &Message::Granted { sent: Instant(9) }, Buffers::none(), None).unwrap();
+        assert_eq!(stand.beta.sink.control, [Message::Ownership(OwnershipMessage::Beacon { sent: Instant(9) })]);
+        stand
+            .beta
+            .link
+            .send(
+                &from_beta(),
+                &Message::Ownership(OwnershipMessage::Granted { sent: Instant(9) }),
+                Buffers::none(),
+                None,
+            )
+            .unwrap();
         other.hears(&mut stand, &[GRANTED]);
     }
 }
@@ -201,10 +210,21 @@ fn who_calls_is_understood_by_neighbours_of_every_version() {
         other.says(&[called, START]);
         other.hears(&mut stand, &[START]);
         stand.until("up", |stand| stand.alpha.is_up(1));
-        stand.alpha.link.send(&from_alpha(), &Message::Beacon { sent: Instant(9) }, Buffers::none(), None).unwrap();
+        stand
+            .alpha
+            .link
+            .send(
+                &from_alpha(),
+                &Message::Ownership(OwnershipMessage::Beacon { sent: Instant(9) }),
+                Buffers::none(),
+                None,
+            )
+            .unwrap();
         other.hears(&mut stand, &[BEACON]);
         other.says(&[ACKNOWLEDGE, GRANTED]);
-        stand.until("the answer", |stand| stand.alpha.sink.control == [Message::Granted { sent: Instant(9) }]);
+        stand.until("the answer", |stand| {
+            stand.alpha.sink.control == [Message::Ownership(OwnershipMessage::Granted { sent: Instant(9) })]
+        });
         assert!(stand.alpha.is_up(1));
     }
 }
