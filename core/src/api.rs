@@ -541,13 +541,6 @@ pub enum Effect {
         /// How many.
         blocks: u32,
     },
-    /// The tier may forget these blocks (flash trim); a hint, no completion.
-    TierDiscard {
-        /// First tier block.
-        at: TierBlock,
-        /// How many.
-        blocks: u32,
-    },
 
     // --- backing ---
     /// Read whole blocks into frames; past the end of the backing they read as zeros.

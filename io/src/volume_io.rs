@@ -265,10 +265,6 @@ impl VolumeIo {
             },
             Effect::TierRead { op, at, frames } => self.tier_read(reactor, op, at, frames),
             Effect::TierScan { op, at, blocks } => self.tier_scan(reactor, op, at, blocks),
-            // A hint that is best not taken: memory was reserved so that no store meets a full file system, a flash
-            // file was prewritten so that no sync has to write metadata, and a discard that overtook the next write
-            // to the same place would destroy it.
-            Effect::TierDiscard { .. } => Executed::Nothing,
 
             Effect::BackingRead { op, at, frames } => {
                 let bytes = frames.len() as u64 * BLOCK_BYTES;

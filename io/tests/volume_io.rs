@@ -182,9 +182,6 @@ fn what_the_tier_was_given_comes_back_verified(mode: ModeChoice, kind: TierKind)
         let wrong = rig.run(|op| Effect::TierRead { op, at: run_at, frames: run });
         assert_eq!(wrong, Outcome::Failed(IoError::Checksum), "block {damaged} of two");
     }
-    // A discard is a hint, and forgets nothing that is still read.
-    assert_eq!(rig.execute(Effect::TierDiscard { at, blocks: 1 }), None);
-    assert_eq!(rig.run(|op| Effect::TierRead { op, at, frames: one(frame, check) }), Outcome::Ok);
     let stats = rig.io.tier_stats();
     assert_eq!((stats.writes.operations, stats.writes.bytes, stats.writes.merged), (1, 7 * 4096, 5));
     assert_eq!((stats.reads.errors, stats.syncs.operations), (4, 1));

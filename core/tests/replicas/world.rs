@@ -613,7 +613,7 @@ impl World {
         match effect {
             Effect::Reply { id, result } => self.replied(node, id, result),
             Effect::Answer { id, result } => self.answers.push((id, result)),
-            Effect::FramesFree | Effect::TierDiscard { .. } => {}
+            Effect::FramesFree => {}
             Effect::Describe { index, bytes } => self.nodes[node].disks.describe(index, &bytes),
             Effect::TierWrite { op, at, head, frames } => self.later(node, op, Work::TierWrite(at, head, frames)),
             Effect::BackingSync { op } if self.syncs_fail => {

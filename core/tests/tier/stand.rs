@@ -169,7 +169,7 @@ impl Life {
                 self.frame(target)[usize::from(start)..][..usize::from(length)].fill(0);
                 None
             }
-            Effect::FramesFree | Effect::TierDiscard { .. } => None,
+            Effect::FramesFree => None,
             Effect::Answer { result, .. } => {
                 self.answers.push(result);
                 None

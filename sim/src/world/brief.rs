@@ -51,7 +51,6 @@ pub(super) fn brief_effect(version: Version, effect: &Effect) -> String {
         | Effect::TierSync { .. }
         | Effect::TierRead { .. }
         | Effect::TierScan { .. }
-        | Effect::TierDiscard { .. }
         | Effect::BackingRead { .. }
         | Effect::BackingWrite { .. }
         | Effect::BackingZero { .. }

@@ -93,7 +93,6 @@ impl World {
             Effect::TierSync { op } => self.begin_tier_sync(op),
             Effect::TierRead { op, at, frames } => self.begin_tier_read(op, at, frames),
             Effect::TierScan { op, at, blocks } => self.begin_tier_scan(op, at, blocks),
-            Effect::TierDiscard { at, blocks } => self.discard(at, blocks),
             Effect::BackingRead { op, at, frames } => self.begin_backing_read(op, at, frames),
             Effect::BackingWrite { op, offset, parts } => self.begin_backing_write(op, offset, parts),
             Effect::BackingZero { op, offset, length, hole: _ } => self.begin_backing_zero(op, offset, length),

@@ -127,16 +127,6 @@ impl World {
         self.begin(op, OpKind::TierScan { at, blocks }, None, self.setup.tier_micros_max, 0);
     }
 
-    pub(super) fn discard(&mut self, at: TierBlock, blocks: u32) {
-        assert!(self.node.layout.kind == TierKind::Flash, "discards are for flash");
-        // A discarded range may read as anything.
-        let range = at.0 as usize * BLOCK..(at.0 + blocks) as usize * BLOCK;
-        if self.random.below(2) == 0 {
-            let garbage = vec![0xee; range.len()];
-            self.node.tier.write(range.start, &garbage);
-        }
-    }
-
     pub(super) fn end_tier_write(&mut self, offset: usize, bytes: &[u8], frames: Vec<FrameId>, error: Option<IoError>) {
         for frame in frames {
             self.unpin_source(frame);

@@ -403,7 +403,6 @@ impl Clients {
             | Effect::TierSync { .. }
             | Effect::TierRead { .. }
             | Effect::TierScan { .. }
-            | Effect::TierDiscard { .. }
             | Effect::BackingRead { .. }
             | Effect::BackingWrite { .. }
             | Effect::BackingZero { .. }
