@@ -34,7 +34,6 @@ impl Canon<'_> {
                 self.checks(frames);
             }
             Effect::TierScan { op, at, blocks } => self.row(8, &[op.0, at.0.into(), (*blocks).into()]),
-            Effect::TierDiscard { at, blocks } => self.row(9, &[at.0.into(), (*blocks).into()]),
             Effect::BackingRead { op, at, frames } => {
                 self.row(10, &[op.0, at.0]);
                 self.frames(frames);
