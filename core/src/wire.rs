@@ -155,11 +155,6 @@ impl FrameHead {
         }
     }
 
-    /// Bytes of the whole frame.
-    pub fn frame_bytes(&self) -> u64 {
-        HEAD_BYTES as u64 + u64::from(self.body_bytes) + u64::from(self.payload_bytes)
-    }
-
     /// To bytes.
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut b = [0u8; HEAD_BYTES];
