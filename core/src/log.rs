@@ -4,7 +4,7 @@
 //! Nothing here reads: whoever reads a tier tells what its segments show, in any order. What is damage to a start, which then
 //! refuses the tier, is a remark to whoever wants all that is left.
 
-use crate::format::{Batch, Descriptor, Kind, Summary};
+use crate::format::{Batch, Descriptor, Kind, Summary, TierLayout};
 use crate::types::*;
 use crate::volume::ranges::ZeroMap;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -145,6 +145,21 @@ impl FoundBatches {
         (self.batches.keys().next_back().is_some_and(|&newest| newest > last)).then(|| last + 1)
     }
 
+    /// The batches that are the log's, as far as the headers say, in log order. Up to the batch `checkpointed` segments may have been
+    /// freed, so of those the ones that are left stand each for itself. Of the others a start that is lower than one before it
+    /// says that its life was cut off: to a start of the volume that is damage where it was synced, to a reader it is none of the log.
+    pub fn of_the_log(&self, checkpointed: u64) -> impl Iterator<Item = (u64, &FoundBatch)> {
+        let end = self.end();
+        let mut start = Start(0);
+        let belongs = move |&(&sequence, found): &(&u64, &FoundBatch)| {
+            let cut_off = sequence > checkpointed && found.batch.start < start;
+            start = start.max(found.batch.start);
+            !cut_off
+        };
+        let before_end = self.batches.iter().take_while(move |(sequence, _)| end.is_none_or(|end| **sequence < end));
+        before_end.filter(belongs).map(|(&sequence, found)| (sequence, found))
+    }
+
     /// The log goes on where it seems to end. What a loss of power tore is not found; a batch that is found where no walk leads is in a
     /// segment whose head is damaged: none with a batch above the checkpoint's has been freed, so its head is no next life's. (One
     /// that an earlier start had cut off is of a lower start than the batch before it.)
@@ -169,10 +184,15 @@ impl FoundBatches {
     }
 
     /// Batches that may have landed in part, in log order.
-    pub fn unproven(&self) -> impl Iterator<Item = (&u64, &FoundBatch)> {
+    fn unproven(&self) -> impl Iterator<Item = (&u64, &FoundBatch)> {
         use core::ops::Bound::{Excluded, Unbounded};
         self.batches.range((Excluded(self.synced), Unbounded))
     }
+}
+
+/// So many entries has the table of a memory tier. What stands behind them, up to the end of the last block, is none.
+pub fn table_entries(layout: &TierLayout) -> u32 {
+    layout.payload_blocks + layout.ranges_max
 }
 
 /// Log order, each record once. Of two copies the later batch's is kept: compaction may have freed the earlier place.

@@ -255,7 +255,7 @@ impl Volume {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         for (i, chunk) in bytes.chunks_exact(crate::format::DESCRIPTOR_BYTES).enumerate() {
             let index = base + i as u32;
-            if index >= layout.payload_blocks + layout.ranges_max {
+            if index >= log::table_entries(&layout) {
                 break;
             }
             match Descriptor::decode(&id, u64::from(index), chunk) {
@@ -450,9 +450,9 @@ impl Volume {
                 .refuse_tier("the head of a segment in the tier is damaged: an acknowledged write may be behind it");
         }
         let end = recovery.found.end();
-        for (&sequence, found) in
-            recovery.found.unproven().take_while(|(sequence, _)| end.is_none_or(|end| **sequence < end))
-        {
+        let synced = recovery.found.synced;
+        let of_the_log = recovery.found.of_the_log(self.checkpoints.newest().batches_synced);
+        for (sequence, found) in of_the_log.filter(|(sequence, _)| *sequence > synced) {
             let mut at = found.at + 1;
             for record in &found.batch.records {
                 if let Kind::Data { mask, checksum } = record.kind {
