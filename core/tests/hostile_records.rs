@@ -178,6 +178,8 @@ fn live(seed: u64, highest: u32) -> u64 {
                 | Effect::Answer(..)
                 | Effect::Rewound(_)
                 | Effect::RewindSettled(_)
+                | Effect::OpenBacking(_)
+                | Effect::UseBacking(_)
                 | Effect::RewindNoticed { .. } => {}
             }
         }
@@ -186,7 +188,10 @@ fn live(seed: u64, highest: u32) -> u64 {
             1 => Event::Link(NodeId(2 + random.below(3)), random.below(2) == 0),
             2 => Event::Command(ControlId(u64::from(step)), Command::Open { accept_loss: random.below(2) == 0 }),
             3 => Event::Command(ControlId(u64::from(step)), Command::Fenced { terms: vec![shown.term] }),
-            4 => Event::Backing(random.below(2) == 0),
+            4 => {
+                let answers = [BackingAnswer::Opened, BackingAnswer::Failed, BackingAnswer::NotOwner];
+                Event::Backing(Term(random.below(4) as u32), answers[random.below(3) as usize])
+            }
             5 => Event::Figures(figures(&mut random, shown.term)),
             _ => Event::Timeout,
         };

@@ -296,7 +296,8 @@ impl Ownership {
     /// A custodian hands over to a member that reaches the backing.
     fn give_custody(&mut self) {
         let Role::Owning(owning) = &self.role else { return };
-        if !matches!(owning.phase, Phase::Custodian) || owning.goal.is_some() || self.backing_reached {
+        let out_of_reach = self.backing_out_of_reach(owning);
+        if !matches!(owning.phase, Phase::Custodian) || owning.goal.is_some() || !out_of_reach {
             return;
         }
         let reaches = |member: &&Incarnation| {

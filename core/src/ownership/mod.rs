@@ -213,6 +213,12 @@ rules! {
     serves_while_handing_over,
     /// A custodian lets clients in.
     custodian_serves,
+    /// T4: what was opened for an older term is taken for that of the present one.
+    believes_older_backing,
+    /// T4: an owner waits for a backing that does not answer, however long.
+    awaits_backing_for_ever,
+    /// T4: a backing that could not be opened is not asked for again.
+    asks_backing_once,
     /// A restarted owner goes on in its former term.
     restart_goes_on,
     /// A volume whose logs are lost is opened without the operator's word.
@@ -280,7 +286,6 @@ pub struct Ownership {
     /// Terms whose owners can write no more.
     proven: BTreeSet<Term>,
     requested: Requested,
-    backing_reached: bool,
     figures: Option<Figures>,
     /// When this node last granted a lease, and to whom, where that is known.
     last_grant: Option<(Instant, Option<NodeId>)>,
@@ -367,7 +372,6 @@ impl Ownership {
             kept_out: KeptOut::default(),
             proven: BTreeSet::new(),
             requested: setup.requested,
-            backing_reached: true,
             figures: None,
             // The process before this one may have granted one in its last moment.
             last_grant: Some((now, None)),
@@ -410,7 +414,7 @@ impl Ownership {
             Event::Command(id, command) => self.on_command(id, command),
             Event::Candidates(candidates) => self.candidates = candidates,
             Event::Requested(requested) => self.requested = requested,
-            Event::Backing(reached) => self.backing_reached = reached,
+            Event::Backing(term, answer) => self.on_backing(term, answer),
             Event::LockLost(term) => self.on_lock_lost(term),
             Event::Rewound(id) => self.on_rewound(id),
             Event::Seen(record) => self.take_as_seen(record),

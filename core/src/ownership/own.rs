@@ -26,6 +26,9 @@ pub(super) struct Owning {
     /// Records that were proposed since and are not decided; one, unless the coordinator went back meanwhile.
     pub(super) undecided: Vec<Record>,
     pub(super) phase: Phase,
+    /// The members agree on the tail.
+    pub(super) agreed: bool,
+    pub(super) backing: OwnBacking,
     /// The other members, of all sets, and learners.
     pub(super) peers: BTreeMap<NodeId, Peer>,
     pub(super) learners: BTreeMap<NodeId, Learner>,
@@ -56,12 +59,31 @@ pub(super) struct Owning {
 pub(super) enum Phase {
     /// The others are sealed (T3).
     Sealing(Sealing),
-    /// The members agree on the tail (T4).
+    /// The members agree on the tail, and the backing is opened (T4).
     Agreeing,
     /// All of the volume but the backing is here.
     Custodian,
     /// Clients are served.
     Serving,
+}
+
+/// What an owner knows of the backing in its term (T4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OwnBacking {
+    /// The tail is not fixed yet.
+    Unasked,
+    /// It is being opened; from `until` on it counts as out of reach.
+    Awaited {
+        /// When that is.
+        until: Instant,
+    },
+    /// It could not be opened.
+    Failed {
+        /// When it is asked for again.
+        again: Instant,
+    },
+    /// The volume has it.
+    Open,
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +147,8 @@ impl Owning {
             former: VecDeque::new(),
             undecided: Vec::new(),
             phase: Phase::Sealing(sealing),
+            agreed: false,
+            backing: OwnBacking::Unasked,
             peers,
             learners: BTreeMap::new(),
             since: now,
@@ -189,6 +213,7 @@ impl Ownership {
             Phase::Sealing(sealing) => self.sealing_timeout(sealing),
             Phase::Agreeing | Phase::Custodian | Phase::Serving => None,
         };
+        let backing = owning.backing.next();
         let beacon = Some(owning.beacon_at).filter(|_| !owning.peers.is_empty());
         let drops = owning.peers.values().filter_map(|peer| Some(peer.open? + timing.member_drop));
         let learners = owning.learners.values().filter(|learner| learner.stage == Teaching::Called);
@@ -198,8 +223,17 @@ impl Ownership {
         let hosts = Some(owning.ask_hosts_at).filter(|_| asks_hosts);
         let guest = owning.guest.as_ref().map(|guest| guest.until);
         let silent = owning.silent_since.map(|since| since + self.looks_for_well_member());
-        let rest =
-            [own_phase, beacon, goal, guest, hosts, silent, Some(self.next_look()), self.kept_out.next(self.now)];
+        let rest = [
+            own_phase,
+            backing,
+            beacon,
+            goal,
+            guest,
+            hosts,
+            silent,
+            Some(self.next_look()),
+            self.kept_out.next(self.now),
+        ];
         rest.into_iter().flatten().chain(drops).chain(learners).filter(|at| *at > self.now).min()
     }
 
@@ -210,6 +244,7 @@ impl Ownership {
         self.send_beacons();
         self.settle_failed_tier();
         self.settle_sealing();
+        self.settle_backing();
         self.settle_custodian();
         self.settle_goal();
         self.settle_guest();

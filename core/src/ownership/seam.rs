@@ -81,6 +81,10 @@ pub struct Timing {
     pub beacon: Duration,
     /// Between two attempts at a coordinator that does not answer.
     pub retry: Duration,
+    /// A backing that is not open after so long counts as out of reach until it is.
+    pub backing_wait: Duration,
+    /// Between two attempts at a backing that could not be opened.
+    pub backing_retry: Duration,
     /// Between two looks at the record of a node that waits for nothing.
     pub look: Duration,
     /// A hand-over or release that is not quiet by then is given up.
@@ -100,6 +104,8 @@ impl Default for Timing {
             grace: Duration::from_secs(5),
             beacon: Duration::from_millis(500),
             retry: Duration::from_millis(500),
+            backing_wait: Duration::from_secs(10),
+            backing_retry: Duration::from_secs(1),
             look: Duration::from_secs(5),
             quiet_max: Duration::from_secs(10),
             kept_out_min: Duration::from_secs(1),
@@ -125,7 +131,8 @@ impl Timing {
         if self.grace <= self.lease_elsewhere() {
             return Err("the grace must be longer than the lease by more than clocks may differ (2 %)");
         }
-        if self.channel_dead.0 == 0 || self.retry.0 == 0 || self.look.0 == 0 || self.kept_out_min.0 == 0 {
+        let again = [self.channel_dead, self.retry, self.backing_retry, self.look, self.kept_out_min];
+        if again.contains(&Duration(0)) {
             return Err("a time after which something is tried again must not be 0");
         }
         if self.member_drop <= self.channel_dead {
@@ -354,8 +361,8 @@ pub enum Event {
     Candidates(Vec<Candidate>),
     /// The volume's definition has changed.
     Requested(Requested),
-    /// This node reaches the backing, or does not.
-    Backing(bool),
+    /// After [`Effect::OpenBacking`], for that term.
+    Backing(Term, BackingAnswer),
     /// The lock of this term on the backing, or the reservation that lets its owner write there, is lost: another node may take it
     /// for proof that this one writes no more.
     LockLost(Term),
@@ -365,6 +372,18 @@ pub enum Event {
     Seen(Record),
     /// This node has seen that the volume was deleted, with this number: said before the answer to a question that shows less.
     SeenDeleted(Term, Config),
+}
+
+/// How the opening of the backing for a term ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackingAnswer {
+    /// It is open, under the lock of that term, and a read after that has shown that the record names this node with it. It is
+    /// nobody's until [`Effect::UseBacking`] of the same term: else it is closed, and its lock goes with it.
+    Opened,
+    /// It is out of reach for now, or cannot be locked.
+    Failed,
+    /// The record does not name this node as the owner of that term.
+    NotOwner,
 }
 
 /// What the operator has decided where the record alone would not allow a change.
@@ -399,6 +418,12 @@ pub enum Effect {
     Send(Envelope, Message),
     /// Tell the volume.
     Volume(Order),
+    /// Open the backing for this term, which this node owns: lock it, then read the record, then begin its journal and look for
+    /// proof about former owners (T6). It may take as long as it takes: it is answered once, by [`Event::Backing`], and one at
+    /// a time is asked for in a term. One for an older term may be open still.
+    OpenBacking(Term),
+    /// What was opened for this term is the volume's, which hears of it. What was opened and is not used at once is closed.
+    UseBacking(Term),
     /// Let clients in, for this term: the volume answers them under its lease.
     Serve(Term),
     /// All sessions of clients and of nodes that forward for them end; what was read of them and not carried out is

@@ -69,6 +69,8 @@ pub enum Reason {
     SealingMembers,
     /// Members must hold the tail.
     AwaitingMembers,
+    /// The members agree; the backing is being opened under the lock of the term.
+    AwaitingBacking,
     /// A lease that this node has granted is not over yet.
     AwaitingLease,
     /// A change of the record is undecided: both sets of members are asked.
@@ -124,6 +126,7 @@ impl Reason {
             Reason::OwnerSilent => "owner-silent",
             Reason::SealingMembers => "sealing-members",
             Reason::AwaitingMembers => "awaiting-members",
+            Reason::AwaitingBacking => "awaiting-backing",
             Reason::AwaitingLease => "awaiting-lease",
             Reason::ChangeUndecided => "change-undecided",
             Reason::NoLease => "no-lease",
@@ -342,6 +345,7 @@ impl Ownership {
         match &owning.phase {
             Phase::Sealing(_) if self.now < self.old_lease_ends() => (State::Agreeing, Reason::AwaitingLease),
             Phase::Sealing(_) => (State::Agreeing, Reason::SealingMembers),
+            Phase::Agreeing if owning.agreed => (State::Agreeing, Reason::AwaitingBacking),
             Phase::Agreeing => (State::Agreeing, Reason::AwaitingMembers),
             Phase::Custodian => (State::Custodian, going.unwrap_or(Reason::BackingOutOfReach)),
             Phase::Serving => (State::Owner, going.unwrap_or_else(|| self.reason_serving(owning))),

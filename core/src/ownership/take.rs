@@ -1,7 +1,7 @@
 //! From a won transaction to serving: the others are sealed, the tail is fixed, the members agree on it (T3, T4).
 
-use super::own::{Owning, Phase};
-use super::{Effect, Ownership, Role};
+use super::own::{OwnBacking, Owning, Phase};
+use super::{BackingAnswer, Effect, Ownership, Role};
 use crate::api::{Order, Own};
 use crate::cluster::*;
 use crate::types::*;
@@ -145,29 +145,101 @@ impl Ownership {
         self.begun = record.term;
         owning.phase = Phase::Agreeing;
         self.order(Order::Own(own));
+        self.open_backing(self.setup.timing.backing_wait);
     }
 
     /// T4. Requests were taken meanwhile by whoever keeps the clients waiting; from here on they reach the volume.
     pub(super) fn on_agreed(&mut self, term: Term) {
         let Role::Owning(owning) = &mut self.role else { return };
         if owning.record.term == term && matches!(owning.phase, Phase::Agreeing) {
-            owning.phase = Phase::Custodian;
+            owning.agreed = true;
             // A former owner had grown the volume on this node, and died before the record said so (A7). All members have the
             // size by the answers to `Begin`.
             let size_bytes = self.figures.as_ref().map(|figures| figures.mark.size_bytes);
             owning.grown = size_bytes.filter(|size_bytes| *size_bytes > owning.record.size_bytes);
+            self.settle_backing();
             self.settle_custodian();
+        }
+    }
+
+    // --- the backing (T4) ---
+
+    /// Asks for it; until there is an answer, it counts as out of reach from so much later on.
+    fn open_backing(&mut self, wait: Duration) {
+        let until = self.now + wait;
+        let Role::Owning(owning) = &mut self.role else { return };
+        owning.backing = OwnBacking::Awaited { until };
+        let term = owning.record.term;
+        self.effects.push_back(Effect::OpenBacking(term));
+    }
+
+    /// What was opened for another term is under another lock, which this node may have lost: nobody uses it, so it is closed.
+    pub(super) fn on_backing(&mut self, term: Term, answer: BackingAnswer) {
+        let again = self.now + self.setup.timing.backing_retry;
+        let believes_any = planted!(self, believes_older_backing);
+        let Role::Owning(owning) = &mut self.role else { return };
+        let is_own = owning.record.term == term || believes_any;
+        if !is_own || !matches!(owning.backing, OwnBacking::Awaited { .. }) {
+            return;
+        }
+        match answer {
+            BackingAnswer::Opened => {
+                owning.backing = OwnBacking::Open;
+                self.effects.push_back(Effect::UseBacking(term));
+            }
+            BackingAnswer::Failed => owning.backing = OwnBacking::Failed { again },
+            BackingAnswer::NotOwner => {
+                owning.backing = OwnBacking::Failed { again };
+                self.want_read();
+            }
+        }
+    }
+
+    /// One that has failed is asked for again; and an owner does not wait for it longer than so long, to be custodian meanwhile: then a
+    /// member that reaches it can have the volume.
+    pub(super) fn settle_backing(&mut self) {
+        let Role::Owning(owning) = &self.role else { return };
+        if let OwnBacking::Failed { again } = owning.backing
+            && self.now >= again
+            && !planted!(self, asks_backing_once)
+        {
+            self.open_backing(Duration(0));
+        }
+        let Role::Owning(owning) = &self.role else { return };
+        let known = owning.backing == OwnBacking::Open || self.backing_out_of_reach(owning);
+        let Role::Owning(owning) = &mut self.role else { return };
+        if known && owning.agreed && matches!(owning.phase, Phase::Agreeing) {
+            owning.phase = Phase::Custodian;
+        }
+    }
+
+    pub(super) fn backing_out_of_reach(&self, owning: &Owning) -> bool {
+        match owning.backing {
+            OwnBacking::Awaited { until } => self.now >= until && !planted!(self, awaits_backing_for_ever),
+            OwnBacking::Failed { .. } => true,
+            OwnBacking::Unasked | OwnBacking::Open => false,
         }
     }
 
     /// A custodian has all that an owner has, but the backing.
     pub(super) fn settle_custodian(&mut self) {
-        let serves = self.backing_reached || planted!(self, custodian_serves);
+        let serves_without = planted!(self, custodian_serves);
         let Role::Owning(owning) = &mut self.role else { return };
+        let serves = owning.backing == OwnBacking::Open || serves_without;
         if serves && matches!(owning.phase, Phase::Custodian) && owning.goal.is_none() {
             owning.phase = Phase::Serving;
             let term = owning.record.term;
             self.effects.push_back(Effect::Serve(term));
+        }
+    }
+}
+
+impl OwnBacking {
+    /// When something becomes of it without an event.
+    pub(super) fn next(self) -> Option<Instant> {
+        match self {
+            OwnBacking::Awaited { until: at } | OwnBacking::Failed { again: at } => Some(at),
+            OwnBacking::Unasked | OwnBacking::Open => None,
         }
     }
 }

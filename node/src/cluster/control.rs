@@ -18,31 +18,24 @@ use crate::allowed::NamedBy;
 use crate::coordinator::answers::Told;
 use crate::coordinator::asks::Ask;
 use crate::coordinator::clients::ClientsWord;
-use crate::coordinator::words::{Definition, Kept, Leaving, Load, NodeEntry};
+use crate::coordinator::words::{Call, Definition, Kept, Leaving, Load, NodeEntry};
 use crate::coordinator::{Coordinator, Hint, words};
 use crate::datapath::directory::Directory;
-use crate::datapath::driver::{Asked, PeerNode, ToDriver};
+use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::facts::VolumeFacts;
+use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::config;
-use forebay_api::config::TierName;
-
-use crate::coordinator::words::Call;
-use forebay_api::config::FlushName;
-
-use forebay_host::proofs::Proofs;
-
-use anyhow::{Context, Result, bail};
+use forebay_api::config::{FlushName, TierName};
 use forebay_api::record::VolumeId;
-use forebay_host::seals::Seals;
-
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, RewindId, Unfenced};
 use forebay_core::fence::LockReach;
-use forebay_core::ownership::{Candidate, Committed, Event, Requested, Setup, State};
+use forebay_core::ownership::{BackingAnswer, Candidate, Committed, Event, Requested, Setup, State};
 use forebay_core::types::*;
-
+use forebay_host::proofs::Proofs;
+use forebay_host::seals::Seals;
 use forebay_io::backing::{OwnerLock, TermLock};
 use forebay_io::fence::{ReservableDevice, ReservationKey};
 use forebay_io::identity::sync_beside;
@@ -56,8 +49,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration as Time;
 use tokio::sync::{mpsc, oneshot};
 
-/// Between two attempts at what does not answer.
-const RETRY: Time = Time::from_secs(1);
 /// Before definitions are looked at again of which something is not known.
 const LOOK_AGAIN: Time = Time::from_secs(2);
 /// The same where it was in vain again and again.
@@ -68,7 +59,7 @@ const NO_TIER_SAID_AGAIN: Time = Time::from_secs(60);
 const LOCK_WAIT: Time = Time::from_secs(5);
 /// Between two looks at a lock.
 const LOCK_LOOK: Time = Time::from_millis(50);
-/// A backing that cannot be opened within this is out of reach, for now.
+/// A backing that is not open after so long is told to the operator, and a look at one that takes longer is given up.
 const BACKING_WAIT: Time = Time::from_secs(10);
 /// How often a marker follows what has been destaged.
 const MARKER_PERIOD: Time = Time::from_secs(2);
@@ -86,6 +77,8 @@ pub(super) struct Known {
     pub(super) waits: Option<String>,
     /// Why there is none, as it was said last, and when.
     pub(super) no_tier: Option<(String, std::time::Instant)>,
+    /// Why its backing could not be opened, as it was said last.
+    pub(super) no_backing: Option<String>,
     /// There was one, and it could not be opened or read: it is put aside where another one takes its place, and not removed.
     pub(super) unreadable: bool,
     /// About whom a lock on its backing proves anything, as seen from here.
@@ -366,41 +359,51 @@ impl Cluster {
     }
 
     /// Until the backing is open under the lock of the term, or the term is not the own one any more.
+    /// Once: whether and when it is tried again, and what an owner does meanwhile, is decided by ownership.
     async fn open_backing(self: Arc<Cluster>, volume: VolumeId, key: VolumeKey, term: Term) {
-        let mut told = None;
-        while let Some(definition) = self.definition(volume) {
-            let mut attempt = std::pin::pin!(self.try_backing(&definition, term));
-            let tried = match tokio::time::timeout(BACKING_WAIT, &mut attempt).await {
-                Ok(tried) => tried,
-                Err(_) => {
-                    eprintln!("forebay: volume {}: its backing does not answer", definition.name);
-                    self.mail(ToDriver::Backing { volume, key, backing: None });
-                    // One thread waits for it, not one more each second.
-                    attempt.await
-                }
-            };
-            match tried {
-                Ok(Tried::Open(backing, unfenced)) => {
-                    self.set_policy(key, &definition);
-                    let ended = Arc::new(AtomicBool::new(false));
-                    if let Some(marker) = ImageMarker::of(&backing) {
-                        tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
-                    }
-                    self.prove(&definition, backing.share(), term, unfenced, ended.clone());
-                    self.watch_own_lock(&definition, &backing, term, &ended);
-                    return self.mail(ToDriver::Backing { volume, key, backing: Some((backing, ended)) });
-                }
-                Ok(Tried::NotOwner) => return,
-                Err(error) => {
-                    let words = format!("{error:#}");
-                    if told.as_ref() != Some(&words) {
-                        eprintln!("forebay: volume {}: its backing is out of reach: {words}", definition.name);
-                        self.mail(ToDriver::Backing { volume, key, backing: None });
-                        told = Some(words);
-                    }
-                    tokio::time::sleep(RETRY).await;
-                }
+        let opened = match self.definition(volume) {
+            Some(definition) => self.opened_backing(&definition, key, term).await,
+            None => Err(BackingAnswer::NotOwner),
+        };
+        self.mail(ToDriver::Backing { volume, key, term, opened });
+    }
+
+    async fn opened_backing(
+        self: &Arc<Cluster>,
+        definition: &Definition,
+        key: VolumeKey,
+        term: Term,
+    ) -> Result<OpenedBacking, BackingAnswer> {
+        let mut attempt = std::pin::pin!(self.try_backing(definition, term));
+        let tried = match tokio::time::timeout(BACKING_WAIT, &mut attempt).await {
+            Ok(tried) => tried,
+            Err(_) => {
+                eprintln!("forebay: volume {}: its backing does not answer", definition.name);
+                attempt.await
             }
+        };
+        let failed = tried.as_ref().err().map(|error| format!("{error:#}"));
+        if let Some(known) = self.known().get_mut(&definition.volume)
+            && known.no_backing != failed
+        {
+            if let Some(words) = &failed {
+                eprintln!("forebay: volume {}: its backing is out of reach: {words}", definition.name);
+            }
+            known.no_backing = failed;
+        }
+        match tried {
+            Ok(Tried::Open(backing, unfenced)) => {
+                self.set_policy(key, definition);
+                let ended = Arc::new(AtomicBool::new(false));
+                if let Some(marker) = ImageMarker::of(&backing) {
+                    tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
+                }
+                self.prove(definition, backing.share(), term, unfenced, ended.clone());
+                self.watch_own_lock(definition, &backing, term, &ended);
+                Ok((backing, ended))
+            }
+            Ok(Tried::NotOwner) => Err(BackingAnswer::NotOwner),
+            Err(_) => Err(BackingAnswer::Failed),
         }
     }
 
@@ -641,6 +644,7 @@ impl Cluster {
                             facts: None,
                             waits: None,
                             no_tier: None,
+                            no_backing: None,
                             unreadable: false,
                             reach,
                             not_allowed: None,

@@ -10,8 +10,7 @@
 //! - All of it lives on one shard: a link belongs to one reactor, and so do the volumes whose frames it reads and writes.
 //! - Effects of ownership are carried out in the order in which they are polled; a message that is for the volume goes there
 //!   only when ownership admits it.
-//! - A volume's owner is told that the members agree only when the backing is open under the lock of the own term, or was
-//!   found out of reach: nobody is served before.
+//! - A backing that was opened is the volume's only when ownership says so of its term, and is closed else.
 //! - A client's session ends with the client, not with the ownership: it goes to who forwards, and comes back from there. A
 //!   node that forwards is let in only while its volume is served here, and by one connection at a time ([`forwarding`]).
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
@@ -32,7 +31,7 @@ use commanded::{Change, Commanded, Commands};
 use forebay_api::record::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
 use forebay_core::cluster::{Envelope, Incarnation, Message, NodeId};
-use forebay_core::ownership::{self, Admission, CommandError, Ownership, Setup, State};
+use forebay_core::ownership::{self, Admission, BackingAnswer, CommandError, Ownership, Setup, State};
 use forebay_core::status::{Flush, FormerStatus, PeerCounters};
 use forebay_core::types::*;
 use forebay_core::volume::KeptCache;
@@ -135,14 +134,16 @@ pub enum ToDriver {
         /// Which volume.
         volume: VolumeId,
     },
-    /// After [`Asked::OpenBacking`]: open, locked for the term; or out of reach for now.
+    /// After [`Asked::OpenBacking`].
     Backing {
         /// Which volume.
         volume: VolumeId,
         /// Of the attached volume.
         key: VolumeKey,
-        /// The backing, and what is to be set when it is of no use any more.
-        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+        /// For which term.
+        term: Term,
+        /// Open, locked for the term; or why it is not.
+        opened: Result<OpenedBacking, BackingAnswer>,
     },
     /// For its ownership, from an operator.
     Command {
@@ -241,19 +242,22 @@ struct Peer {
     was_up: bool,
 }
 
-/// What is known of the backing of a term that this node owns.
-enum OwnBacking {
-    /// Asked for; the report that waits for it.
-    Awaited(Option<(Report, Figures)>),
-    /// Known to be there, or not to be in reach.
-    Known,
+/// A backing, and what is to be set when it is of no use any more.
+pub type OpenedBacking = (Box<Backing>, Arc<AtomicBool>);
+
+/// Nobody uses it: it is closed, and its lock goes with it.
+fn end_opening(opened: Option<OpenedBacking>) {
+    if let Some((_, ended)) = opened {
+        ended.store(true, Ordering::Release);
+    }
 }
 
 struct Replica {
     name: String,
     ownership: Ownership,
     key: Option<usize>,
-    backing: OwnBacking,
+    /// What was opened for this term, until ownership has said what becomes of it.
+    opened: Option<(Term, OpenedBacking)>,
     backing_ended: Option<Arc<AtomicBool>>,
     /// The term in which it is served here.
     serves: Option<Term>,
@@ -287,7 +291,7 @@ impl Replica {
             name,
             ownership,
             key,
-            backing: OwnBacking::Known,
+            opened: None,
             backing_ended: None,
             serves: None,
             forwarders: BTreeMap::new(),
@@ -305,7 +309,6 @@ impl Replica {
         if let Some(ended) = self.backing_ended.take() {
             ended.store(true, Ordering::Release);
         }
-        self.backing = OwnBacking::Known;
     }
 }
 
@@ -614,10 +617,6 @@ impl Driver {
             Outgoing::Report(report) => {
                 let figures = slot.volume.figures();
                 let Some(replica) = self.replicas.get_mut(&slot.identity) else { return };
-                if let (Report::Agreed { .. }, OwnBacking::Awaited(waiting)) = (&report, &mut replica.backing) {
-                    *waiting = Some((report, figures));
-                    return;
-                }
                 replica.figures_told = Some((desks.now, figures.clone()));
                 replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
             }
@@ -669,6 +668,8 @@ impl Driver {
                 }
                 ownership::Effect::Volume(order) => self.order(desks, volume, order),
                 ownership::Effect::Serve(term) => self.serve(desks, volume, term),
+                ownership::Effect::OpenBacking(term) => self.open_backing(volume, term),
+                ownership::Effect::UseBacking(term) => self.use_backing(desks, volume, term),
                 ownership::Effect::EndSessions => self.end_sessions(desks, volume),
                 ownership::Effect::OpenTier { format } => {
                     let kept = if format { None } else { self.kept_cache(desks, volume) };
@@ -696,12 +697,6 @@ impl Driver {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         let Some(key) = replica.key else { return };
         let Some(slot) = desks.volumes[key].as_mut() else { return };
-        if let Order::Own(own) = &order {
-            replica.backing = OwnBacking::Awaited(None);
-            let asked = Asked::OpenBacking { volume: VolumeId(*volume), key: VolumeKey(key as u32), term: own.term };
-            // The control thread ends after this one.
-            let _ = self.control.send(asked);
-        }
         if let Order::Size(size_bytes) = &order {
             self.directory.resize(&replica.name, *size_bytes);
         }
@@ -790,7 +785,9 @@ impl Driver {
                 }
             }
             ToDriver::EndClients { volume } => self.end_clients(desks, &volume.0),
-            ToDriver::Backing { volume, key, backing } => self.take_backing(desks, &volume.0, key, backing),
+            ToDriver::Backing { volume, key, term, opened } => {
+                self.take_backing(desks, &volume.0, key, term, opened);
+            }
             ToDriver::Command { volume, command, audit, answer } => {
                 self.command(now, &volume.0, command, Commanded { answer, audit });
             }
@@ -866,29 +863,46 @@ impl Driver {
         self.replicas.insert(volume, replica);
     }
 
+    fn open_backing(&mut self, volume: &[u8; 16], term: Term) {
+        if let Some(key) = self.replicas.get(volume).and_then(|replica| replica.key) {
+            self.ask(Asked::OpenBacking { volume: VolumeId(*volume), key: VolumeKey(key as u32), term });
+        }
+    }
+
     fn take_backing(
         &mut self,
         desks: &mut Desks<'_>,
         volume: &[u8; 16],
         key: VolumeKey,
-        backing: Option<(Box<Backing>, Arc<AtomicBool>)>,
+        term: Term,
+        opened: Result<OpenedBacking, BackingAnswer>,
     ) {
-        let Some(replica) = self.replicas.get_mut(volume).filter(|replica| replica.key == Some(key.0 as usize)) else {
-            // Of a volume that was closed in the meantime: dropped, and its lock with it.
-            return backing.into_iter().for_each(|(_, ended)| ended.store(true, Ordering::Release));
+        // Of a volume that was closed in the meantime there is no owner that waits for it.
+        let replica = self.replicas.get_mut(volume).filter(|replica| replica.key == Some(key.0 as usize));
+        let Some(replica) = replica else { return end_opening(opened.ok()) };
+        let answer = match opened {
+            Ok(opened) => {
+                replica.opened = Some((term, opened));
+                BackingAnswer::Opened
+            }
+            Err(answer) => answer,
         };
-        let reached = backing.is_some();
-        let Some(slot) = desks.volumes[key.0 as usize].as_mut() else { return };
-        if let Some((backing, ended)) = backing {
+        replica.ownership.handle(desks.now, ownership::Event::Backing(term, answer));
+        self.pump(desks, volume);
+        if let Some(replica) = self.replicas.get_mut(volume) {
+            end_opening(replica.opened.take().map(|(_, opened)| opened));
+        }
+    }
+
+    fn use_backing(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], term: Term) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        let Some(key) = replica.key else { return };
+        let Some(slot) = desks.volumes[key].as_mut() else { return };
+        if let Some((_, (backing, ended))) = replica.opened.take_if(|(opened, _)| *opened == term) {
             replica.backing_ended = Some(ended);
             slot.io.set_backing(*backing);
             slot.volume.handle(desks.now, Event::BackingReady);
-            self.touched.push(key.0 as usize);
-        }
-        replica.ownership.handle(desks.now, ownership::Event::Backing(reached));
-        if let OwnBacking::Awaited(Some((report, figures))) = std::mem::replace(&mut replica.backing, OwnBacking::Known)
-        {
-            replica.ownership.handle(desks.now, ownership::Event::Volume(report, figures));
+            self.touched.push(key);
         }
     }
 

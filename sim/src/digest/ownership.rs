@@ -33,6 +33,8 @@ impl Canon<'_> {
             Effect::RewindNoticed { sent } => self.row(8, &[sent.0]),
             Effect::Rewound(id) => self.row(9, &[id.0]),
             Effect::RewindSettled(id) => self.row(10, &[id.0]),
+            Effect::OpenBacking(term) => self.row(12, &[term.0.into()]),
+            Effect::UseBacking(term) => self.row(13, &[term.0.into()]),
             Effect::Answer(id, result) => {
                 self.row(11, &[id.0]);
                 self.result(result.map_err(command_error), |_, ()| ());
@@ -106,6 +108,8 @@ mod tests {
             Effect::RewindSettled(RewindId(1)),
             Effect::RewindNoticed { sent: Instant(1) },
             Effect::Serve(Term(1)),
+            Effect::OpenBacking(Term(1)),
+            Effect::UseBacking(Term(1)),
             Effect::OpenTier { format: false },
             Effect::OpenTier { format: true },
             commit(record.clone(), None),

@@ -8,6 +8,26 @@ use forebay_core::ownership::*;
 use forebay_core::types::*;
 
 impl World {
+    /// An owner has the backing opened for its term. That may take long, or fail.
+    pub(super) fn open_backing(&mut self, node: usize, process: u64, term: Term) {
+        let drawn = |world: &mut World| world.chaos.opening(&mut world.backings);
+        let (delay, answer) = self.openings.pop_front().unwrap_or_else(|| drawn(self));
+        if delay >= 1_000 * MS {
+            self.count("backings opened late");
+        }
+        self.after(delay, Item::Answer { node, process, event: Event::Backing(term, answer) });
+    }
+
+    pub(super) fn backing_answers(&mut self, node: usize, term: Term, answer: BackingAnswer) {
+        let reached = self.nodes[node].reaches_backing;
+        let answer = if reached { answer } else { BackingAnswer::Failed };
+        self.tell(|| format!("node {} hears of the backing for term {}: {answer:?}", node + 1, term.0));
+        if answer == BackingAnswer::Failed {
+            self.count("backings not opened");
+        }
+        self.drive(node, Event::Backing(term, answer));
+    }
+
     pub(super) fn land(&mut self, node: usize, write: BackingWrite) {
         // One that was refused is not there any more, and another term's is not this one.
         let is_it = |other: &BackingWrite| {

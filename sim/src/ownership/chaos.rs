@@ -17,6 +17,9 @@ pub struct Chaos {
     request_lost: u32,
     answer_lost: u32,
     write_slow: u32,
+    backing_slow: u32,
+    backing_fails: u32,
+    backing_hangs: u32,
     /// Faults come so many milliseconds apart, about; 0: none.
     pause_ms: u64,
     kinds: Kinds,
@@ -120,6 +123,9 @@ impl Chaos {
             request_lost: chance(300_000),
             answer_lost: chance(300_000),
             write_slow: chance(300_000),
+            backing_slow: 0,
+            backing_fails: 0,
+            backing_hangs: 0,
             pause_ms: random.range(200, 4_000),
             kinds,
         }
@@ -153,6 +159,23 @@ impl Chaos {
 
     pub(super) fn loses_answer(&self, random: &mut Random) -> bool {
         random.chance(self.answer_lost)
+    }
+
+    /// How the opening of a backing ends, and when. One that hangs does so beyond the end of all faults.
+    pub(super) fn opening(&self, random: &mut Random) -> (u64, BackingAnswer) {
+        let delay = if random.chance(self.backing_hangs) {
+            FAULTY + random.range(1, 10_000) * MS
+        } else if random.chance(self.backing_slow) {
+            random.range(100, 15_000) * MS
+        } else {
+            0
+        };
+        let answer = match random.below(8) {
+            _ if !random.chance(self.backing_fails) => BackingAnswer::Opened,
+            0 => BackingAnswer::NotOwner,
+            _ => BackingAnswer::Failed,
+        };
+        (delay, answer)
     }
 
     pub(super) fn slow_write(&self, random: &mut Random) -> u64 {
@@ -476,6 +499,12 @@ pub fn drawn(seed: u64) -> (Setup, Chaos, Random) {
     }
     let mut of_locks = Random::new(seed ^ 0x6c_6f63_6b73);
     chaos.kinds.lock = if of_locks.chance(300_000) { of_locks.range(1, 6) } else { 0 };
+    let mut of_backings = Random::new(seed ^ 0x62_6163_6b69_6e67);
+    if of_backings.chance(400_000) {
+        chaos.backing_slow = of_backings.below(400_000) as u32;
+        chaos.backing_fails = of_backings.below(400_000) as u32;
+        chaos.backing_hangs = of_backings.below(100_000) as u32;
+    }
     // As the product maps it: only a definition that says so outright asks for media.
     let media = flash && !flush_held && of_flushes.chance(300_000);
     let requested = Requested { peers, min_peers, through: false, media, flushed_readable, tier_bytes: 1 << 20 };

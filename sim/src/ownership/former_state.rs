@@ -33,7 +33,8 @@ impl World {
             Item::Report { process, .. }
             | Item::Remembered { process, .. }
             | Item::TierOpened { process, .. }
-            | Item::Written { process, .. } => *process == id,
+            | Item::Written { process, .. }
+            | Item::Answer { process, event: forebay_core::ownership::Event::Backing(..), .. } => *process == id,
             _ => false,
         };
         let Node { process: Some(process), seen, rewinds, named, mark, warned, host, .. } = &self.nodes[node] else {

@@ -8,7 +8,6 @@ impl World {
     pub fn reach(&mut self, node: usize, reached: bool) {
         self.tell(|| format!("node {} reaches the backing: {reached}", node + 1));
         self.nodes[node].reaches_backing = reached;
-        self.drive(node, Event::Backing(reached));
         self.tell_candidates();
     }
 

@@ -102,6 +102,8 @@ struct Process {
     volume: Volume,
     /// Clients are let in, for this term.
     served: Option<Term>,
+    /// Its volume has the backing, opened for this term.
+    backing: Option<Term>,
     wake: Option<u64>,
     /// A new tier is asked for.
     formats: bool,
@@ -187,6 +189,10 @@ pub struct World {
     /// When a path between two nodes was last cut or mended.
     paths_changed_at: u64,
     under_way: Vec<BackingWrite>,
+    /// A stream of its own, so that what is drawn here changes nothing else in a seed.
+    backings: Random,
+    /// How the next openings of the backing end, and after how many nanoseconds; those behind it as chance has it.
+    pub openings: VecDeque<(u64, BackingAnswer)>,
     /// Every write to the backing takes so many nanoseconds.
     pub writes_take: Option<u64>,
     /// What was promised.
@@ -239,6 +245,7 @@ impl World {
                 warned: Default::default(),
             });
         }
+        let backings = Random::new(random.clone().draw());
         let mut world = World {
             tiers: vec![None; setup.nodes],
             snapshots: vec![None; setup.nodes],
@@ -256,6 +263,8 @@ impl World {
             cut: BTreeSet::new(),
             paths_changed_at: 0,
             under_way: Vec::new(),
+            backings,
+            openings: VecDeque::new(),
             writes_take: None,
             oracle: Oracle::default(),
             next_number: 1,
@@ -368,6 +377,7 @@ impl World {
             ownership,
             volume,
             served: None,
+            backing: None,
             wake: None,
             formats: false,
             sealed: (Term(0), 0),
@@ -379,8 +389,7 @@ impl World {
         let first = self.random.below(TICK);
         self.after(first, Item::Tick { node, process: id });
         self.tell_candidates();
-        let reached = self.nodes[node].reaches_backing;
-        self.drive(node, Event::Backing(reached));
+        self.drive(node, Event::Timeout);
     }
 
     #[cfg_attr(not(feature = "mutants"), allow(unused_variables))]
@@ -541,9 +550,7 @@ impl World {
             Item::Answer { node, event: Event::Requested(_), .. } => {
                 self.drive(node, Event::Requested(self.setup.requested))
             }
-            Item::Answer { node, event: Event::Backing(_), .. } => {
-                self.drive(node, Event::Backing(self.nodes[node].reaches_backing))
-            }
+            Item::Answer { node, event: Event::Backing(term, answer), .. } => self.backing_answers(node, term, answer),
             Item::Answer { node, event: Event::Candidates(_), .. } => {
                 self.drive(node, Event::Candidates(self.candidates()))
             }
@@ -662,13 +669,19 @@ impl World {
                 process.volume.order(now, tier, order, delay);
             }
             Effect::Serve(term) => {
-                if !self.nodes[node].reaches_backing {
-                    self.broken_at(node, format!("node {} serves and does not reach the backing", node + 1));
+                if process.backing != Some(term) {
+                    let has = process.backing.map(|has| has.0);
+                    self.broken_at(
+                        node,
+                        format!("node {} serves term {} with the backing of {has:?}", node + 1, term.0),
+                    );
                 }
                 let Some(process) = &mut self.nodes[node].process else { return };
                 process.served = Some(term);
                 self.count("terms served");
             }
+            Effect::OpenBacking(term) => self.open_backing(node, id, term),
+            Effect::UseBacking(term) => process.backing = Some(term),
             Effect::EndSessions => process.served = None,
             Effect::OpenTier { format } => {
                 process.formats = format;
@@ -884,6 +897,7 @@ impl World {
         let Some(tier) = &self.tiers[node] else { return };
         let (own, fresh) = (tier.incarnation, tier.fresh);
         process.volume = Volume::new(VOLUME, own, host, process.id, self.setup.requested.min_peers);
+        process.backing = None;
         process.volume.flush_held = self.setup.flush_held;
         process.volume.medium_hangs = self.media_hang;
         #[cfg(feature = "mutants")]
@@ -902,6 +916,7 @@ impl World {
         let Some(process) = &mut self.nodes[node].process else { return };
         let Some(term) = process.volume.owned() else { return };
         let served = process.served == Some(term);
+        let reached = reached && process.backing == Some(term);
         let Some(tier) = &mut self.tiers[node] else { return };
         let writes: &[u64] = if served && !self.idle { &writes } else { &[] };
         self.next_number += writes.len() as u64;

@@ -13,7 +13,7 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 37] = [
+pub const ALL: [(&str, Story); 40] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
@@ -51,6 +51,9 @@ pub const ALL: [(&str, Story); 37] = [
     ("alone_asks_nobody", lone_owner_hears_of_its_successor_from_others),
     ("hears_terms_in_its_own_only", deposed_owner_is_only_asked_a_question),
     ("opens_alone_with_loss", lone_owner_loses_its_memory),
+    ("believes_older_backing", backing_of_a_term_whose_lock_is_lost_opens_late),
+    ("awaits_backing_for_ever", backing_of_a_new_owner_does_not_answer),
+    ("asks_backing_once", backing_of_a_new_owner_cannot_be_opened_at_first),
 ];
 
 /// A calm world in which node 1 serves, with as many members as there are nodes.
@@ -83,6 +86,42 @@ fn until_node_2_serves(world: &mut World) {
     let serves = world.run_until(12_000 * MS, |world| world.owner().is_some_and(|(node, _)| node == 1));
     assert!(serves, "{}", world.stand());
     world.run_for(3_000 * MS);
+}
+
+fn awaits_backing(world: &World, node: usize) -> bool {
+    world.status(node).is_some_and(|status| status.reason == Reason::AwaitingBacking)
+}
+
+/// T4: the lock of a new owner is taken from it while its backing is being opened. It takes the next term, and then what was opened for
+/// the former one, under a lock that is lost, is there: it is not what the new term waits for.
+pub fn backing_of_a_term_whose_lock_is_lost_opens_late(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.openings.extend([(8_000 * MS, BackingAnswer::Opened), (25_000 * MS, BackingAnswer::Opened)]);
+    world.kill(0);
+    assert!(world.run_until(20_000 * MS, |world| awaits_backing(world, 1)), "{}", world.stand());
+    let term = world.coordinator.record.term;
+    world.revoke_lock(1, 0);
+    let next = |world: &mut World| world.coordinator.record.term > term && awaits_backing(world, 1);
+    assert!(world.run_until(6_000 * MS, next), "{}", world.stand());
+    world.run_for(9_000 * MS);
+    assert_eq!(world.owner(), None, "the backing is not open: {}", world.stand());
+    assert!(world.run_until(30_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+}
+
+/// T4: a new owner's backing does not answer. It is custodian after a while, and gives the volume to a member that reaches it.
+pub fn backing_of_a_new_owner_does_not_answer(rules: Rules) {
+    let mut world = whole(3, rules);
+    world.openings.push_back((300_000 * MS, BackingAnswer::Opened));
+    world.kill(0);
+    assert!(world.run_until(40_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+}
+
+/// T4: a new owner's backing cannot be opened at first, and there is nobody else.
+pub fn backing_of_a_new_owner_cannot_be_opened_at_first(rules: Rules) {
+    let mut world = whole(2, rules);
+    world.openings.extend([(0, BackingAnswer::Failed), (500 * MS, BackingAnswer::Failed)]);
+    world.kill(0);
+    until_node_2_serves(&mut world);
 }
 
 /// C4, S6: flushes are to promise media, and wait for them, when a copy is ready that goes before that. Then the volume says that what

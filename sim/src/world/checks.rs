@@ -69,6 +69,7 @@ impl World {
                 | Due::Wake(_)
                 | Due::Sent(_)
                 | Due::BackingReady
+                | Due::BackingOpened(..)
                 | Due::Replay(_)
                 | Due::Operator
                 | Due::Restart

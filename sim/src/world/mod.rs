@@ -66,6 +66,7 @@ use effects::{Op, OpKind};
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
+use forebay_core::ownership::BackingAnswer;
 use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;
 use forebay_core::volume::ClusterConfig;
@@ -103,6 +104,8 @@ enum Due {
     Sent(Pieces),
     /// No write of an earlier life can land any more.
     BackingReady,
+    /// In a cluster: the opening of the backing for a term has ended.
+    BackingOpened(Term, BackingAnswer),
     /// What an earlier life had asked of the backing lands.
     Ghost(Late),
     /// What is left to do about an earlier life's journal.
@@ -134,6 +137,7 @@ impl Due {
             | Due::Wake(_)
             | Due::Sent(_)
             | Due::BackingReady
+            | Due::BackingOpened(..)
             | Due::Replay(_)
             | Due::Operator
             | Due::Restart
@@ -160,6 +164,7 @@ impl Due {
             | Due::Wake(_)
             | Due::Sent(_)
             | Due::BackingReady
+            | Due::BackingOpened(..)
             | Due::Replay(_)
             | Due::Operator
             | Due::Restart
@@ -175,7 +180,9 @@ impl Due {
 
     /// It was asked for by a volume, or is meant for it.
     fn dies_with_volume(&self) -> bool {
-        self.dies_with_process() && !matches!(self, Due::Verdict(_) | Due::Beat | Due::LockLost(_) | Due::Restart)
+        let is_ownerships =
+            matches!(self, Due::Verdict(_) | Due::Beat | Due::LockLost(_) | Due::BackingOpened(..) | Due::Restart);
+        self.dies_with_process() && !is_ownerships
     }
 
     /// Nobody is left to whom it could happen when the process has died.
@@ -605,12 +612,7 @@ impl World {
                 self.unpin_pieces(&pieces);
                 self.hand(Event::Sent(pieces));
             }
-            // Each term has a byte of its own to lock: nobody is waited for.
-            Due::BackingReady if self.cluster.is_some() => {
-                self.node.backing_ready = true;
-                self.node.ready_since = self.now;
-                self.hand(Event::BackingReady);
-            }
+            Due::BackingOpened(term, answer) => self.tell(forebay_core::ownership::Event::Backing(term, answer)),
             Due::BackingReady => {
                 self.ghosts_end();
                 if self.setup.journal_blocks > 0 {

@@ -112,7 +112,6 @@ impl World {
             ownership
         };
         self.node.part.ownership = Some(Box::new(ownership));
-        self.tell(News::Backing(true));
         self.beat();
     }
 
@@ -178,6 +177,8 @@ impl World {
                     self.node.part.let_in = true;
                     self.pump();
                 }
+                Deed::OpenBacking(term) => self.open_backing(term),
+                Deed::UseBacking(term) => self.use_backing(term),
                 Deed::EndSessions => self.end_sessions(),
                 Deed::OpenTier { format } => self.open_tier(format),
                 Deed::Answer(id, result) => self.commanded(id, result),
@@ -185,6 +186,23 @@ impl World {
         }
         if let Some(ownership) = &self.node.part.ownership {
             ownership.validate();
+        }
+    }
+
+    /// Each term has a byte of its own to lock: nobody is waited for. But the place of the image may be slow, or out of reach.
+    fn open_backing(&mut self, term: Term) {
+        let mut random = Random::new(self.now.0 ^ u64::from(term.0));
+        let slow = if random.chance(150_000) { random.below(4_000_000) } else { 0 };
+        let answer = if random.chance(50_000) { BackingAnswer::Failed } else { BackingAnswer::Opened };
+        self.schedule(Duration::from_micros(slow), Due::BackingOpened(term, answer));
+    }
+
+    fn use_backing(&mut self, term: Term) {
+        assert_eq!(self.node.part.owns, Some(term), "the backing of a term that the volume does not own");
+        self.node.backing_ready = true;
+        self.node.ready_since = self.now;
+        if self.volume_is_open() {
+            self.hand(Event::BackingReady);
         }
     }
 
@@ -200,7 +218,6 @@ impl World {
                     self.coverage.see("longer tail fetched from a member");
                 }
                 self.coverage.see("take-over won");
-                self.schedule(Duration(0), Due::BackingReady);
             }
             Order::Lease { until } => {
                 if *until < self.node.part.lease_until {
