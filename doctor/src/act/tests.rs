@@ -307,7 +307,7 @@ fn child_that_ends_at_a_step() {
 
 fn end_at(trial: &Trial, cures: &str, step: u32) -> std::process::Output {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "doctor::act::tests::child_that_ends_at_a_step", "--ignored"]);
+    child.args(["--exact", "act::tests::child_that_ends_at_a_step", "--ignored"]);
     child.env("FOREBAY_TRIAL_TREE", trial.host.system.place("/")).env("FOREBAY_TRIAL_CURES", cures);
     child.env("FOREBAY_TRIAL_STEPS", step.to_string()).output().unwrap()
 }
