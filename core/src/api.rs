@@ -26,16 +26,16 @@ use smallvec::SmallVec;
 /// at the time of arrival by [`crate::Volume::admissible`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read bytes.
+    /// Read a range; bytes that were never written are zeros.
     Read {
-        /// First byte.
+        /// First byte, counted from the volume's start.
         offset: u64,
         /// Bytes, 1 to [`REQUEST_BYTES_MAX`].
         length: u32,
     },
     /// Write bytes that already lie in frames taken by [`crate::Volume::take_frames`].
     Write {
-        /// First byte.
+        /// First byte, counted from the volume's start.
         offset: u64,
         /// Bytes, 1 to [`REQUEST_BYTES_MAX`].
         length: u32,
@@ -46,7 +46,7 @@ pub enum Request {
     },
     /// Make a range read as zeros, in O(extents).
     Zero {
-        /// First byte.
+        /// First byte, counted from the volume's start.
         offset: u64,
         /// Bytes; up to the whole volume.
         length: u64,
@@ -59,9 +59,9 @@ pub enum Request {
     Flush,
     /// Bring a range into the read cache.
     Prefetch {
-        /// First byte.
+        /// First byte, counted from the volume's start.
         offset: u64,
-        /// Bytes.
+        /// Bytes from there on.
         length: u32,
     },
 }
@@ -84,7 +84,7 @@ pub enum IoError {
 /// What an operation brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done.
+    /// Done, and there is nothing more to tell.
     Ok,
     /// Done; the bytes asked for by [`Effect::TierScan`].
     Bytes(Vec<u8>),
@@ -145,9 +145,9 @@ pub enum Event {
     Hangup(Vec<RequestId>),
     /// An operation has ended.
     Done {
-        /// The operation.
+        /// As the effect named it; each comes once.
         op: OpId,
-        /// How.
+        /// How it ended, and what it brought.
         outcome: Outcome,
     },
     /// The backing is locked by this process, so no write of an earlier one can land any more: destage may begin.
@@ -164,7 +164,7 @@ pub enum Event {
     Peer {
         /// Who, whom, which term.
         envelope: Envelope,
-        /// What.
+        /// What it says of the log.
         message: LogMessage,
         /// For each record of an [`LogMessage::Append`] or [`LogMessage::Cached`] that has a payload, in order: the frame, taken by
         /// [`crate::Volume::take_frames_for_peer`], that holds it, and the checksum that the executor computed of those bytes
@@ -175,7 +175,7 @@ pub enum Event {
     Refused {
         /// Who, whom, which term.
         envelope: Envelope,
-        /// Why.
+        /// Why the node did not take it.
         why: Refusal,
     },
     /// What was under way to this node may be lost: its last channel has died, or it has begun a new session. The volume
@@ -198,7 +198,7 @@ pub enum Order {
     Remember {
         /// Of the record or message.
         term: Term,
-        /// Likewise.
+        /// Number of the set of members that goes with the term.
         config: Config,
     },
     /// The record names this node as the owner of a term (T3, T4).
@@ -214,7 +214,7 @@ pub enum Order {
         proposal: u64,
         /// Number of the set that it would make.
         config: Config,
-        /// Its members.
+        /// The members of that set, own node included.
         members: Vec<Incarnation>,
         /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
         log: LogState,
@@ -317,14 +317,14 @@ pub enum Report {
     /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
     /// this fate has been given up. Told again after [`Order::Decide`] if it is still so.
     PeerFailed {
-        /// Who.
+        /// The member or learner, by its tier.
         peer: Incarnation,
-        /// Why.
+        /// What it does wrong, for people and for when it may come back.
         why: PeerFailure,
     },
     /// The learner may be proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
     LearnerReady {
-        /// Who.
+        /// The learner, by its tier.
         peer: Incarnation,
     },
     /// After [`Order::Propose`]: all that has been acknowledged is held by every member of that set, and where its log is
@@ -416,13 +416,13 @@ pub type Pieces = SmallVec<[Piece; 2]>;
 /// Why a request failed, in the words of the client's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// EIO.
+    /// EIO: what it needs, a device or memory, has failed.
     Io,
-    /// ENOSPC.
+    /// ENOSPC: a write or zeroing would reach beyond the end of the volume.
     NoSpace,
     /// EINVAL: out of range or malformed.
     Invalid,
-    /// ESHUTDOWN.
+    /// ESHUTDOWN: abandoned by a stop; whether it took effect is open.
     Shutdown,
 }
 
@@ -435,18 +435,18 @@ pub struct Check {
     pub mask: SectorMask,
     /// Term of the first writing.
     pub term: Term,
-    /// Expected [`crate::format::payload_checksum`].
+    /// What [`crate::format::payload_checksum`] must give for the frame.
     pub checksum: u32,
 }
 
 /// A stretch of one frame that goes to the backing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The frame.
+    /// Where the bytes lie; pinned until the operation is done.
     pub frame: FrameId,
     /// First byte within the frame.
     pub from: u16,
-    /// Bytes.
+    /// Bytes from there on, within the frame.
     pub length: u16,
     /// The whole frame is verified against this before it leaves; a mismatch fails the operation with
     /// [`IoError::Checksum`] and nothing is written.
@@ -466,7 +466,7 @@ pub struct Sending {
     pub op: Option<OpId>,
     /// Who, whom, which term.
     pub envelope: Envelope,
-    /// What.
+    /// What it tells, without the payload.
     pub message: Message,
     /// For each record that has a payload, in order: where it lies. The executor gives the records of a
     /// [`LogMessage::Cached`] their checksums ([`crate::wire::seal_cached`]).
@@ -482,7 +482,7 @@ pub enum Effect {
     // --- client ---
     /// Answer a request.
     Reply {
-        /// Which.
+        /// As [`Event::Request`] named it.
         id: RequestId,
         /// For a read: the pieces, to be handed back by [`Event::Sent`]; empty for all others.
         result: Result<Pieces, RequestError>,
@@ -491,7 +491,7 @@ pub enum Effect {
     FramesFree,
     /// Answer a command.
     Answer {
-        /// Which.
+        /// As [`Event::Control`] named it.
         id: ControlId,
         /// How it ended.
         result: Result<(), ControlError>,
@@ -503,12 +503,12 @@ pub enum Effect {
     Describe {
         /// Index in the table.
         index: u32,
-        /// [`crate::format::Descriptor`] encoded.
+        /// A [`crate::format::Descriptor`], encoded.
         bytes: [u8; 32],
     },
     /// Write `head`, then the frames, to neighbouring tier blocks.
     TierWrite {
-        /// Completion.
+        /// Completion: the device has taken it all; durable only by a [`Effect::TierSync`] that begins later.
         op: OpId,
         /// First tier block.
         at: TierBlock,
@@ -520,12 +520,12 @@ pub enum Effect {
     /// Make every completed tier write durable in the device. Never two at one time: an error that the kernel tells to one of them
     /// would be missed by the other.
     TierSync {
-        /// Completion.
+        /// Completion: every tier write that had completed when this was asked for is durable.
         op: OpId,
     },
     /// Read neighbouring payload blocks and verify each; one that does not match fails all with [`IoError::Checksum`].
     TierRead {
-        /// Completion.
+        /// Completion: every frame holds its block, verified.
         op: OpId,
         /// First tier block.
         at: TierBlock,
@@ -534,27 +534,27 @@ pub enum Effect {
     },
     /// Read metadata blocks: answered by [`Outcome::Bytes`].
     TierScan {
-        /// Completion.
+        /// Completion, by [`Outcome::Bytes`].
         op: OpId,
         /// First tier block.
         at: TierBlock,
-        /// How many.
+        /// How many blocks of 4096 bytes.
         blocks: u32,
     },
 
     // --- backing ---
     /// Read whole blocks into frames; past the end of the backing they read as zeros.
     BackingRead {
-        /// Completion.
+        /// Completion: every frame holds its block.
         op: OpId,
-        /// First block.
+        /// First block, counted from the volume's start.
         at: BlockIndex,
         /// One frame for each block.
         frames: Frames,
     },
     /// Write neighbouring bytes. Completed = the backing has taken them (a stable or O_DIRECT write).
     BackingWrite {
-        /// Completion.
+        /// Completion: the backing has taken all of it; durable only by a [`Effect::BackingSync`] that begins later.
         op: OpId,
         /// First byte, a multiple of the backing's alignment.
         offset: u64,
@@ -563,27 +563,27 @@ pub enum Effect {
     },
     /// Make a range read as zeros.
     BackingZero {
-        /// Completion.
+        /// Completion: the range reads as zeros; durable only by a [`Effect::BackingSync`] that begins later.
         op: OpId,
         /// First byte, a multiple of the backing's alignment.
         offset: u64,
-        /// Bytes, likewise.
+        /// Bytes; a multiple of the alignment, except at the end of the volume.
         length: u64,
-        /// May deallocate.
+        /// The backing may deallocate the range instead of storing zeros.
         hole: bool,
     },
     /// Make every completed backing write durable.
     BackingSync {
-        /// Completion.
+        /// Completion: every backing write and zeroing that had completed when this was asked for is durable.
         op: OpId,
     },
 
     // --- journal beside the backing ---
     /// Write `head`, then the frames, to neighbouring 4 KiB blocks of the journal.
     JournalWrite {
-        /// Completion.
+        /// Completion: the journal has taken it all; durable only by a [`Effect::JournalSync`] that begins later.
         op: OpId,
-        /// First block.
+        /// First block of 4 KiB, counted from the journal's start.
         at: u32,
         /// Whole blocks of metadata; may be empty.
         head: Vec<u8>,
@@ -595,7 +595,7 @@ pub enum Effect {
     },
     /// Make every completed journal write durable.
     JournalSync {
-        /// Completion.
+        /// Completion: every journal write that had completed when this was asked for is durable.
         op: OpId,
     },
 
@@ -603,7 +603,7 @@ pub enum Effect {
     /// Send a message to a peer: over any channel, in any order, as often as it takes. It may be lost. In a box: it is
     /// much longer than the others, and each of them would be moved at its length.
     Send(Box<Sending>),
-    /// Tell ownership.
+    /// Tell ownership, at once and in order.
     Report(Report),
 
     // --- memory, at once ---
@@ -633,11 +633,11 @@ pub enum Effect {
     Copy {
         /// From here; an offset in it is ignored, the place is `start`.
         source: Source,
-        /// To here.
+        /// Frame that receives the bytes.
         target: FrameId,
         /// First byte in both.
         start: u16,
-        /// Bytes.
+        /// Bytes to copy; none lies beyond the end of a frame.
         length: u16,
     },
 }

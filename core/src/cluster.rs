@@ -18,7 +18,7 @@ number!(/// Number of a [`Mark`] within a term. Of two marks the higher counts.
 /// Identity of one tier and of what it can vouch for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation {
-    /// Whose tier.
+    /// Node that the tier belongs to.
     pub node: NodeId,
     /// Random, written when the tier is formatted.
     pub tier: u64,
@@ -41,9 +41,9 @@ impl Incarnation {
 /// A machine in one of its boots: the same machine under another boot id can write nothing of the former one any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Host {
-    /// `/etc/machine-id`.
+    /// Which machine: its `/etc/machine-id`.
     pub machine: [u8; 16],
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// Which boot of it: its `/proc/sys/kernel/random/boot_id`.
     pub boot: [u8; 16],
 }
 
@@ -74,9 +74,9 @@ pub enum Flushed {
 /// A former owner that may still write to the backing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Unfenced {
-    /// Its term.
+    /// Term in which it was the owner.
     pub term: Term,
-    /// Who.
+    /// Node that was the owner.
     pub node: NodeId,
     /// Where it ran.
     pub host: Host,
@@ -209,7 +209,7 @@ pub struct Pin {
 /// A piece of a zeroed range, destaged alone (D6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Part {
-    /// First block.
+    /// First block of the piece.
     pub block: BlockIndex,
     /// Blocks; 0 = no part is under way.
     pub blocks: u32,
@@ -260,13 +260,13 @@ impl Mark {
 /// What every message begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// The volume.
+    /// Identity of the volume that it is about.
     pub volume: [u8; 16],
     /// The sender's term.
     pub term: Term,
     /// The sender's config.
     pub config: Config,
-    /// Who sends.
+    /// Who sends, with its tier.
     pub from: Incarnation,
     /// Whom it is meant for (S2).
     pub to: Incarnation,
@@ -277,7 +277,7 @@ pub struct Envelope {
 pub struct Room {
     /// Records with a payload block.
     pub blocks: u32,
-    /// Records without.
+    /// Records without a payload block.
     pub ranges: u32,
 }
 
@@ -306,7 +306,7 @@ pub enum Refusal {
 /// How far a peer is, as it tells the owner; cumulative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Received.
+    /// Received without a gap up to here.
     pub accepted: Lsn,
     /// Would be there after the death of the process.
     pub held: Lsn,
@@ -314,7 +314,7 @@ pub struct Held {
     pub synced: Option<Lsn>,
     /// The mark it has; on flash: durably.
     pub mark: MarkNumber,
-    /// Room left.
+    /// Room that is left in its tier.
     pub room: Room,
     /// Where it runs.
     pub host: Host,
@@ -329,7 +329,7 @@ pub enum Message {
     Ownership(OwnershipMessage),
     /// To whoever sent what cannot be taken, of either; so both handle it.
     Refused {
-        /// Why.
+        /// Why it cannot be taken.
         why: Refusal,
     },
 }
@@ -396,7 +396,7 @@ pub enum LogMessage {
     Ask {
         /// Of the question.
         number: u64,
-        /// First block.
+        /// First block that is asked for.
         first: BlockIndex,
         /// How many, at most [`ASK_BLOCKS_MAX`].
         blocks: u32,
@@ -482,7 +482,7 @@ pub enum OwnershipMessage {
     Known {
         /// As in the question.
         sent: Instant,
-        /// As there.
+        /// What the answering node knows of coordinators that went back (C6).
         rewinds: Rewinds,
     },
     /// Owner to a node that is no member: make a new tier ready (S7). It is meant for the incarnation that the node has

@@ -14,7 +14,7 @@ pub enum Class {
     Detection,
     /// Shows that the former owner's writes have ended, if they have.
     Evidence,
-    /// Ends them.
+    /// Ends the former owner's writes, late ones included.
     Fence,
 }
 
@@ -75,7 +75,7 @@ pub enum Means {
 /// What a means is worth, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guarantee {
-    /// Its class.
+    /// How far it may be trusted.
     pub class: Class,
     /// What is certain once it has succeeded.
     pub proves: &'static str,

@@ -129,7 +129,7 @@ pub enum TierKind {
 /// Where everything lies on a tier. Derived from the tier's size alone and recorded in the superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TierLayout {
-    /// Medium.
+    /// Memory or flash.
     pub kind: TierKind,
     /// Blocks of the whole tier.
     pub tier_blocks: u32,
@@ -350,14 +350,14 @@ impl Superblock {
 pub enum Kind {
     /// Bytes of (some sectors of) one block; the payload lies with it.
     Data {
-        /// Which sectors.
+        /// Sectors that the payload holds; the others keep what they had.
         mask: SectorMask,
         /// [`payload_checksum`] of the payload.
         checksum: u32,
     },
     /// Some sectors of one block read as zeros; no payload.
     ZeroSectors {
-        /// Which sectors.
+        /// Sectors that read as zeros; the others keep what they had.
         mask: SectorMask,
     },
     /// Whole blocks read as zeros; no payload.
@@ -379,9 +379,9 @@ pub const DESCRIPTOR_UNFINISHED: u64 = u64::MAX;
 pub struct Descriptor {
     /// Position in the log.
     pub lsn: Lsn,
-    /// First block.
+    /// First block of the volume that it is about.
     pub block: BlockIndex,
-    /// Barrier group.
+    /// Barrier group: nothing of a later one may be in the backing without it.
     pub group: Group,
     /// Term of the first writing.
     pub term: Term,
@@ -469,7 +469,7 @@ pub struct Batch {
     pub synced_through: u64,
     /// Start that wrote it.
     pub start: Start,
-    /// The records.
+    /// Descriptors, in the order of their payloads.
     pub records: Vec<Descriptor>,
 }
 

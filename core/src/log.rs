@@ -41,11 +41,11 @@ pub fn witness(number: Option<u64>, summary: Option<Summary>, synced: u64) -> Wi
 /// A batch and where its header lies.
 #[derive(Debug)]
 pub struct FoundBatch {
-    /// The segment.
+    /// Index of the segment that it lies in.
     pub segment: u32,
     /// The block in it.
     pub at: u32,
-    /// The header.
+    /// What the header says.
     pub batch: Batch,
 }
 

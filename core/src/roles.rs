@@ -35,7 +35,7 @@ const SCHEME: &str = "forebay:";
 const ROLE_PREFIX: &str = "forebay:role:";
 
 impl Role {
-    /// Every role.
+    /// Every role, in the order of declaration.
     pub const ALL: [Role; 5] = [Role::Node, Role::NbdServer, Role::HttpServer, Role::NbdClient, Role::Admin];
 
     /// As people write it.
@@ -65,7 +65,7 @@ impl Role {
 pub enum Claim {
     /// Nothing: it is of somebody else's authority, or older than roles.
     Nothing,
-    /// One role.
+    /// Exactly one role that is known.
     Role(Role),
     /// Two roles, one that is not known, or more names than are read.
     Unclear,
@@ -93,7 +93,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Every place.
+    /// Every place, in the order of declaration.
     pub const ALL: [Place; 3] = [Place::Link, Place::Nbd, Place::Http];
 }
 
@@ -295,7 +295,7 @@ impl Certified {
         Certified { claim: Claim::Unclear, names: Vec::new() }
     }
 
-    /// Its role.
+    /// What it says of its role.
     pub fn claim(&self) -> Claim {
         self.claim
     }
@@ -346,7 +346,7 @@ impl Client {
 pub enum HttpRight {
     /// Look at everything.
     Look,
-    /// Change everything.
+    /// Look at everything, and change it.
     Change,
 }
 

@@ -113,7 +113,7 @@ pub enum BackingState {
     AwaitingLock,
     /// What an earlier life left in the journal is brought into it, before anything else.
     ReplayingJournal,
-    /// In use.
+    /// In use: destage may write to it.
     Ready,
     /// Held unchanged for a backup or snapshot.
     Held,
@@ -130,7 +130,7 @@ pub enum Phase {
     Following,
     /// The owner of a new term: requests are taken, and nothing is answered before every member holds the tail (T4).
     Agreeing,
-    /// Serving clients.
+    /// Clients' requests are taken and answered.
     Serving,
     /// Finishing; new requests are refused.
     Stopping,
@@ -209,7 +209,7 @@ pub struct PeerCounters {
 }
 
 impl PeerCounters {
-    /// Both together.
+    /// Sums of both, counter by counter.
     pub fn and(&self, other: &PeerCounters) -> PeerCounters {
         PeerCounters {
             messages: self.messages + other.messages,

@@ -78,15 +78,15 @@ pub struct Instant(pub u64);
 pub struct Duration(pub u64);
 
 impl Duration {
-    /// From microseconds.
+    /// So many microseconds, kept as nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Duration(micros * 1_000)
     }
-    /// From milliseconds.
+    /// So many milliseconds, kept as nanoseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Duration(millis * 1_000_000)
     }
-    /// From seconds.
+    /// So many seconds, kept as nanoseconds.
     pub const fn from_secs(secs: u64) -> Self {
         Duration(secs * 1_000_000_000)
     }
@@ -141,9 +141,9 @@ impl BlockIndex {
 pub struct SectorMask(pub u8);
 
 impl SectorMask {
-    /// Every sector.
+    /// All eight sectors: the whole block.
     pub const FULL: SectorMask = SectorMask(0xff);
-    /// No sector.
+    /// None of the eight sectors.
     pub const NONE: SectorMask = SectorMask(0);
 
     /// The sectors that lie in `[from, to)` bytes of the block; both must be multiples of 512.
@@ -173,7 +173,7 @@ impl SectorMask {
     pub fn without(self, other: SectorMask) -> SectorMask {
         SectorMask(self.0 & !other.0)
     }
-    /// Bytes covered.
+    /// Bytes that the sectors have together, 0 to 4096.
     pub fn bytes(self) -> u64 {
         u64::from(self.0.count_ones()) * SECTOR_BYTES
     }

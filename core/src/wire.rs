@@ -69,7 +69,7 @@ pub enum FrameKind {
     Acknowledge,
     /// Asks for a [`FrameKind::Pong`].
     Ping,
-    /// The answer.
+    /// Answers a [`FrameKind::Ping`].
     Pong,
     /// The owner lets a node in that forwards for its clients; what follows is NBD.
     Entered,
@@ -125,7 +125,7 @@ fn of_code<T: Copy>(all: &[(T, u8)], code: u8) -> Option<T> {
 /// Beginning of every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHead {
-    /// What follows.
+    /// Kind of the frame, which says how its body is read.
     pub kind: FrameKind,
     /// How the payload is packed.
     pub packing: Packing,
@@ -155,7 +155,7 @@ impl FrameHead {
         }
     }
 
-    /// To bytes.
+    /// The head as it is sent, with its own checksum at the end.
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut b = [0u8; HEAD_BYTES];
         b[..2].copy_from_slice(&FRAME_MAGIC);
@@ -171,7 +171,7 @@ impl FrameHead {
         b
     }
 
-    /// From bytes.
+    /// Reads a head; wrong magic, checksum, kind or length is an error, and the channel ends by it.
     pub fn decode(b: &[u8; HEAD_BYTES]) -> Result<FrameHead, Reason> {
         if b[..2] != FRAME_MAGIC {
             return Err("frame: wrong magic");
@@ -232,7 +232,7 @@ impl FrameHead {
 pub struct Hello {
     /// Oldest version that the sender speaks.
     pub wire_min: u16,
-    /// Newest one.
+    /// Newest version that the sender speaks.
     pub wire_max: u16,
     /// Which of the links between the two nodes: each has its own numbers and its own thread.
     pub lane: u16,
@@ -240,7 +240,7 @@ pub struct Hello {
     pub channel: u16,
     /// The cluster. Nodes of different clusters do not talk.
     pub cluster: [u8; 16],
-    /// The sender.
+    /// Node that speaks, by its number.
     pub node: NodeId,
     /// Drawn anew whenever the sender's end of the link begins with nothing: at each start of its process.
     pub session: u64,
@@ -258,7 +258,7 @@ pub struct Hello {
 pub struct NodeName(String);
 
 impl NodeName {
-    /// Checked.
+    /// Takes a name that is of the form above, or says what that is.
     pub fn new(name: &str) -> Result<NodeName, Reason> {
         let length_fits = (1..=NAME_BYTES_MAX).contains(&name.len());
         let plain = name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'));
@@ -268,7 +268,7 @@ impl NodeName {
         }
     }
 
-    /// As text.
+    /// The name as certificates and people write it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -386,7 +386,7 @@ impl fmt::Display for Rejection {
 /// A frame of the channel itself: everything but messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChannelFrame {
-    /// See [`Hello`].
+    /// Who speaks: the first frame from each side.
     Hello(Hello),
     /// The channel ends.
     Refusal(Rejection),
@@ -407,7 +407,7 @@ pub enum ChannelFrame {
         /// The sender's clock.
         sent: Instant,
     },
-    /// The answer.
+    /// Answers a [`ChannelFrame::Ping`].
     Pong {
         /// As in the ping.
         sent: Instant,
@@ -428,7 +428,7 @@ pub struct Entered {
 }
 
 impl ChannelFrame {
-    /// Its kind.
+    /// Kind that its head names.
     pub fn kind(&self) -> FrameKind {
         match self {
             ChannelFrame::Hello(_) => FrameKind::Hello,

@@ -67,7 +67,7 @@ pub(super) enum Stage {
     Preparing,
     /// To be sent.
     Ready,
-    /// Under way.
+    /// Sent to the coordinator, which has not answered.
     Sent,
     /// Its answer is lost.
     Unknown,

@@ -320,7 +320,7 @@ enum Role {
     Following(Following),
     /// About to become the owner.
     Asking(Asking),
-    /// The owner.
+    /// The owner of a term, by the record.
     Owning(Box<Owning>),
     /// Was the owner; its last writes are under way (T9).
     Leaving,
@@ -715,7 +715,7 @@ enum Sort {
     Here,
     /// It tells of no term.
     TakeOver,
-    /// All else.
+    /// For this incarnation; one of an older term is dropped, and nobody is told.
     Other,
 }
 

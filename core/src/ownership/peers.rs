@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// What is asked of new members.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// How many.
+    /// How many nodes are to be chosen.
     pub count: usize,
     /// Bytes of tier that each must have room for.
     pub bytes: u64,

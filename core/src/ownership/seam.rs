@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 /// What a node knows when its ownership of a volume begins.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The volume.
+    /// Identity of the volume.
     pub volume: [u8; 16],
     /// This node with its tier; [`Incarnation::none`] where it has none.
     pub own: Incarnation,
@@ -161,7 +161,7 @@ pub enum Proof {
 /// A node that may become a member, as the registry of nodes knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Who.
+    /// Node that may become one.
     pub node: NodeId,
     /// Nodes of one domain may fail together.
     pub domain: u64,
@@ -182,13 +182,13 @@ pub struct Candidate {
 pub enum Command {
     /// Make a member the owner, without an I/O error.
     HandOver {
-        /// The member.
+        /// Member that is to own the volume next.
         to: NodeId,
     },
     /// Make a node a member, beside those that are asked for, so that it can be handed to (S6). One that does not become it
     /// is given up.
     Recruit {
-        /// The node.
+        /// Node that is to become a member.
         node: NodeId,
     },
     /// Serve no more: empty the log into the backing, so that any node may open the volume.
@@ -214,7 +214,7 @@ pub enum Command {
     },
     /// The coordinator went back, and this node cannot say what it knows of before: it is not waited for (C6).
     CannotAnswer {
-        /// The node.
+        /// Node that is not waited for.
         node: NodeId,
     },
 }
@@ -302,7 +302,7 @@ impl CommandError {
 /// Result of a linearizable read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// The record.
+    /// The record as the coordinator had it at some moment after the question.
     Is(Record),
     /// There is none.
     Absent,
@@ -323,7 +323,7 @@ pub enum Committed {
     Unknown,
 }
 
-/// What happened.
+/// What ownership is told of, one event at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The time of [`poll_timeout`](super::Ownership::poll_timeout) has come.
@@ -346,7 +346,7 @@ pub enum Event {
     Volume(Report, Figures),
     /// How far the volume is, told from time to time.
     Figures(Figures),
-    /// After [`Effect::OpenTier`].
+    /// The answer to [`Effect::OpenTier`].
     TierOpened {
         /// What it is now.
         own: Incarnation,
@@ -355,7 +355,7 @@ pub enum Event {
     },
     /// The owner of a term can write to the backing no more.
     Proof(Term, Proof),
-    /// A command.
+    /// What the operator asks for, or the daemon for him; answered by its number.
     Command(ControlId, Command),
     /// The nodes that there are now.
     Candidates(Vec<Candidate>),
@@ -404,7 +404,7 @@ pub enum Effect {
     /// a new term, that term's lock on the image is taken before it is sent: a lock that is not there must mean that its
     /// owner is gone, and never that it has not come yet.
     Commit {
-        /// Completion.
+        /// Names it in [`Event::Committed`].
         op: OpId,
         /// The whole record as read.
         compare: Record,

@@ -78,7 +78,7 @@ impl Histogram {
         since
     }
 
-    /// Things counted.
+    /// How many times were recorded.
     pub fn count(&self) -> u64 {
         self.count
     }

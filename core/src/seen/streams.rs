@@ -10,11 +10,11 @@ const FOLLOWED: usize = 8;
 pub struct Shares {
     /// Requests that go on with a stream.
     pub sequential: u64,
-    /// Their bytes.
+    /// Bytes of those that go on.
     pub sequential_bytes: u64,
     /// All others: also the first one of each stream.
     pub random: u64,
-    /// Their bytes.
+    /// Bytes of all others.
     pub random_bytes: u64,
 }
 
@@ -105,12 +105,12 @@ impl Streams {
         self.writes.note(offset, bytes);
     }
 
-    /// Of reads.
+    /// What clients read, in sequence and otherwise.
     pub fn reads(&self) -> Shares {
         self.reads.shares
     }
 
-    /// Of writes.
+    /// What clients wrote, in sequence and otherwise.
     pub fn writes(&self) -> Shares {
         self.writes.shares
     }

@@ -70,7 +70,7 @@ impl Acks {
         !self.vouched.is_empty()
     }
 
-    /// Nobody waits.
+    /// Nobody waits for anything.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.synced.is_empty() && self.vouched.is_empty() && self.written.is_empty()
     }

@@ -34,7 +34,7 @@ impl BlockMap {
         BlockMap { slots: vec![0; slots], len: 0, shift: 64 - (slots / LINE).trailing_zeros() }
     }
 
-    /// Entries held.
+    /// How many entries the map holds.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -49,7 +49,7 @@ pub(super) struct ControlState {
     stopping: Option<ControlId>,
     /// When a stop gives up on requests that wait for the backing.
     abandon_at: Instant,
-    /// See [`VolumeConfig::drain_max`].
+    /// How long the log may take to drain ([`VolumeConfig::drain_max`]).
     pub(super) drain_max: Duration,
     resize: Option<(ControlId, u64)>,
     final_checkpoint: bool,

@@ -334,7 +334,7 @@ impl Volume {
         self.sync_backing_if_wanted();
     }
 
-    /// Rule 5.
+    /// Nothing goes out before the backing is locked by this process (rule 5).
     fn backing_is_ready(&self) -> bool {
         self.destage.ready || planted!(self, destage_before_lock)
     }
@@ -466,7 +466,7 @@ impl Volume {
         self.destage.failing.is_some() && !planted!(self, overtake_deferred)
     }
 
-    /// Rule 3.
+    /// An older record of the same block has been chosen and has not ended (rule 3).
     fn overtakes(&self, id: u32) -> bool {
         let in_flight_only = planted!(self, overtake_deferred);
         let overtakes = match in_flight_only {

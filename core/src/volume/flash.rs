@@ -38,16 +38,16 @@ pub enum Life {
     Erased(u64),
 }
 
-/// One segment.
+/// What is known of one segment of the tier.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// Grows with every opening of any segment; written in its batches. See [`segment_number`].
     pub number: u64,
-    /// State.
+    /// Where it is between free and free again.
     pub life: Life,
     /// Live records whose descriptor lies here.
     pub live: u32,
-    /// Blocks written.
+    /// Blocks given to batches, from its start on, written or not yet.
     pub used: u32,
     /// Reads and writes under way in it.
     pub busy: u32,
@@ -85,13 +85,13 @@ pub fn following_number(number: u64) -> u64 {
 /// A batch that collects, waits for its write, or is being written.
 #[derive(Debug)]
 pub struct Building {
-    /// Segment index.
+    /// Index of the segment that it goes to.
     pub segment: u32,
     /// Header block, counted from the tier's start.
     pub at: TierBlock,
     /// Number in the log.
     pub sequence: u64,
-    /// Records.
+    /// Descriptors, in the order of their payloads.
     pub records: Vec<Descriptor>,
     /// Frames of the payload, pinned.
     pub frames: Vec<FrameId>,
@@ -108,11 +108,11 @@ pub enum Owed {
     Batch(Building),
     /// A full segment's summary.
     Summary {
-        /// Segment index.
+        /// Index of the segment that it is about.
         segment: u32,
-        /// Where.
+        /// First block, counted from the tier's start.
         at: TierBlock,
-        /// What.
+        /// The encoded summary, in whole blocks.
         bytes: Vec<u8>,
     },
 }
@@ -122,7 +122,7 @@ pub enum Owed {
 pub struct Flying {
     /// Number in the log.
     pub sequence: u64,
-    /// Segment index.
+    /// Index of the segment that it goes to.
     pub segment: u32,
     /// Header block, counted from the tier's start.
     pub at: TierBlock,
@@ -134,7 +134,7 @@ pub struct Flying {
     pub begun: Instant,
     /// How many it has.
     pub records: usize,
-    /// Pinned frames.
+    /// Frames of the payload, pinned until it has completed.
     pub frames: Vec<FrameId>,
     /// Completed; waits for those before it.
     pub done: bool,
@@ -143,7 +143,7 @@ pub struct Flying {
 /// See the module.
 pub struct FlashLog {
     layout: TierLayout,
-    /// All segments.
+    /// All segments of the tier, by index.
     pub segments: Vec<Segment>,
     open: Option<u32>,
     /// Entries of the open segment's summary.

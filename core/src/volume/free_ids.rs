@@ -32,7 +32,7 @@ impl FreeIds {
         self.free.len()
     }
 
-    /// Any one.
+    /// Takes any free one; none: there is none.
     pub fn take(&mut self) -> Option<u32> {
         self.count_steps(1);
         self.free.pop()

@@ -63,7 +63,7 @@ const BATCH_RECORDS_MAX: usize = 32_768;
 /// How far the batch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// No batch.
+    /// No batch has been chosen.
     Idle,
     /// Chosen. What has ended records that the batch speaks of is not durably in the log yet (rule 7).
     AwaitingLog { through: Lsn },
@@ -213,7 +213,7 @@ impl Journal {
         }
     }
 
-    /// Both areas.
+    /// Bytes of both areas together; 0: there is no journal.
     pub(super) fn bytes(&self) -> u64 {
         2 * u64::from(self.area_blocks) * BLOCK_BYTES
     }
@@ -356,12 +356,12 @@ impl Volume {
         self.must_journal() || ((self.journal.journaled || first_window) && self.live.cursor().is_some())
     }
 
-    /// Rule 4.
+    /// The next can only be a batch: one is complete in the journal and not yet in the backing (rule 4).
     pub(super) fn must_journal(&self) -> bool {
         self.journal.complete.is_some_and(|complete| complete.through > self.positions.durable())
     }
 
-    /// Rule 6.
+    /// The tier has synced the record, so it may be in a batch (rule 6).
     fn is_synced(&self, id: u32) -> bool {
         self.live.get(id).descriptor.lsn <= self.positions.synced() || planted!(self, journal_unsynced_records)
     }

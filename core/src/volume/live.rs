@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 const _: () = assert!((TIER_BLOCKS_MAX + RANGES_MAX) as u64 <= block_map::VALUE_MAX as u64, "every id fits the index");
 
-/// No record.
+/// The id that stands for no record.
 pub const NONE: u32 = u32::MAX;
 
 /// How far a record is on its way to the backing.

@@ -11,7 +11,7 @@ use super::stream::Stream;
 use super::*;
 use crate::cluster::{MarkNumber, Room};
 
-/// Another node.
+/// Another node that gets the log: a member or a learner.
 pub(super) struct Peer {
     pub(super) who: Incarnation,
     /// The record names it, or a proposed change of it does. Otherwise it is a learner.
@@ -85,7 +85,7 @@ impl Members {
         self.changes()
     }
 
-    /// Everybody goes.
+    /// Members and learners all go: the node is not the owner.
     pub(super) fn clear(&mut self) -> Changes {
         self.sets.clear();
         self.learners.clear();

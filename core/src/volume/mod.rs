@@ -107,7 +107,7 @@ pub struct VolumeConfig {
     pub fresh: bool,
     /// Size for a fresh tier; an existing one knows its size.
     pub size_bytes: u64,
-    /// Requested policy.
+    /// Policy that is asked for; the effective one may differ ([`crate::status`]).
     pub policy: Policy,
     /// Frames of the arena. Memory tier: exactly the layout's payload blocks (frame i is payload block i).
     /// Flash tier: staging and read cache.
@@ -159,7 +159,7 @@ pub struct ClusterConfig {
 /// An extent of a volume, for block status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes.
+    /// Bytes that the extent covers.
     pub length: u64,
     /// Reads as zeros, known without asking the backing.
     pub zero: bool,

@@ -103,7 +103,7 @@ impl Operations {
 }
 
 impl Volume {
-    /// See [`Operations::begin`].
+    /// Notes an operation, begun now, and names it ([`Operations::begin`]).
     pub(super) fn begin_op(&mut self, op: Op) -> OpId {
         self.operations.begin(op, self.now)
     }

@@ -13,18 +13,18 @@ use super::*;
 use crate::cluster::ASK_BLOCKS_MAX;
 use smallvec::SmallVec;
 
-/// Who reads.
+/// For whom a read is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Target {
-    /// A client.
+    /// A client, which gets the pieces.
     Client(RequestId),
     /// A client that only wants the range cached.
     Prefetch(RequestId),
     /// A write whose edge needs the old content.
     Edge {
-        /// The write.
+        /// Index of the write.
         task: usize,
-        /// Its edge.
+        /// Index of the edge in it.
         edge: usize,
     },
     /// Nobody any more: a stop has answered.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// 8 MiB of memory.
 const BLOCKS: u32 = 2 << 10;
 const VOLUME_BYTES: u64 = 8 << 30;
-/// Both ways.
+/// What the backing moves, reads and writes alike.
 const BACKING_BYTES_PER_S: u64 = 100 << 20;
 /// A write that found no room in the log waits for the backing; so does a read for those before it. Both are done well
 /// within this where the order is kept: the whole arena goes through the backing in 80 ms. A run is longer.

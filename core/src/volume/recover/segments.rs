@@ -12,7 +12,7 @@ use crate::format::TierLayout;
 pub(super) struct InUse {
     /// Of its life.
     number: u64,
-    /// Blocks.
+    /// Blocks of it that hold something, from its start on.
     used: u32,
     last_batch: u64,
 }
